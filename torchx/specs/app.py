@@ -1,0 +1,187 @@
+"""What an application is: roles, each a number of like replicas, and what every replica runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import UsageError
+from torchx.specs.mounts import Mount
+from torchx.specs.resource import NULL_RESOURCE, Resource
+from torchx.specs.workspace import Workspace
+from torchx.words import did_you_mean
+
+if TYPE_CHECKING:
+    from torchx.specs.dryrun import AppDryRunInfo
+
+ALL = "all"
+"""Stands for every role where role names are listed."""
+
+MISSING = "<MISSING>"
+"""The entrypoint of a role that was given none."""
+
+UNKNOWN = "<UNKNOWN>"
+"""A text that an engine could not tell when an application was read back from it."""
+
+
+class RetryPolicy(str, Enum):
+    """What is started again when a replica fails while retries are left.
+
+    A failure is an exit code other than zero, the end of its machine, preemption or eviction.
+    Every scheduler takes ``APPLICATION``; the others where its documentation says so.
+    """
+
+    REPLICA = "REPLICA"
+    """The failed replica alone; its peers go on and must cope with its absence."""
+
+    APPLICATION = "APPLICATION"
+    """All replicas of all roles."""
+
+    ROLE = "ROLE"
+    """All replicas of the failed replica's role."""
+
+
+def _null_resource() -> Resource:
+    return copy.deepcopy(NULL_RESOURCE)  # a role may change its own, never the constant
+
+
+@dataclass
+class Role:
+    """A number of like replicas within an application.
+
+    Attributes:
+        name: name of the role, unique within the application.
+        image: what the replica's file system is made from; what it means is the scheduler's matter
+            (a container image, a folder).
+        min_replicas: the least number of replicas that can do the work, where a scheduler can start
+            with fewer; None for ``num_replicas``.
+        entrypoint: the program.
+        args: its arguments.
+        env: environment variables, added to those of the scheduler.
+        num_replicas: how many replicas.
+        max_retries: how often it is started again after a failure.
+        retry_policy: what is started again.
+        resource: what each replica needs.
+        port_map: port numbers by name.
+        metadata: notes to schedulers, by scheduler name.
+        mounts: what is mounted into each replica's container.
+        workspace: local folders to lay over the image; the runner's ``workspace`` argument stands in
+            for that of the first role.
+        overrides: values for fields of this role that are worked out late: functions or awaitables, by
+            field name. Reading a field never runs them; :func:`resolve_overrides` does, at dry-run.
+
+    >>> trainer = Role("trainer", "pytorch", entrypoint="python", args=["-m", "train"], num_replicas=2)
+    >>> trainer.retry_policy.value
+    'APPLICATION'
+    """
+
+    name: str
+    image: str
+    min_replicas: int | None = None
+    entrypoint: str = MISSING
+    args: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    num_replicas: int = 1
+    max_retries: int = 0
+    retry_policy: RetryPolicy = RetryPolicy.APPLICATION
+    resource: Resource = field(default_factory=_null_resource)
+    port_map: dict[str, int] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    mounts: list[Mount] = field(default_factory=list)
+    workspace: Workspace | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
+        """Lets a subclass change a request before it is shown or sent.
+
+        Called once for each role, in their order, at the end of a dry-run.
+
+        Args:
+            scheduler: name of the scheduler.
+            dryrun_info: the request so far.
+
+        Returns:
+            The request to go on with; here the one that was given.
+        """
+        return dryrun_info
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Role:
+        twin = copy.copy(self)
+        memo[id(self)] = twin
+        for name, value in vars(self).items():
+            # lazy values are code, not data: an awaitable can't be copied
+            setattr(twin, name, dict(value) if name == "overrides" else copy.deepcopy(value, memo))
+        return twin
+
+
+@dataclass
+class AppDef:
+    """An application: its roles run together and end together.
+
+    Attributes:
+        name: name of the application; schedulers make its id from it.
+        roles: its roles; the first replica of the first role is rank 0.
+        metadata: notes to schedulers.
+
+    >>> app = AppDef("train", roles=[Role("trainer", image="pytorch")])
+    >>> [role.name for role in app.roles]
+    ['trainer']
+    """
+
+    name: str
+    roles: list[Role] = field(default_factory=list)
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+def resolve_overrides(role: Role) -> Role:
+    """Works out the lazy values of a role, once.
+
+    Each value of ``role.overrides`` that is callable is called, what is awaitable is awaited, and the
+    result stands in the field it is named after. The given role is left as it is.
+
+    Returns:
+        A deep copy with the values in its fields and no overrides left.
+
+    Raises:
+        UsageError: an override names no field of a role, or cannot be worked out a second time.
+
+    >>> resolve_overrides(Role("r", "img", overrides={"image": lambda: "img:" + "v2"})).image
+    'img:v2'
+    """
+    known = [f.name for f in fields(role) if f.name != "overrides"]
+    for name in role.overrides:
+        if name not in known:
+            raise UsageError(
+                f"role `{role.name}` overrides `{name}`, which is no field of a role",
+                hint=did_you_mean(name, known, f"fields: {', '.join(known)}"),
+            )
+    resolved = copy.deepcopy(role)
+    resolved.overrides = {}
+    for name, lazy in role.overrides.items():
+        value = lazy() if callable(lazy) else lazy
+        if isinstance(value, Awaitable):
+            value = _await(value, role.name, name)
+        setattr(resolved, name, value)
+    return resolved
+
+
+def _await(awaitable: Awaitable[Any], role: str, name: str) -> Any:
+    """Runs an awaitable to its end, in a thread of its own: the caller's may have a loop already."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+    from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
+
+    if iscoroutine(awaitable) and getcoroutinestate(awaitable) != CORO_CREATED:
+        raise UsageError(
+            f"the override `{name}` of role `{role}` is a coroutine that has run already",
+            hint="give the async function itself: it is called at each dry-run",
+        )
+
+    async def result() -> Any:
+        return await awaitable
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, result()).result()

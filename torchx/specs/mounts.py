@@ -1,0 +1,183 @@
+"""Mounts of a replica's container, and the words in which a command line tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from torchx.errors import UsageError
+from torchx.words import did_you_mean
+
+
+class MountType(str, Enum):
+    """The kinds of mounts."""
+
+    BIND = "bind"
+    VOLUME = "volume"
+    DEVICE = "device"
+
+
+@dataclass
+class BindMount:
+    """A file or folder of the host, seen inside the container.
+
+    Attributes:
+        src_path: path on the host.
+        dst_path: path in the container.
+        read_only: whether the container may only read it.
+    """
+
+    src_path: str
+    dst_path: str
+    read_only: bool = False
+
+
+@dataclass
+class VolumeMount:
+    """A named volume that the engine keeps.
+
+    Attributes:
+        src: name or id of the volume.
+        dst_path: path in the container.
+        read_only: whether the container may only read it.
+    """
+
+    src: str
+    dst_path: str
+    read_only: bool = False
+
+
+@dataclass
+class DeviceMount:
+    """A device of the host.
+
+    Attributes:
+        src_path: path on the host.
+        dst_path: path in the container.
+        permissions: some of ``r`` (read), ``w`` (write), ``m`` (make nodes).
+    """
+
+    src_path: str
+    dst_path: str
+    permissions: str = "rwm"
+
+
+Mount = BindMount | VolumeMount | DeviceMount
+
+_KEYS = {
+    "type": "type",
+    "destination": "dst",
+    "dst": "dst",
+    "target": "dst",
+    "read_only": "readonly",
+    "readonly": "readonly",
+    "source": "src",
+    "src": "src",
+    "perm": "perm",
+}
+_TRUE = ("", "true", "1", "yes", "on")
+_FALSE = ("false", "0", "no", "off")
+_HINT = "e.g. type=bind,src=/data,dst=/data,readonly"
+
+
+class MountError(UsageError, ValueError, KeyError):
+    """The words of a mount make no mount."""
+
+    __str__ = UsageError.__str__
+
+
+def parse_mounts(opts: Sequence[str]) -> list[Mount]:
+    """Reads mounts from the words of a command line.
+
+    Each mount begins with ``type=bind``, ``type=volume`` or ``type=device``; its other words follow:
+    ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
+    ``read_only``; takes true or false too) and ``perm=`` (of devices: some of the letters r, w, m).
+    A word may hold several words joined by commas. ``~`` in the source of a bind mount is the home
+    folder; the destination of a device is its source unless told.
+
+    Raises:
+        MountError: a word is unknown, doubled or missing (a UsageError, also a ValueError and KeyError).
+
+    >>> parse_mounts(["type=bind", "src=/data", "dst=/in", "readonly"])
+    [BindMount(src_path='/data', dst_path='/in', read_only=True)]
+    >>> parse_mounts(["type=device,src=/dev/fuse,perm=rw"])
+    [DeviceMount(src_path='/dev/fuse', dst_path='/dev/fuse', permissions='rw')]
+    """
+    groups: list[dict[str, str]] = []
+    for word in _words(opts):
+        name, _, value = word.partition("=")
+        key = _KEYS.get(name)
+        if key is None:
+            raise MountError(
+                f"unknown mount option `{name}`; a mount takes type, src, dst, readonly, perm",
+                hint=did_you_mean(name, _KEYS, _HINT),
+            )
+        if key == "type":
+            groups.append({})
+        elif not groups:
+            raise MountError(f"a mount begins with its type, this one with `{word}`", hint=_HINT)
+        if key in groups[-1]:
+            raise MountError(f"mount option `{name}` is given twice in one mount", hint=_HINT)
+        groups[-1][key] = value
+    return [_mount(group) for group in groups]
+
+
+def _words(opts: Sequence[str]) -> Iterator[str]:
+    for opt in opts:
+        for word in opt.split(","):
+            if word.strip():
+                yield word.strip()
+
+
+def _mount(group: dict[str, str]) -> Mount:
+    kind = group["type"]
+    if kind not in [t.value for t in MountType]:
+        raise MountError(
+            f"unknown mount type `{kind}`; it is one of bind, volume, device",
+            hint=did_you_mean(kind, [t.value for t in MountType], _HINT),
+        )
+    src = _needed(group, "src")
+    if kind == MountType.DEVICE.value:
+        _refuse(group, "readonly", hint="perm=r makes a device read-only")
+        return DeviceMount(src, group.get("dst") or src, _permissions(group.get("perm", "rwm")))
+    _refuse(group, "perm", hint="readonly makes a bind or volume mount read-only")
+    dst, read_only = _needed(group, "dst"), _read_only(group)
+    if kind == MountType.VOLUME.value:
+        return VolumeMount(src, dst, read_only)
+    if src.startswith("~"):
+        import os.path
+
+        src = os.path.expanduser(src)  # noqa: PTH111 (text in, text out: a Path would rewrite it)
+    return BindMount(src, dst, read_only)
+
+
+def _needed(group: dict[str, str], key: str) -> str:
+    value = group.get(key)
+    if not value:
+        raise MountError(f"a {group['type']} mount needs `{key}=`", hint=_HINT)
+    return value
+
+
+def _refuse(group: dict[str, str], key: str, hint: str) -> None:
+    if key in group:
+        raise MountError(f"a {group['type']} mount takes no `{key}`", hint=hint)
+
+
+def _read_only(group: dict[str, str]) -> bool:
+    if "readonly" not in group:
+        return False
+    value = group["readonly"].lower()
+    if value not in _TRUE + _FALSE:
+        raise MountError(f"`readonly` of a mount is true or false, got `{value}`", hint=_HINT)
+    return value in _TRUE
+
+
+def _permissions(text: str) -> str:
+    wrong = [letter for letter in text if letter not in "rwm"]
+    if wrong or not text:
+        raise MountError(
+            f"permissions of a device mount are some of the letters r, w, m, got `{text}`",
+            hint="e.g. type=device,src=/dev/fuse,perm=rw",
+        )
+    return text

@@ -1,0 +1,65 @@
+"""What one replica needs of a machine: processors, accelerators, memory, devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+RESOURCE_NAME_TAG = "torchx/resource.name"
+"""Tag that holds the name a resource was registered under."""
+
+FRACTIONAL_TAG = "torchx/resource.fractional"
+"""Tag that is True on a resource that is a fraction of a registered one."""
+
+
+@dataclass
+class Resource:
+    """What one replica asks for.
+
+    Attributes:
+        cpu: logical processors.
+        gpu: accelerators.
+        memMB: memory in units of 1024 * 1024 bytes.
+        capabilities: what else the hardware must have; each scheduler reads the keys it knows.
+        devices: number of devices by name, e.g. ``{"vpc.amazonaws.com/efa": 4}``.
+        tags: notes for people and tools; no scheduler acts on them.
+
+    >>> Resource(cpu=4, gpu=1, memMB=8192)
+    Resource(cpu=4, gpu=1, memMB=8192, capabilities={}, devices={}, tags={})
+    """
+
+    cpu: int
+    gpu: int
+    memMB: int
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    devices: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, object] = field(default_factory=dict)
+
+    def is_fractional(self) -> bool:
+        """Tells whether this is a part of a registered resource, such as half of a machine."""
+        return self.tags.get(FRACTIONAL_TAG) is True
+
+    def get_resource_name(self) -> str | None:
+        """Returns the name this resource was registered under, None when it has none."""
+        name = self.tags.get(RESOURCE_NAME_TAG)
+        return None if name is None else str(name)
+
+    @staticmethod
+    def copy(original: Resource, **capabilities: Any) -> Resource:
+        """Returns a copy of a resource with capabilities added; a given one replaces the original's.
+
+        >>> Resource.copy(Resource(1, 0, 512, {"arch": "arm"}), arch="x86").capabilities
+        {'arch': 'x86'}
+        """
+        return Resource(
+            cpu=original.cpu,
+            gpu=original.gpu,
+            memMB=original.memMB,
+            capabilities={**original.capabilities, **capabilities},
+            devices=dict(original.devices),
+            tags=dict(original.tags),
+        )
+
+
+NULL_RESOURCE: Resource = Resource(cpu=-1, gpu=-1, memMB=-1)
+"""Says that nothing was asked for; schedulers that need a resource refuse it."""

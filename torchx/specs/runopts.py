@@ -1,0 +1,323 @@
+"""Run options: what a scheduler can be told besides the application, and the checking of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+from torchx.errors import UsageError
+from torchx.specs.cases import camel_to_snake
+from torchx.specs.pairs import split_elements, to_dict
+from torchx.words import did_you_mean
+
+CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
+"""The value of a run option."""
+
+_TRUE = ("true", "1", "yes", "on")
+_FALSE = ("false", "0", "no", "off")
+
+
+class InvalidRunConfigException(UsageError, ValueError):
+    """A run option is unknown, missing or of the wrong type.
+
+    Args:
+        invalid_reason: what is wrong, one line.
+        cfg_key: the option.
+        cfg: all options that were given.
+        hint: what to type next.
+    """
+
+    def __init__(
+        self, invalid_reason: str, cfg_key: str, cfg: Mapping[str, CfgVal], *, hint: str | None = None
+    ) -> None:
+        super().__init__(invalid_reason, hint=hint)
+        self.cfg_key = cfg_key
+        self.cfg = dict(cfg)
+
+
+def get_type_name(tp: Any) -> str:
+    """Returns the name of a type as people write it.
+
+    >>> get_type_name(int), get_type_name(list[str])
+    ('int', 'list[str]')
+    """
+    origin, args = get_origin(tp), get_args(tp)
+    if isinstance(origin, type) and args:
+        return f"{origin.__name__}[{', '.join(get_type_name(a) for a in args)}]"
+    if tp is type(None):
+        return "None"
+    return tp.__name__ if isinstance(tp, type) else str(tp)
+
+
+@dataclass
+class runopt:
+    """One run option.
+
+    Attributes:
+        default: the value when none is given.
+        opt_type: str, int, float, bool, ``list[str]`` or ``dict[str, str]``.
+        is_required: whether a value must be given.
+        help: what it does, for people.
+    """
+
+    default: CfgVal
+    opt_type: Any
+    is_required: bool
+    help: str
+
+    @property
+    def is_type_list_of_str(self) -> bool:
+        """Whether the value is a list of texts."""
+        return self.opt_type is list or get_origin(self.opt_type) is list
+
+    @property
+    def is_type_dict_of_str(self) -> bool:
+        """Whether the value is a mapping of texts to texts."""
+        return self.opt_type is dict or get_origin(self.opt_type) is dict
+
+    def cast_to_type(self, value: str) -> CfgVal:
+        """Reads the value of this option from text.
+
+        A bool is true, 1, yes, on or false, 0, no, off in any case; the elements of a list are
+        separated by ``,`` or ``;`` (empty ones are dropped), the pairs ``key:value`` of a mapping too.
+
+        Raises:
+            ValueError: the text is no value of this type.
+
+        >>> runopt(None, dict[str, str], False, "").cast_to_type("a:1;b:x:y")
+        {'a': '1', 'b': 'x:y'}
+        """
+        if self.opt_type is bool:
+            if value.lower() not in _TRUE + _FALSE:
+                raise ValueError(f"`{value}` is none of true, 1, yes, on, false, 0, no, off")
+            return value.lower() in _TRUE
+        if self.is_type_list_of_str:
+            return list(split_elements(value))
+        if self.is_type_dict_of_str:
+            return dict(_pair(element) for element in split_elements(value))
+        if self.opt_type in (int, float):
+            return self.opt_type(value)  # type: ignore[no-any-return]  # int or float
+        return str(value)
+
+
+def _pair(element: str) -> tuple[str, str]:
+    key, colon, value = element.partition(":")
+    if not colon:
+        raise ValueError(f"`{element}` is no `key:value` pair")
+    return key.strip(), value.strip()
+
+
+class runopts:
+    """The run options of a scheduler, in the order in which they were added.
+
+    >>> opts = runopts()
+    >>> opts.add("partition", type_=str, help="where to run")
+    >>> opts.add("tries", type_=int, default=3, help="how often")
+    >>> opts.resolve(opts.cfg_from_str("tries=5"))
+    {'tries': 5, 'partition': None}
+    """
+
+    def __init__(self) -> None:
+        self._opts: dict[str, runopt] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, runopt]]:
+        return iter(self._opts.items())
+
+    def __len__(self) -> int:
+        return len(self._opts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._opts
+
+    def add(
+        self, cfg_key: str, type_: Any, help: str, default: CfgVal = None, required: bool = False
+    ) -> None:
+        """Adds an option.
+
+        Args:
+            cfg_key: its name.
+            type_: its type, see :class:`runopt`.
+            help: what it does, for people.
+            default: the value when none is given.
+            required: whether a value must be given; then it has no default.
+
+        Raises:
+            ValueError: it is required and has a default.
+            TypeError: the default is not of the type.
+        """
+        if required and default is not None:
+            raise ValueError(f"run option `{cfg_key}` is required, so it can't have a default ({default!r})")
+        if default is not None and not self.is_type(default, type_):
+            raise TypeError(
+                f"the default of run option `{cfg_key}` must be {get_type_name(type_)}, "
+                f"got {default!r} ({type(default).__name__})"
+            )
+        self._opts[cfg_key] = runopt(default, type_, required, help)
+
+    def get(self, name: str) -> runopt | None:
+        """Returns an option by its name, None when there is none; ``someName`` finds ``some_name``."""
+        return self._opts.get(self.canonical_key(name))
+
+    def canonical_key(self, name: str) -> str:
+        """Returns the name under which an option was added: ``some_name`` for ``someName``."""
+        snake = camel_to_snake(name)
+        return snake if name not in self._opts and snake in self._opts else name
+
+    def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+        """Checks options and fills in defaults; the given mapping is left as it is.
+
+        Raises:
+            InvalidRunConfigException: an option is unknown, missing or of the wrong type.
+        """
+        resolved: dict[str, CfgVal] = {}
+        for name, value in cfg.items():
+            key = self.canonical_key(name)
+            if key not in self._opts:
+                raise self._unknown(name, cfg)
+            if key in resolved and resolved[key] != value:
+                raise InvalidRunConfigException(
+                    f"run option `{key}` is given twice, as `{key}` and in camel case, with two values",
+                    key,
+                    cfg,
+                )
+            resolved[key] = self._checked(key, value, cfg)
+        for key, opt in self._opts.items():
+            if opt.is_required and resolved.get(key) is None:
+                raise InvalidRunConfigException(
+                    f"run option `{key}` is required",
+                    key,
+                    cfg,
+                    hint=f"e.g. -cfg {key}={key.upper()}   {opt.help}",
+                )
+            resolved.setdefault(key, copy.deepcopy(opt.default))
+        return resolved
+
+    def cfg_from_str(self, cfg_str: str, strict: bool = False) -> dict[str, CfgVal]:
+        """Reads options from text such as ``a=1,b=x;y,c=z``; fills in no defaults.
+
+        The last ``,`` or ``;`` before a key ends the value before it; quotes protect both.
+
+        Args:
+            cfg_str: the text; empty for no options.
+            strict: whether an unknown option is an error; it is dropped in silence otherwise.
+
+        Raises:
+            PairsError: the text holds no ``key=value`` pairs.
+            InvalidRunConfigException: a value does not fit its option, or an option is unknown.
+
+        >>> opts = runopts()
+        >>> opts.add("nodes", type_=list[str], help="where")
+        >>> opts.cfg_from_str("nodes=a,b;time=1")
+        {'nodes': ['a', 'b']}
+        """
+        pairs = to_dict(cfg_str)
+        cfg: dict[str, CfgVal] = {}
+        for name, text in pairs.items():
+            key = self.canonical_key(name)
+            opt = self._opts.get(key)
+            if opt is None:
+                if strict:
+                    raise self._unknown(name, pairs)
+                continue
+            try:
+                cfg[key] = opt.cast_to_type(text)
+            except ValueError as e:
+                raise self._wrong_type(key, text, pairs) from e
+        return cfg
+
+    def cfg_from_json_repr(self, json_repr: str, strict: bool = False) -> dict[str, CfgVal]:
+        """Reads options from a JSON object; fills in no defaults.
+
+        A single text given for a list is a list of one; texts are read as on the command line; elements
+        of lists and mappings become texts.
+
+        Raises:
+            InvalidRunConfigException: the text is no JSON object, a value does not fit its option, or
+                (with ``strict``) an option is unknown.
+        """
+        import json
+
+        try:
+            given = json.loads(json_repr)
+        except ValueError as e:
+            raise InvalidRunConfigException(f"run options are no valid JSON: {e}", "", {}) from e
+        if not isinstance(given, dict):
+            raise InvalidRunConfigException(f"run options must be a JSON object, got `{json_repr}`", "", {})
+        cfg: dict[str, CfgVal] = {}
+        for name, value in given.items():
+            key = self.canonical_key(name)
+            opt = self._opts.get(key)
+            if opt is not None:
+                cfg[key] = self._from_json(key, opt, value, given)
+            elif strict:
+                raise self._unknown(name, given)
+        return cfg
+
+    def update(self, other: runopts) -> None:
+        """Adds the options of another; they replace options of the same name."""
+        self._opts.update(other._opts)
+
+    def __or__(self, other: runopts) -> runopts:
+        """Returns the options of both; the right one's replace options of the same name."""
+        both = runopts()
+        both.update(self)
+        both.update(other)
+        return both
+
+    def __repr__(self) -> str:
+        """Returns the usage text."""
+        from torchx.specs.runopts_text import usage
+
+        return usage(self)
+
+    @staticmethod
+    def is_type(obj: CfgVal, tp: Any) -> bool:
+        """Tells whether a value is of a type; as ``isinstance``, and looks into lists and mappings.
+
+        >>> runopts.is_type(["a"], list[str]), runopts.is_type([1], list[str])
+        (True, False)
+        """
+        origin, args = get_origin(tp), get_args(tp)
+        if origin is list and isinstance(obj, list):
+            return all(isinstance(element, args) for element in obj)
+        if origin is dict and isinstance(obj, dict):
+            return all(isinstance(k, args[0]) and isinstance(v, args[1]) for k, v in obj.items())
+        return origin is None and isinstance(obj, tp)
+
+    def _checked(self, key: str, value: CfgVal, cfg: Mapping[str, CfgVal]) -> CfgVal:
+        opt_type = self._opts[key].opt_type
+        if value is None or self.is_type(value, opt_type):
+            return copy.deepcopy(value)
+        if opt_type is float and type(value) is int:
+            return float(value)
+        raise self._wrong_type(key, value, cfg)
+
+    def _from_json(self, key: str, opt: runopt, value: Any, cfg: Mapping[str, CfgVal]) -> CfgVal:
+        if opt.is_type_list_of_str and isinstance(value, list):
+            return [str(element) for element in value]
+        if opt.is_type_dict_of_str and isinstance(value, dict):
+            return {str(k): str(v) for k, v in value.items()}
+        if isinstance(value, str):
+            try:
+                return [value] if opt.is_type_list_of_str else opt.cast_to_type(value)
+            except ValueError as e:
+                raise self._wrong_type(key, value, cfg) from e
+        return self._checked(key, value, cfg)
+
+    def _wrong_type(self, key: str, value: CfgVal, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigException:
+        opt = self._opts[key]
+        told = f'"{value}"' if isinstance(value, str) else f"{value!r} ({type(value).__name__})"
+        hint = "true or false" if opt.opt_type is bool else None
+        if opt.is_type_dict_of_str:
+            hint = f"e.g. -cfg {key}=name:value,other:value"
+        return InvalidRunConfigException(
+            f"run option `{key}` takes {get_type_name(opt.opt_type)}, got {told}", key, cfg, hint=hint
+        )
+
+    def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
+        options = f"all options: {', '.join(self._opts)}" if self._opts else "there are no options"
+        return InvalidRunConfigException(
+            f"unknown run option `{name}`", name, cfg, hint=did_you_mean(name, self._opts, options)
+        )

@@ -1,0 +1,295 @@
+"""How an application fares: its state, that of each replica, and of each attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from torchx.errors import TorchxError
+
+NONE = "<NONE>"
+"""Stands for an error text that does not exist."""
+
+
+class AppState(int, Enum):
+    """State of an application, and of a replica.
+
+    An application goes from UNSUBMITTED through SUBMITTED (the scheduler took it), PENDING (it waits
+    for resources; a preempted one comes back here) and RUNNING to one of the three ends: SUCCEEDED,
+    FAILED, CANCELLED. UNKNOWN is what no engine can tell.
+    """
+
+    UNSUBMITTED = 0
+    SUBMITTED = 1
+    PENDING = 2
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    CANCELLED = 6
+    UNKNOWN = 7
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.value})"
+
+
+ReplicaState = AppState
+"""The states of a replica are those of an application."""
+
+_TERMINAL = (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
+
+
+def is_terminal(state: AppState) -> bool:
+    """Tells whether a state is an end: SUCCEEDED, FAILED or CANCELLED."""
+    return state in _TERMINAL
+
+
+def is_started(state: AppState) -> bool:
+    """Tells whether something has run: RUNNING or an end."""
+    return state is AppState.RUNNING or is_terminal(state)
+
+
+def result_of(exit_code: int | None, signal: str | None) -> int | None:
+    """Returns how something ended as one number: its exit code, or 128 + N when signal N ended it.
+
+    >>> result_of(3, None), result_of(None, "SIGKILL"), result_of(None, None)
+    (3, 137, None)
+    """
+    if signal is None:
+        return exit_code
+    from signal import Signals
+
+    try:
+        return 128 + Signals[signal].value
+    except KeyError:  # a real-time signal without a name of its own
+        digits = "".join(c for c in signal if c.isdigit())
+        return 128 + int(digits) if digits else exit_code
+
+
+@dataclass(frozen=True)
+class AttemptStatus:
+    """One run of one replica.
+
+    Attributes:
+        number: which run, from 1.
+        state: its state.
+        exit_code: what it ended with; None while it runs and when a signal ended it.
+        signal: the signal that ended it, e.g. ``SIGKILL``; None otherwise.
+        started_at: when its process started.
+        ended_at: when its process ended.
+        pid: its process on this machine.
+        msg: why it is in this state, one line.
+    """
+
+    number: int
+    state: AppState
+    exit_code: int | None = None
+    signal: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    pid: int | None = None
+    msg: str = ""
+
+    @property
+    def result(self) -> int | None:
+        """The exit code, or 128 + N when signal N ended it; None while it runs."""
+        return result_of(self.exit_code, self.signal)
+
+
+@dataclass(frozen=True)
+class FirstFailure:
+    """The replica that failed before all others, which is where to look for the reason.
+
+    Attributes:
+        role: name of its role.
+        replica: its id within the role.
+        attempt: which attempt failed, from 1.
+        exit_code: what it ended with; None when a signal ended it.
+        signal: the signal that ended it, e.g. ``SIGKILL``; None otherwise.
+        msg: why, one line.
+    """
+
+    role: str
+    replica: int
+    attempt: int
+    exit_code: int | None = None
+    signal: str | None = None
+    msg: str = ""
+
+    @property
+    def result(self) -> int | None:
+        """The exit code, or 128 + N when signal N ended it."""
+        return result_of(self.exit_code, self.signal)
+
+
+@dataclass
+class ReplicaStatus:
+    """How one replica fares.
+
+    Attributes:
+        id: its id within the role, from 0.
+        state: its state.
+        role: name of the role.
+        hostname: the machine it is on.
+        structured_error_msg: its error file, as JSON text.
+        hostaddr: the address of the machine; its name unless told.
+        attempts: all its attempts, the current one last.
+        max_attempts: how many attempts it has in all.
+
+    What is told of the current attempt can be read here too: ``attempt`` (its number; 1 when not
+    known), ``exit_code``, ``signal``, ``started_at``, ``ended_at``, ``pid``.
+    """
+
+    id: int
+    state: ReplicaState
+    role: str
+    hostname: str
+    structured_error_msg: str = NONE
+    hostaddr: str | None = None
+    attempts: list[AttemptStatus] = field(default_factory=list)
+    max_attempts: int = 1
+
+    def __post_init__(self) -> None:
+        if self.hostaddr is None:
+            self.hostaddr = self.hostname
+
+    @property
+    def _current(self) -> AttemptStatus:
+        return self.attempts[-1] if self.attempts else AttemptStatus(1, self.state)
+
+    @property
+    def attempt(self) -> int:
+        """Number of the current attempt, from 1."""
+        return self._current.number
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the current attempt ended with; None while it runs and when a signal ended it."""
+        return self._current.exit_code
+
+    @property
+    def signal(self) -> str | None:
+        """The signal that ended the current attempt."""
+        return self._current.signal
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the current attempt started."""
+        return self._current.started_at
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the current attempt ended."""
+        return self._current.ended_at
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the current attempt on this machine."""
+        return self._current.pid
+
+
+@dataclass
+class RoleStatus:
+    """The replicas of one role.
+
+    Attributes:
+        role: name of the role.
+        replicas: how they fare.
+    """
+
+    role: str
+    replicas: list[ReplicaStatus]
+
+
+@dataclass
+class AppStatus:
+    """How an application fares.
+
+    Attributes:
+        state: the state of the whole.
+        num_restarts: how often the application as a whole was started again.
+        msg: why it is in this state, one line.
+        structured_error_msg: the error file of the replica that failed first, as JSON text.
+        ui_url: where to look at it in a browser.
+        roles: its replicas, role by role.
+        submitted_at: when it was submitted.
+        started_at: when its first replica started.
+        ended_at: when the last of it ended.
+        first_failure: the replica that failed first.
+        log_dir: the folder that holds its logs, where they are files on this machine.
+
+    All times carry their zone.
+    """
+
+    state: AppState
+    num_restarts: int = 0
+    msg: str = ""
+    structured_error_msg: str = NONE
+    ui_url: str | None = None
+    roles: list[RoleStatus] = field(default_factory=list)
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    first_failure: FirstFailure | None = None
+    log_dir: str | None = None
+
+    def is_terminal(self) -> bool:
+        """Tells whether the application has ended."""
+        return is_terminal(self.state)
+
+    def raise_for_status(self) -> None:
+        """Does nothing when the application has succeeded.
+
+        Raises:
+            AppStatusError: it is in any other state.
+        """
+        if self.state is not AppState.SUCCEEDED:
+            raise AppStatusError(self)
+
+    def to_json(self, filter_roles: Sequence[str] | None = None) -> dict[str, Any]:
+        """Returns all of it as plain data that ``json`` takes.
+
+        States are names, times ISO 8601 with zone, durations seconds.
+
+        Args:
+            filter_roles: names of the roles to tell of; all unless given.
+        """
+        from torchx.specs.status_text import as_json
+
+        return as_json(self, filter_roles)
+
+    def format(self, filter_roles: Sequence[str] | None = None) -> str:
+        """Returns all of it as text for people, without colour.
+
+        Args:
+            filter_roles: names of the roles to tell of; all unless given.
+        """
+        from torchx.specs.status_text import as_text
+
+        return as_text(self, filter_roles)
+
+    def __str__(self) -> str:
+        return self.format()
+
+
+class AppStatusError(TorchxError):
+    """An application has not succeeded.
+
+    Args:
+        status: how it fares.
+    """
+
+    def __init__(self, status: AppStatus, *args: object) -> None:
+        more = f": {status.msg}" if status.msg else ""
+        super().__init__(f"the application did not succeed, it is {status.state.name}{more}")
+        self.status = status
+        self.args = (status, *args)
+
+    def __str__(self) -> str:
+        """Returns the message and the whole status."""
+        return f"{self.message}\n{self.status.format()}"

@@ -1,0 +1,189 @@
+"""The status of an application as text and as plain data."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx.specs.status import (
+    NONE,
+    AppState,
+    AppStatus,
+    AttemptStatus,
+    ReplicaStatus,
+    RoleStatus,
+    is_terminal,
+)
+
+_UNKNOWN = "<N/A>"
+_WIDTH = 80
+# what RPC frameworks and c10 wrap round the message of another process, once a hop
+_NOISE = (
+    re.compile(r"^\s*On WorkerInfo\([^)]*\):\s*\n?", re.MULTILINE),
+    re.compile(r"^\s*Exception raised from .*\(most recent call first\):\s*$\n?", re.MULTILINE),
+    re.compile(r"^\s*frame #\d+: .*$\n?", re.MULTILINE),
+)
+
+
+@dataclass(frozen=True)
+class ErrorFile:
+    """What an error file tells: the message, with exit code and time where it has them."""
+
+    message: str
+    exit_code: str = _UNKNOWN
+    timestamp: str = _UNKNOWN
+
+    @staticmethod
+    def read(text: str) -> ErrorFile | None:
+        """Reads one of the two layouts of error files; None when the text has neither.
+
+        >>> ErrorFile.read('{"message": "boom", "errorCode": 3}').exit_code
+        '3'
+        """
+        try:
+            data = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(data, dict) or "message" not in data:
+            return None
+        if not isinstance(data["message"], dict):
+            return ErrorFile._of(data["message"], data.get("errorCode"), data.get("timestamp"))
+        inner = data["message"]
+        extra = inner.get("extraInfo")
+        time = extra.get("timestamp") if isinstance(extra, dict) else None
+        return ErrorFile._of(inner.get("message", ""), inner.get("errorCode"), time)
+
+    @staticmethod
+    def _of(message: object, code: object, time: object) -> ErrorFile:
+        return ErrorFile(str(message), _UNKNOWN if code is None else str(code), _time(time))
+
+
+def as_text(status: AppStatus, filter_roles: Sequence[str] | None) -> str:
+    """Returns the status as text for people."""
+    roles = "".join(
+        f"\n{_replica(r, first=i == 0)}"
+        for role in _wanted(status, filter_roles)
+        for i, r in enumerate(sorted(role.replicas, key=lambda r: r.id))
+    )
+    rows = (
+        ("State", status.state.name),
+        ("Num Restarts", status.num_restarts),
+        ("Roles", roles),
+        ("Msg", status.msg),
+        ("Structured Error Msg", status.structured_error_msg),
+        ("UI URL", status.ui_url),
+    )
+    return "AppStatus:\n" + "".join(f"    {name}: {value}\n" for name, value in rows)
+
+
+def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> dict[str, Any]:
+    """Returns the status as plain data."""
+    failure = status.first_failure
+    return {
+        "state": status.state.name,
+        "num_restarts": status.num_restarts,
+        "roles": [
+            {"role": role.role, "replicas": [_replica_json(r) for r in role.replicas]}
+            for role in _wanted(status, filter_roles)
+        ],
+        "msg": status.msg,
+        "structured_error_msg": status.structured_error_msg,
+        "url": status.ui_url,
+        **_times_json(status.submitted_at, status.started_at, status.ended_at),
+        "first_failure": None if failure is None else {**vars(failure), "result": failure.result},
+        "log_dir": status.log_dir,
+    }
+
+
+def _wanted(status: AppStatus, filter_roles: Sequence[str] | None) -> list[RoleStatus]:
+    return [role for role in status.roles if not filter_roles or role.role in filter_roles]
+
+
+def _replica(replica: ReplicaStatus, first: bool) -> str:
+    """One line, and below it what its error file tells."""
+    head = f" {'*' if first else ' '}{replica.role}[{replica.id}]:{replica.state.name}"
+    text = replica.structured_error_msg
+    if text == NONE:
+        silent = is_terminal(replica.state) and replica.state is not AppState.SUCCEEDED
+        return f"{head} (no reply file)" if silent else head
+    error = ErrorFile.read(text)
+    if error is None:
+        return f"{head}\n{text}"
+    return (
+        f"{head} (exitcode: {error.exit_code})\n"
+        f"        timestamp: {error.timestamp}\n"
+        f"        hostname: {replica.hostname}\n"
+        f"        error_msg: {_wrapped(error.message)}"
+    )
+
+
+def _wrapped(message: str) -> str:
+    """Wraps each line of a message and takes off what frameworks put round it."""
+    for noise in _NOISE:
+        message = noise.sub("", message)
+    rows = [row for line in message.strip().split("\n") for row in textwrap.wrap(line, _WIDTH) or [""]]
+    return "\n                ".join(rows)
+
+
+def _time(value: object) -> str:
+    try:
+        when = datetime.fromtimestamp(float(str(value)), tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return _UNKNOWN
+    return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _replica_json(replica: ReplicaStatus) -> dict[str, Any]:
+    return {
+        "id": replica.id,
+        "state": replica.state.name,
+        "role": replica.role,
+        "hostname": replica.hostname,
+        "structured_error_msg": replica.structured_error_msg,
+        "hostaddr": replica.hostaddr,
+        "attempt": replica.attempt,
+        "max_attempts": replica.max_attempts,
+        "exit_code": replica.exit_code,
+        "signal": replica.signal,
+        "pid": replica.pid,
+        **_times_json(None, replica.started_at, replica.ended_at, submitted=False),
+        "attempts": [_attempt_json(attempt) for attempt in replica.attempts],
+    }
+
+
+def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
+    return {
+        "number": attempt.number,
+        "state": attempt.state.name,
+        "exit_code": attempt.exit_code,
+        "signal": attempt.signal,
+        "result": attempt.result,
+        **_times_json(None, attempt.started_at, attempt.ended_at, submitted=False),
+        "pid": attempt.pid,
+        "msg": attempt.msg,
+    }
+
+
+def _times_json(
+    submitted_at: datetime | None,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+    submitted: bool = True,
+) -> dict[str, Any]:
+    times: dict[str, Any] = {"submitted_at": _iso(submitted_at)} if submitted else {}
+    duration = None if started_at is None or ended_at is None else ended_at - started_at
+    return {
+        **times,
+        "started_at": _iso(started_at),
+        "ended_at": _iso(ended_at),
+        "duration": None if duration is None else duration.total_seconds(),
+    }
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

@@ -1,0 +1,116 @@
+"""Local folders that a job gets a copy of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchx.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_PLAIN_PATH = re.compile(r"(?:[~./]|\w+://)[\w./~@%+-]*")
+
+
+@dataclass
+class Workspace:
+    """Which local folders go where below the job's own root folder.
+
+    Attributes:
+        projects: local path to the folder below the root; an empty text is the root itself.
+
+    >>> Workspace({"~/src/lib": "lib"}).is_unmapped_single_project()
+    False
+    """
+
+    projects: dict[str, str]
+
+    @staticmethod
+    def from_str(workspace: str | None) -> Workspace:
+        """Reads a workspace from text: one path, or a YAML mapping of paths to folders.
+
+        Args:
+            workspace: None or empty text gives a workspace without projects; a project mapped to null
+                goes to the root.
+
+        Raises:
+            UsageError: the text is neither.
+
+        >>> Workspace.from_str("~/src")
+        Workspace(projects={'~/src': ''})
+        >>> Workspace.from_str("{lib: lib, app: null}")
+        Workspace(projects={'lib': 'lib', 'app': ''})
+        """
+        if not workspace or not workspace.strip():
+            return Workspace({})
+        if _PLAIN_PATH.fullmatch(workspace):  # on demand: yaml takes a while to import
+            return Workspace({workspace: ""})
+        return _from_yaml(workspace)
+
+    def is_unmapped_single_project(self) -> bool:
+        """Tells whether this is one project that goes to the root."""
+        return list(self.projects.values()) == [""]
+
+    def merge_into(self, outdir: str | Path) -> None:
+        """Copies each project into ``outdir``, in their order; later files win over earlier ones.
+
+        Links are copied as links; a project that is one file is copied by its name.
+
+        Raises:
+            UsageError: a target lies outside ``outdir``.
+            StateError: a project does not exist or cannot be read.
+        """
+        import shutil
+        from pathlib import Path
+
+        root = Path(outdir)
+        for project, target in self.projects.items():
+            if Path(target).is_absolute() or ".." in Path(target).parts:
+                raise UsageError(f"workspace project `{project}` goes to `{target}`, outside the job's root")
+            src, dst = Path(project).expanduser(), root / target
+            try:
+                if src.is_file():
+                    dst.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(src, dst / src.name)
+                else:
+                    shutil.copytree(src, dst, symlinks=True, ignore=_all_but(root), dirs_exist_ok=True)
+            except (OSError, shutil.Error) as e:
+                raise StateError(f"workspace project `{project}` cannot be copied: {e}") from e
+
+    def __bool__(self) -> bool:
+        return bool(self.projects)
+
+    def __str__(self) -> str:
+        """Returns ``local:target`` pairs joined by ``;``, for people."""
+        return ";".join(f"{src}:{dst}" if dst else src for src, dst in self.projects.items())
+
+
+def _all_but(outdir: Path) -> Callable[[str, list[str]], list[str]]:
+    """Keeps a copy from going into itself, where the target lies inside the project."""
+    end = outdir.resolve()
+    return lambda folder, names: [n for n in names if type(end)(folder, n).resolve() == end]
+
+
+def _from_yaml(text: str) -> Workspace:
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as e:
+        problem = getattr(e, "problem", None) or "no valid YAML"
+        raise UsageError(f"workspace `{text}` can't be read: {problem}") from e
+    if isinstance(data, str):
+        return Workspace({data: ""})
+    if data is None:
+        return Workspace({})
+    if isinstance(data, dict):
+        projects = {key: "" if value is None else value for key, value in data.items()}
+        if all(isinstance(x, str) for pair in projects.items() for x in pair):
+            return Workspace(projects)
+    raise UsageError(
+        f"workspace `{text}` is neither a path nor a mapping of paths to folders",
+        hint='e.g. ~/src/app   or   {"~/src/lib": "lib", "~/src/app": ""}',
+    )
