@@ -21,6 +21,7 @@ class AppDryRunInfo(Generic[T]):
 
     Attributes:
         request: the scheduler's own request object; ``Role.pre_proc`` may change it.
+        notes: what the scheduler will not do of what the application asks for, a line each.
 
     The scheduler's interface fills in the application, the run options and the scheduler's name.
 
@@ -30,6 +31,7 @@ class AppDryRunInfo(Generic[T]):
 
     def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
         self.request = request
+        self.notes: list[str] = []
         self._fmt = fmt
         self._app: AppDef | None = None
         self._cfg: Mapping[str, CfgVal] = {}

@@ -82,9 +82,7 @@ _HINT = "e.g. type=bind,src=/data,dst=/data,readonly"
 
 
 class MountError(UsageError, ValueError, KeyError):
-    """The words of a mount make no mount."""
-
-    __str__ = UsageError.__str__
+    """The words of a mount make no mount (a UsageError, also a ValueError and a KeyError)."""
 
 
 def parse_mounts(opts: Sequence[str]) -> list[Mount]:

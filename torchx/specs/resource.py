@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-RESOURCE_NAME_TAG = "torchx/resource.name"
-"""Tag that holds the name a resource was registered under."""
+from torchx.plugins.tags import resource_tags
 
-FRACTIONAL_TAG = "torchx/resource.fractional"
-"""Tag that is True on a resource that is a fraction of a registered one."""
+GiB = 1024
+"""A GiB in the unit of ``Resource.memMB``."""
 
 
 @dataclass
@@ -37,11 +36,11 @@ class Resource:
 
     def is_fractional(self) -> bool:
         """Tells whether this is a part of a registered resource, such as half of a machine."""
-        return self.tags.get(FRACTIONAL_TAG) is True
+        return self.tags.get(resource_tags.IS_FRACTIONAL) is True
 
     def get_resource_name(self) -> str | None:
         """Returns the name this resource was registered under, None when it has none."""
-        name = self.tags.get(RESOURCE_NAME_TAG)
+        name = self.tags.get(resource_tags.RESOURCE_NAME)
         return None if name is None else str(name)
 
     @staticmethod

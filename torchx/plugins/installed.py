@@ -1,0 +1,226 @@
+"""The plugins that are installed: found by namespace package and by entry point, loaded on demand."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from torchx import settings
+from torchx.errors import UsageError
+from torchx.plugins import resources
+from torchx.plugins.registration import PluginType, Registration, registrations
+
+NAMESPACE_PACKAGES = 1
+ENTRY_POINTS = 2
+
+Plugins = dict[str, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class RegistrationError:
+    """Why a plugin is not offered, or another of its name is.
+
+    Attributes:
+        module: the module it comes from.
+        error: what is wrong, one line.
+        name: its name; None when its whole module is meant.
+        plugin_type: what it makes, e.g. ``scheduler``.
+    """
+
+    module: str
+    error: str
+    name: str | None = None
+    plugin_type: str | None = None
+
+
+@dataclass
+class _Found:
+    """All that was found of one type of plugin."""
+
+    plugins: Plugins = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[RegistrationError] = field(default_factory=list)
+
+    def add(self, names: Plugins, module: str, plugin_type: PluginType) -> None:
+        """Adds names; one that is taken stays with whoever came first."""
+        for name, make in names.items():
+            if name in self.plugins:
+                error = "this name is taken by a plugin that was found before; it is left out"
+                self.errors.append(RegistrationError(module, error, name, str(plugin_type)))
+            else:
+                self.plugins[name] = make
+
+
+class PluginRegistry:
+    """The plugins that are installed, by type and name.
+
+    A type is searched for when it is first asked for. A plugin that cannot be loaded is noted in
+    :attr:`errors` and left out. Where two have one name, an entry point wins over a module of a namespace
+    package, and what was found first over what came later.
+
+    Args:
+        plugin_sources: where to look, a sum of 1 (namespace packages) and 2 (entry points).
+    """
+
+    def __init__(self, *, plugin_sources: int = NAMESPACE_PACKAGES | ENTRY_POINTS) -> None:
+        self._sources = plugin_sources
+        self._found: dict[PluginType, _Found] = {}
+
+    def get(self, plugin_type: PluginType) -> Plugins:
+        """Returns the plugins of one type by name; one from an entry point is imported when called."""
+        return dict(self._of(plugin_type).plugins)
+
+    def info(self, plugin_type: PluginType | None = None) -> dict[PluginType, Plugins] | Plugins:
+        """Returns the plugins of one type by name, or of all types by type."""
+        return {t: self.get(t) for t in PluginType} if plugin_type is None else self.get(plugin_type)
+
+    @property
+    def errors(self) -> list[RegistrationError]:
+        """What is wrong with the plugins of all types."""
+        return [error for t in PluginType for error in self._of(t).errors]
+
+    def load_errors(self, plugin_type: PluginType | None = None) -> list[RegistrationError]:
+        """Returns what is wrong with the plugins of one type, or of all."""
+        return self.errors if plugin_type is None else list(self._of(plugin_type).errors)
+
+    def to_dict(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the report as plain data: for each type its plugins, and the errors of modules."""
+        report: dict[str, list[dict[str, Any]]] = {}
+        for plugin_type in PluginType:
+            found = self._of(plugin_type)
+            named = [{"name": e.name, "module": e.module, "error": e.error} for e in found.errors if e.name]
+            report[str(plugin_type)] = found.rows + named
+        report["errors"] = [{"module": e.module, "error": e.error} for e in self.errors if not e.name]
+        return report
+
+    def clear(self) -> None:
+        """Forgets what was found, so that the next question searches again."""
+        self._found.clear()
+
+    def __str__(self) -> str:
+        """Returns the report as text."""
+        return "\n".join(_section(title, rows) for title, rows in self.to_dict().items())
+
+    def _of(self, plugin_type: PluginType) -> _Found:
+        if plugin_type not in self._found:
+            found = _Found()
+            if self._sources & ENTRY_POINTS:
+                _from_entry_points(plugin_type, found)
+            if self._sources & NAMESPACE_PACKAGES:
+                _from_namespace(plugin_type, found)
+            self._found[plugin_type] = found
+        return self._found[plugin_type]
+
+
+@functools.lru_cache(maxsize=1)
+def registry() -> PluginRegistry:
+    """Returns the plugins of this process, from where ``$TORCHX_PLUGINS_SOURCE`` says.
+
+    Raises:
+        UsageError: the variable is no sum of 1 (namespace packages) and 2 (entry points).
+    """
+    text = os.environ.get(settings.TORCHX_PLUGINS_SOURCE) or "3"
+    if text not in ("0", "1", "2", "3"):
+        raise UsageError(
+            f"${settings.TORCHX_PLUGINS_SOURCE} is `{text}`",
+            hint="it is a sum of 1 (namespace packages) and 2 (entry points): 0, 1, 2 or 3",
+        )
+    return PluginRegistry(plugin_sources=int(text))
+
+
+def _from_entry_points(plugin_type: PluginType, found: _Found) -> None:
+    from importlib.metadata import EntryPoint, entry_points
+
+    def on_call(entry: EntryPoint) -> Callable[..., Any]:
+        def load_and_call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                plugin = entry.load()
+            except Exception as e:
+                raise UsageError(
+                    f"plugin `{entry.name}` cannot be loaded: {_told(e)}",
+                    hint=f"it is the entry point {entry.value} of the group {plugin_type.value}",
+                ) from e
+            return plugin(*args, **kwargs)
+
+        return load_and_call
+
+    for entry in entry_points(group=plugin_type.value):
+        module = entry.value.partition(":")[0]
+        if entry.name not in found.plugins:
+            found.rows.append({"name": entry.name, "module": module})
+        found.add({entry.name: on_call(entry)}, module, plugin_type)
+
+
+def _from_namespace(plugin_type: PluginType, found: _Found) -> None:
+    for module in _modules(plugin_type, found):
+        for fn in list(vars(module).values()):
+            for registration in registrations(fn):
+                # a function that was imported from another plugin module is offered there
+                if getattr(fn, "__module__", module.__name__) == module.__name__:
+                    _offer(fn, registration, module.__name__, plugin_type, found)
+
+
+def _modules(plugin_type: PluginType, found: _Found) -> Iterator[ModuleType]:
+    import importlib
+    import pkgutil
+
+    try:
+        package = importlib.import_module(plugin_type.namespace)
+    except ModuleNotFoundError as e:
+        if not plugin_type.namespace.startswith(str(e.name)):
+            found.errors.append(RegistrationError(plugin_type.namespace, _told(e)))
+        return
+    except Exception as e:
+        found.errors.append(RegistrationError(plugin_type.namespace, _told(e)))
+        return
+    for info in pkgutil.iter_modules(getattr(package, "__path__", ()), package.__name__ + "."):
+        try:
+            yield importlib.import_module(info.name)
+        except Exception as e:  # a broken plugin must not keep the others from working
+            found.errors.append(RegistrationError(info.name, _told(e)))
+
+
+def _offer(fn: Any, registration: Registration, module: str, plugin_type: PluginType, found: _Found) -> None:
+    if registration.plugin_type is not plugin_type:
+        error = f"makes a {registration.plugin_type} but lies in {plugin_type.namespace}; move it to " + (
+            registration.plugin_type.namespace
+        )
+        found.errors.append(
+            RegistrationError(module, error, registration.name, str(registration.plugin_type))
+        )
+        return
+    row: dict[str, Any] = {"name": registration.name, "module": module}
+    names: Plugins = {registration.name: fn}
+    if plugin_type is PluginType.NAMED_RESOURCE:
+        names = dict(resources.whole(fn, registration))
+        try:
+            parts = resources.parts(fn, registration)
+        except Exception as e:
+            error = f"its parts are not offered: {_told(e)}"
+            found.errors.append(RegistrationError(module, error, registration.name, str(plugin_type)))
+            parts = {}
+        names.update(parts)
+        row.update({"aliases": list(registration.aliases)} if registration.aliases else {})
+        row.update({"fractionals": list(parts)} if parts else {})
+    if registration.name not in found.plugins:
+        found.rows.append(row)
+    found.add(names, module, plugin_type)
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _section(title: str, rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return f"{title}: []"
+    lines = [f"{title}:"]
+    for row in rows:
+        for i, (key, value) in enumerate(row.items()):
+            text = f"[{', '.join(value)}]" if isinstance(value, list) else value
+            lines.append(f"  {'-' if i == 0 else ' '} {key}: {text}")
+    return "\n".join(lines)

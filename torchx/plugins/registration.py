@@ -1,0 +1,115 @@
+"""The decorators with which a plugin module offers what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK = "__torchx_registrations__"
+
+
+class PluginType(str, Enum):
+    """What a plugin can offer; the value is the group of its entry points."""
+
+    SCHEDULER = "torchx.schedulers"
+    NAMED_RESOURCE = "torchx.named_resources"
+    TRACKER = "torchx.tracker"
+    EVENT_HANDLER = "torchx.event_handlers"
+
+    @property
+    def namespace(self) -> str:
+        """The namespace package that is searched for plugin modules."""
+        return "torchx_plugins." + self.value.removeprefix("torchx.")
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a decorator noted on a function.
+
+    Attributes:
+        plugin_type: what the function makes.
+        name: the name it is offered under.
+        aliases: further names, of named resources.
+        fractionals: parts that are offered too, of named resources: a mapping of size to suffix, or a
+            function from the resource to such a mapping.
+    """
+
+    plugin_type: PluginType
+    name: str
+    aliases: tuple[str, ...] = ()
+    fractionals: Callable[[Any], dict[float, str]] | Mapping[float, str] | None = None
+
+
+class register:
+    """Offers the decorated function as a plugin; the function itself is left as it is.
+
+    The module that does so lies in one of the namespace packages ``torchx_plugins.schedulers``,
+    ``.named_resources``, ``.tracker``, ``.event_handlers``. One may use the names below or
+    ``@register(PluginType.SCHEDULER)``.
+
+    Args:
+        type: what the function makes.
+        name: the name it is offered under; the function's own unless told.
+    """
+
+    def __init__(self, type: PluginType, name: str | None = None) -> None:
+        self._type = type
+        self._name = name
+        self._more: dict[str, Any] = {}
+
+    def __call__(self, fn: F) -> F:
+        """Notes the registration on the function and returns it."""
+        noted = Registration(self._type, self._name or fn.__name__, **self._more)
+        setattr(fn, _MARK, (*getattr(fn, _MARK, ()), noted))
+        return fn
+
+    @staticmethod
+    def scheduler(name: str | None = None) -> register:
+        """Offers a scheduler: a function of the session's name and of keyword arguments that makes one."""
+        return register(PluginType.SCHEDULER, name)
+
+    @staticmethod
+    def tracker(name: str | None = None) -> register:
+        """Offers a tracker: a function of its configuration that makes one."""
+        return register(PluginType.TRACKER, name)
+
+    @staticmethod
+    def event_handler(name: str | None = None) -> register:
+        """Offers a handler of launcher events: a function that makes a ``logging.Handler``."""
+        return register(PluginType.EVENT_HANDLER, name)
+
+    @staticmethod
+    def named_resource(
+        name: str | None = None,
+        aliases: Sequence[str] | None = None,
+        fractionals: Callable[[Any], dict[float, str]] | Mapping[float, str] | None = None,
+    ) -> register:
+        """Offers a named resource: a function that returns a ``Resource``.
+
+        Args:
+            name: the name it is offered under; the function's own unless told.
+            aliases: further names of it.
+            fractionals: parts that are offered as ``NAME_SUFFIX``: sizes (of 1) with their suffixes, or
+                a function from the resource to such, e.g. ``powers_of_two_gpus``. A function that takes
+                an argument is given the size and returns the part; of any other's result the part is
+                taken of everything alike.
+        """
+        registering = register(PluginType.NAMED_RESOURCE, name)
+        registering._more = {"aliases": tuple(aliases or ()), "fractionals": fractionals}
+        return registering
+
+
+def registrations(fn: object) -> tuple[Registration, ...]:
+    """Returns what decorators noted on an object, nothing for any other."""
+    try:
+        found = vars(fn).get(_MARK, ())
+    except TypeError:  # an object without attributes of its own
+        return ()
+    return found if isinstance(found, tuple) else ()

@@ -1,0 +1,151 @@
+"""Handles: how a submitted application is named, and what a command line says of its logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torchx.errors import StateError, UsageError
+from torchx.words import did_you_mean
+
+AppHandle = str
+"""``{scheduler}://{session}/{app_id}``; the session may be empty."""
+
+_HANDLE = re.compile(r"(.+)://(.*)/(.+)")
+_TARGET = re.compile(r"(?P<handle>[^/:]+://[^/]*/[^/]+|[^/]+)(?:/(?P<role>[^/]+)(?:/(?P<replicas>[^/]+))?)?")
+_MOST_REPLICAS = 100_000
+
+
+class MalformedAppHandleException(UsageError):
+    """A text is no application handle.
+
+    Args:
+        app_handle: the text.
+    """
+
+    def __init__(self, app_handle: str) -> None:
+        super().__init__(
+            f"`{app_handle}` is not an application handle",
+            hint="a handle reads SCHEDULER://SESSION/APP_ID, e.g. local_cwd://torchx/train-x7k2m9cd",
+        )
+        self.app_handle = app_handle
+
+
+class UnknownSchedulerException(UsageError):
+    """There is no scheduler of this name.
+
+    Args:
+        scheduler_backend: the name.
+        known: the names that there are, for the hint.
+    """
+
+    def __init__(self, scheduler_backend: str, known: Iterable[str] = ()) -> None:
+        names = list(known)
+        every = f"all schedulers: {', '.join(names)}" if names else None
+        super().__init__(
+            f"unknown scheduler `{scheduler_backend}`", hint=did_you_mean(scheduler_backend, names, every)
+        )
+        self.scheduler_backend = scheduler_backend
+
+
+class UnknownAppException(StateError):
+    """The scheduler knows no application of this handle.
+
+    Args:
+        app_handle: the handle.
+        known: the handles or ids that there are, for the hint.
+    """
+
+    def __init__(self, app_handle: AppHandle, known: Iterable[str] = ()) -> None:
+        super().__init__(
+            f"there is no application `{app_handle}`",
+            hint=did_you_mean(app_handle, known, "all applications: torchx list"),
+        )
+        self.app_handle = app_handle
+
+
+class ParsedAppHandle(NamedTuple):
+    """The parts of a handle.
+
+    Attributes:
+        scheduler_backend: name of the scheduler.
+        session_name: name of the session, may be empty.
+        app_id: the id that the scheduler gave.
+    """
+
+    scheduler_backend: str
+    session_name: str
+    app_id: str
+
+
+def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
+    """Takes a handle apart.
+
+    Raises:
+        MalformedAppHandleException: the text is no handle.
+
+    >>> parse_app_handle("slurm:///12")
+    ParsedAppHandle(scheduler_backend='slurm', session_name='', app_id='12')
+    """
+    match = _HANDLE.fullmatch(app_handle)
+    if match is None:
+        raise MalformedAppHandleException(app_handle)
+    return ParsedAppHandle(match[1], match[2], match[3])
+
+
+def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> AppHandle:
+    """Puts a handle together.
+
+    >>> make_app_handle("local_cwd", "torchx", "echo-b4zt1k8s")
+    'local_cwd://torchx/echo-b4zt1k8s'
+    """
+    return f"{scheduler_backend}://{session_name}/{app_id}"
+
+
+@dataclass(frozen=True)
+class LogTarget:
+    """Whose logs are meant.
+
+    Attributes:
+        handle: the application, as it was written: a handle or a short name of one.
+        role: name of the role; None for all.
+        replicas: ids within the role, in the order they were written; empty for all.
+    """
+
+    handle: str
+    role: str | None = None
+    replicas: tuple[int, ...] = ()
+
+
+def parse_log_target(text: str) -> LogTarget:
+    """Reads ``HANDLE``, ``HANDLE/ROLE`` or ``HANDLE/ROLE/REPLICAS``, replicas such as ``0,1,3-5``.
+
+    Raises:
+        UsageError: the text is none of these.
+
+    >>> parse_log_target("local_cwd://torchx/train-x7k2m9cd/trainer/0,2-3")
+    LogTarget(handle='local_cwd://torchx/train-x7k2m9cd', role='trainer', replicas=(0, 2, 3))
+    >>> parse_log_target("train-x7k2m9cd/trainer").role
+    'trainer'
+    """
+    match = _TARGET.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"`{text}` names no logs",
+            hint="it reads APP, APP/ROLE or APP/ROLE/REPLICAS, e.g. @last/trainer/0,2-3",
+        )
+    ids = match["replicas"]
+    return LogTarget(match["handle"], match["role"], () if ids is None else _replicas(ids, text))
+
+
+def _replicas(ids: str, text: str) -> tuple[int, ...]:
+    wanted: dict[int, None] = {}
+    for part in ids.removesuffix(",").split(","):
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < first + _MOST_REPLICAS:
+            raise UsageError(f"`{part}` in `{text}` is no replica id", hint="replica ids read 0,1,3-5")
+        wanted.update(dict.fromkeys(range(first, last + 1)))
+    return tuple(wanted)

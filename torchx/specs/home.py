@@ -1,0 +1,35 @@
+"""The state home: the folder where everything that outlives a command is kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from torchx import settings
+from torchx.errors import StateError
+
+
+def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
+    """Returns the state home, or a folder below it; made when it does not exist, for its owner alone.
+
+    It is ``$TORCHX_HOME``, or ``~/.torchx`` when that is not set.
+
+    Args:
+        subdir_paths: path of the folder below the home.
+
+    Raises:
+        StateError: it cannot be made.
+    """
+    home = Path(os.environ.get(settings.TORCHX_HOME) or "~/.torchx").expanduser().absolute()
+    folder = home
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in Path(*subdir_paths).parts:
+            folder = folder / part  # one by one: mkdir gives its mode to the last folder alone
+            folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as e:
+        raise StateError(
+            f"the state folder {folder} cannot be made: {e.strerror}",
+            hint=f"set ${settings.TORCHX_HOME} to a folder that you may write",
+        ) from e
+    return folder

@@ -1,0 +1,93 @@
+"""Macros: words in a role that a scheduler replaces when it knows what they stand for."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from torchx.specs.app import Role
+
+
+class macros:
+    """Words that stand for what is known only at submission.
+
+    They are replaced in a role's arguments, in the values of its environment and in its metadata, and
+    nowhere else. A word that is no macro stays as it is; ``$$`` is a plain ``$``.
+
+    >>> role = Role("r", "img", args=["--id", macros.app_id], env={"HOST": "$$HOSTNAME"})
+    >>> values = macros.Values(img_root="/", app_id="job-1", replica_id="0", rank0_env="RANK0")
+    >>> done = values.apply(role)
+    >>> done.args, done.env
+    (['--id', 'job-1'], {'HOST': '$HOSTNAME'})
+    """
+
+    img_root = "${img_root}"
+    """The root folder of the image."""
+
+    app_id = "${app_id}"
+    """The application's id."""
+
+    replica_id = "${replica_id}"
+    """The replica's id within its role; a replica that is started again keeps it."""
+
+    rank0_env = "${rank0_env}"
+    """The NAME of the environment variable that holds the host of replica 0 of the first role."""
+
+    base_img_root = "${base_img_root}"
+    """Only for files that name it: replaced by nothing."""
+
+    @dataclass
+    class Values:
+        """What the macros stand for in one replica.
+
+        Attributes:
+            img_root: the root folder of the image.
+            app_id: the application's id.
+            replica_id: the replica's id within its role.
+            rank0_env: name of the environment variable with the host of rank 0.
+            base_img_root: not used.
+        """
+
+        img_root: str
+        app_id: str
+        replica_id: str
+        rank0_env: str
+        base_img_root: str = "DEPRECATED"
+
+        def apply(self, role: Role) -> Role:
+            """Returns a deep copy of a role with the macros replaced."""
+            replaced = copy.deepcopy(role)
+            replaced.args = self._replaced(replaced.args)
+            replaced.env = self._replaced(replaced.env)
+            replaced.metadata = self._replaced(replaced.metadata)
+            return replaced
+
+        def substitute(self, arg: str) -> str:
+            """Returns a text with the macros replaced.
+
+            >>> macros.Values("/", "job-1", "0", "RANK0").substitute("$$${rank0_env} ${app_id} ${x}")
+            '$RANK0 job-1 ${x}'
+            """
+            from string import Template
+
+            return Template(arg).safe_substitute(self.to_dict())
+
+        def to_dict(self) -> dict[str, Any]:
+            """Returns what each macro stands for, by its name."""
+            return {
+                "img_root": self.img_root,
+                "app_id": self.app_id,
+                "replica_id": self.replica_id,
+                "rank0_env": self.rank0_env,
+            }
+
+        def _replaced(self, value: Any) -> Any:
+            """Goes through lists, tuples and the values of mappings; keys stay as they are."""
+            if isinstance(value, str):
+                return self.substitute(value)
+            if isinstance(value, dict):
+                return {key: self._replaced(v) for key, v in value.items()}
+            if type(value) in (list, tuple):
+                return type(value)(self._replaced(v) for v in value)
+            return value

@@ -1,0 +1,30 @@
+"""Sizes of machines that exist everywhere: for examples and first tries, not for what must be exact.
+
+The numbers may change between versions, and no size promises a kind of accelerator or network. Who
+launches for real registers the machines there are; see :mod:`torchx.plugins`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torchx.specs.resource import GiB, Resource
+
+
+def _size(cpu: int, gpu: int, mem_mb: int) -> Callable[[], Resource]:
+    return lambda: Resource(cpu=cpu, gpu=gpu, memMB=mem_mb)
+
+
+NAMED_RESOURCES: Mapping[str, Callable[[], Resource]] = {
+    "gpu.small": _size(8, 1, 32 * GiB),
+    "gpu.medium": _size(16, 2, 64 * GiB),
+    "gpu.large": _size(32, 4, 128 * GiB),
+    "gpu.xlarge": _size(64, 8, 256 * GiB),
+    "cpu.nano": _size(1, 0, GiB // 2),
+    "cpu.micro": _size(1, 0, 1 * GiB),
+    "cpu.small": _size(1, 0, 2 * GiB),
+    "cpu.medium": _size(2, 0, 4 * GiB),
+    "cpu.large": _size(2, 0, 8 * GiB),
+    "cpu.xlarge": _size(8, 0, 32 * GiB),
+}
+"""A function that makes the resource, by its name."""

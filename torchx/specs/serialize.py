@@ -1,0 +1,160 @@
+"""Applications as plain data that JSON takes, and back, without loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from torchx.errors import UsageError
+from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.mounts import BindMount, DeviceMount, Mount, MountType, VolumeMount
+from torchx.specs.resource import Resource
+from torchx.specs.workspace import Workspace
+
+_TUPLE = "!tuple"
+_PAIRS = "!pairs"
+_MOUNTS: dict[str, Callable[..., Mount]] = {
+    MountType.BIND.value: BindMount,
+    MountType.VOLUME.value: VolumeMount,
+    MountType.DEVICE.value: DeviceMount,
+}
+_KIND = {BindMount: MountType.BIND, VolumeMount: MountType.VOLUME, DeviceMount: MountType.DEVICE}
+
+
+def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
+    """Returns an application as plain data: mappings with text keys, lists, texts, numbers, None.
+
+    A tuple in metadata, capabilities or tags becomes ``{"!tuple": [...]}``, a mapping with keys that are
+    no texts ``{"!pairs": [[key, value], ...]}``. A subclass of Role is written as a Role.
+
+    Args:
+        app: the application; left as it is.
+        strict: whether a value that cannot be kept is an error; its ``repr`` is written otherwise, and
+            lazy overrides are left out.
+
+    Raises:
+        UsageError: a value cannot be kept, or a role has overrides that are not resolved.
+
+    >>> data = app_to_dict(AppDef("a", roles=[Role("r", "img", metadata={"x": (1, 2)})]))
+    >>> data["roles"][0]["metadata"], app_from_dict(data).roles[0].metadata
+    ({'x': {'!tuple': [1, 2]}}, {'x': (1, 2)})
+    """
+    return {
+        "name": app.name,
+        "roles": [_role_to_dict(role, strict) for role in app.roles],
+        "metadata": _plain(app.metadata, "metadata", strict),
+    }
+
+
+def app_from_dict(data: Mapping[str, Any]) -> AppDef:
+    """Returns the application that :func:`app_to_dict` was given.
+
+    What is missing gets its default and what is not known is passed over, so that the data of other
+    versions can be read.
+
+    Raises:
+        UsageError: the data is no application.
+    """
+    try:
+        roles = [_role_from_dict(role) for role in data["roles"]]
+        return AppDef(name=data["name"], roles=roles, metadata=_rich(data.get("metadata", {})))
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise UsageError(f"the data is no application: {type(e).__name__}: {e}") from e
+
+
+def _role_to_dict(role: Role, strict: bool) -> dict[str, Any]:
+    if role.overrides and strict:
+        raise UsageError(
+            f"role `{role.name}` has overrides that are not resolved: {', '.join(role.overrides)}"
+        )
+    where = f"role `{role.name}`"
+    return {
+        "name": role.name,
+        "image": role.image,
+        "min_replicas": role.min_replicas,
+        "entrypoint": role.entrypoint,
+        "args": list(role.args),
+        "env": dict(role.env),
+        "num_replicas": role.num_replicas,
+        "max_retries": role.max_retries,
+        "retry_policy": role.retry_policy.value,
+        "resource": {
+            "cpu": role.resource.cpu,
+            "gpu": role.resource.gpu,
+            "memMB": role.resource.memMB,
+            "capabilities": _plain(role.resource.capabilities, f"capabilities of {where}", strict),
+            "devices": dict(role.resource.devices),
+            "tags": _plain(role.resource.tags, f"tags of {where}", strict),
+        },
+        "port_map": dict(role.port_map),
+        "metadata": _plain(role.metadata, f"metadata of {where}", strict),
+        "mounts": [{"type": _KIND[type(mount)].value, **asdict(mount)} for mount in role.mounts],
+        "workspace": None if role.workspace is None else dict(role.workspace.projects),
+    }
+
+
+def _role_from_dict(data: Mapping[str, Any]) -> Role:
+    plain = ("min_replicas", "entrypoint", "num_replicas", "max_retries")
+    role = Role(data["name"], data["image"], **{name: data[name] for name in plain if name in data})
+    role.args = list(data.get("args", ()))
+    role.env = dict(data.get("env", {}))
+    role.port_map = dict(data.get("port_map", {}))
+    role.metadata = _rich(data.get("metadata", {}))
+    role.retry_policy = RetryPolicy(data.get("retry_policy", role.retry_policy.value))
+    if "resource" in data:
+        role.resource = _resource(data["resource"])
+    role.mounts = [_mount(mount) for mount in data.get("mounts", ())]
+    if data.get("workspace") is not None:
+        role.workspace = Workspace(dict(data["workspace"]))
+    return role
+
+
+def _resource(data: Mapping[str, Any]) -> Resource:
+    return Resource(
+        cpu=data["cpu"],
+        gpu=data["gpu"],
+        memMB=data["memMB"],
+        capabilities=_rich(data.get("capabilities", {})),
+        devices=dict(data.get("devices", {})),
+        tags=_rich(data.get("tags", {})),
+    )
+
+
+def _mount(data: Mapping[str, Any]) -> Mount:
+    return _MOUNTS[data["type"]](**{key: value for key, value in data.items() if key != "type"})
+
+
+def _plain(value: Any, where: str, strict: bool) -> Any:
+    """Turns a value into what JSON has, tagged where JSON lacks it."""
+    if value is None or isinstance(value, bool):
+        return value
+    for primitive in (int, float, str):
+        if isinstance(value, primitive):
+            # of a member of an enumeration, its value: what JSON would write
+            return value if type(value) is primitive else primitive(getattr(value, "value", value))
+    if isinstance(value, list):
+        return [_plain(v, where, strict) for v in value]
+    if isinstance(value, tuple):
+        return {_TUPLE: [_plain(v, where, strict) for v in value]}
+    if isinstance(value, dict):
+        # a mapping that looks like a tag is written as pairs, so that it comes back as it was
+        if all(isinstance(key, str) for key in value) and list(value) not in ([_TUPLE], [_PAIRS]):
+            return {key: _plain(v, where, strict) for key, v in value.items()}
+        return {_PAIRS: [[_plain(k, where, strict), _plain(v, where, strict)] for k, v in value.items()]}
+    if strict:
+        raise UsageError(f"the {where} holds a {type(value).__name__}, which cannot be written down")
+    return repr(value)
+
+
+def _rich(value: Any) -> Any:
+    """Turns what :func:`_plain` made back."""
+    if isinstance(value, list):
+        return [_rich(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if list(value) == [_TUPLE]:
+        return tuple(_rich(v) for v in value[_TUPLE])
+    if list(value) == [_PAIRS]:
+        return {_rich(k): _rich(v) for k, v in value[_PAIRS]}
+    return {key: _rich(v) for key, v in value.items()}
