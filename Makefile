@@ -1,0 +1,45 @@
+# What one does with this project, in a virtual environment of its own (.venv).
+# PYTHON=python3.12 chooses the Python; without it, the first of 3.10 or newer is taken.
+
+BIN := .venv/bin
+export PYTHON
+
+.PHONY: hello test check format lint types docs wheel bench clean venv venv-dev
+
+hello: venv          ## install, and run a first job
+	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
+
+test: venv-dev       ## all tests; TESTS=tests/specs for some
+	$(BIN)/python -m pytest -n 2 $(TESTS)
+
+# what CI runs; the tests hold the documentation and the contents of the wheel too
+check: format lint types test
+
+format: venv-dev
+	$(BIN)/ruff format --check .
+
+lint: venv-dev
+	$(BIN)/ruff check .
+
+types: venv-dev
+	$(BIN)/mypy
+
+docs: venv-dev       ## run the examples and look up the links of README.md and docs/
+	$(BIN)/python -m pytest tests/docs
+
+wheel: venv-dev      ## build dist/, and look into it
+	$(BIN)/python -m build --outdir dist . > /dev/null
+	$(BIN)/python -m pytest tests/project/test_wheel.py
+
+bench: venv-dev      ## measure, and write benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/startup.py
+
+venv:
+	@.ci/venv
+
+venv-dev:
+	@.ci/venv dev
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage *.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +

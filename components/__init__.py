@@ -1,0 +1,1 @@
+"""The built-in components; ``torchx builtins`` lists them, ``torchx builtins --print NAME`` shows one."""

@@ -1,0 +1,252 @@
+"""Distributed PyTorch: one role whose replicas start their processes with ``torchrun``.
+
+The replicas find each other at replica 0. Its host is in the environment variable that the scheduler names by
+the macro ``rank0_env``, so a shell reads it on the spot. Where all replicas share one machine the port has to
+differ from job to job: such a scheduler gives every port of ``Role.port_map`` a free number, in
+``TORCHX_PORT_<NAME>``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import torchx.specs as specs
+from torchx.components.structured_arg import StructuredJArgument, StructuredNameArgument, program_name
+from torchx.specs import macros
+from torchx.version import TORCHX_IMAGE
+
+RDZV_PORT = 29500
+
+REQUIRES = {"torchrun": "pip install torch"}
+"""A scheduler that runs on this machine looks for these programs first, and says how to get them."""
+
+QUIET = 'OMP_NUM_THREADS="$${OMP_NUM_THREADS:-1}" '
+"""What torchrun does by itself for several processes, without its warning of four lines on every node."""
+
+DEBUG_ENV = {
+    "CUDA_LAUNCH_BLOCKING": "1",
+    "NCCL_DESYNC_DEBUG": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+}
+
+
+def torchrun(
+    *script_args: str,
+    script: str | None = None,
+    m: str | None = None,
+    image: str = TORCHX_IMAGE,
+    name: str = "/",
+    h: str | None = None,
+    cpu: int = 2,
+    gpu: int = 0,
+    memMB: int = 1024,
+    j: str = "1x2",
+    env: dict[str, str] | None = None,
+    metadata: dict[str, str] | None = None,
+    max_retries: int = 0,
+    rdzv_port: int = RDZV_PORT,
+    rdzv_backend: str = "c10d",
+    rdzv_conf: str | None = None,
+    mounts: list[str] | None = None,
+    debug: bool = False,
+    tee: int = 3,
+) -> specs.AppDef:
+    """Runs a PyTorch script or module on several processes, on one machine or on many.
+
+    Each replica is a node: it starts its processes with torchrun and joins the others at replica 0.
+
+    Args:
+        script_args: handed to the script or module
+        script: Python script to run, a path in the image or below the working directory
+        m: Python module to run, in place of a script
+        image: image with PyTorch and the program; not used by local_cwd
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the run is named after the program unless told
+        h: named resource of each node, such as gpu.small; takes the place of cpu, gpu and memMB
+        cpu: CPUs of each node
+        gpu: GPUs of each node
+        memMB: memory of each node, in MB
+        j: NODESxPROCESSES, or MIN:NODESxPROCESSES if elastic; a number alone counts processes on one node
+            or, with -h, nodes with a process for each GPU
+        env: environment variables, as A=1,B=2
+        metadata: metadata of the application, as A=1,B=2
+        max_retries: how often the job is started again when it fails
+        rdzv_port: port of replica 0 where several nodes meet; 29500 is any free one if all share a machine
+        rdzv_backend: how the nodes find each other: c10d, static, etcd-v2
+        rdzv_conf: more settings of the rendezvous, as join_timeout=600,timeout=600
+        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
+        tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
+    """
+    if not (script or m) and script_args[:1] and script_args[0].endswith(".py"):
+        raise ValueError(f"say what to run: --script {script_args[0]}")
+    run = StructuredNameArgument.parse_from(name, m=m, script=script)
+    min_nodes, nodes, processes, nnodes = _nodes(h, j)
+    meet = ["--rdzv_backend", rdzv_backend, *(["--rdzv_conf", rdzv_conf] if rdzv_conf else [])]
+    rest = ["--rdzv_id", macros.app_id, "--nnodes", nnodes, "--nproc_per_node", str(processes)]
+    rest += ["--tee", str(tee), "--role", ""]
+    rest += ["--node_rank", macros.replica_id] if rdzv_backend == "static" else []
+    rest += ["-m", m] if m else [script or ""]
+    command = f"torchrun {shlex.join(meet)} --rdzv_endpoint {_endpoint(nodes, rdzv_port)} "
+    command += shlex.join([*rest, *script_args])
+    role = specs.Role(
+        name=program_name(script, m),
+        image=image,
+        min_replicas=min_nodes,
+        entrypoint="bash",
+        num_replicas=nodes,
+        resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
+        args=["-c", QUIET + command if processes > 1 else command],
+        env=_env(run, env or {}, debug),
+        port_map={"c10d": rdzv_port},
+        max_retries=max_retries,
+        mounts=specs.parse_mounts(mounts) if mounts else [],
+        metadata={"requires": REQUIRES},
+    )
+    return specs.AppDef(name=run.run_name, roles=[role], metadata=metadata or {})
+
+
+def ddp(
+    *script_args: str,
+    script: str | None = None,
+    m: str | None = None,
+    image: str = TORCHX_IMAGE,
+    name: str = "/",
+    h: str | None = None,
+    cpu: int = 2,
+    gpu: int = 0,
+    memMB: int = 1024,
+    j: str = "1x2",
+    env: dict[str, str] | None = None,
+    metadata: dict[str, str] | None = None,
+    max_retries: int = 0,
+    rdzv_port: int = RDZV_PORT,
+    rdzv_backend: str = "c10d",
+    rdzv_conf: str | None = None,
+    mounts: list[str] | None = None,
+    debug: bool = False,
+    tee: int = 3,
+) -> specs.AppDef:
+    """Runs a PyTorch script or module on several processes: the older name of dist.torchrun.
+
+    Args:
+        script_args: handed to the script or module
+        script: Python script to run, a path in the image or below the working directory
+        m: Python module to run, in place of a script
+        image: image with PyTorch and the program; not used by local_cwd
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the run is named after the program unless told
+        h: named resource of each node, such as gpu.small; takes the place of cpu, gpu and memMB
+        cpu: CPUs of each node
+        gpu: GPUs of each node
+        memMB: memory of each node, in MB
+        j: NODESxPROCESSES, or MIN:NODESxPROCESSES if elastic; a number alone counts processes on one node
+            or, with -h, nodes with a process for each GPU
+        env: environment variables, as A=1,B=2
+        metadata: metadata of the application, as A=1,B=2
+        max_retries: how often the job is started again when it fails
+        rdzv_port: port of replica 0 where several nodes meet; 29500 is any free one if all share a machine
+        rdzv_backend: how the nodes find each other: c10d, static, etcd-v2
+        rdzv_conf: more settings of the rendezvous, as join_timeout=600,timeout=600
+        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
+        tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
+    """
+    options = dict(locals())
+    return torchrun(*options.pop("script_args"), **options)
+
+
+def spmd(
+    *args: str,
+    script: str | None = None,
+    m: str | None = None,
+    image: str = TORCHX_IMAGE,
+    name: str = "/",
+    h: str = "gpu.small",
+    j: str = "1x1",
+    env: dict[str, str] | None = None,
+    metadata: dict[str, str] | None = None,
+    max_retries: int = 0,
+    mounts: list[str] | None = None,
+    debug: bool = False,
+) -> specs.AppDef:
+    """Runs a PyTorch script or module on named hosts: dist.torchrun with fewer choices.
+
+    Args:
+        args: handed to the script or module
+        script: Python script to run, a path in the image or below the working directory
+        m: Python module to run, in place of a script
+        image: image with PyTorch and the program; not used by local_cwd
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the run is named after the program unless told
+        h: named resource of each node
+        j: NODESxPROCESSES; a number alone means that many nodes with a process for each GPU
+        env: environment variables, as A=1,B=2
+        metadata: metadata of the application, as A=1,B=2
+        max_retries: how often the job is started again when it fails
+        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
+    """
+    return torchrun(
+        *args,
+        script=script,
+        m=m,
+        image=image,
+        name=name,
+        h=h,
+        j=str(StructuredJArgument.parse_from(h, j)),
+        env=env,
+        metadata=metadata,
+        max_retries=max_retries,
+        mounts=mounts,
+        debug=debug,
+    )
+
+
+def parse_nnodes(j: str) -> tuple[int, int, int, str]:
+    """Reads ``-j``: ``[MIN:]NODESxPROCESSES``, or ``PROCESSES`` on one node.
+
+    >>> parse_nnodes("2x4"), parse_nnodes("1:2x4"), parse_nnodes("4")
+    ((2, 2, 4, '2'), (1, 2, 4, '1:2'), (1, 1, 4, '1'))
+
+    Returns:
+        The least number of nodes, the number of nodes, the processes of each, and the nodes as torchrun takes
+        them.
+
+    Raises:
+        ValueError: the text is not of this form.
+    """
+    match = re.fullmatch(r"(?:(?:(\d+):)?(\d+)x)?(\d+)", j)
+    if not match:
+        raise ValueError(f'-j takes NODESxPROCESSES, such as 2x4, 1:2x4 or 4; got "{j}"')
+    nodes, processes = int(match[2] or 1), int(match[3])
+    min_nodes = int(match[1] or nodes)
+    if not (1 <= min_nodes <= nodes and processes >= 1):
+        raise ValueError(f'-j needs 1 or more processes, and 1 to NODES nodes at the least; got "{j}"')
+    return min_nodes, nodes, processes, f"{min_nodes}:{nodes}" if match[1] else str(nodes)
+
+
+def _nodes(h: str | None, j: str) -> tuple[int, int, int, str]:
+    """Reads ``-j``; a number alone counts nodes where ``-h`` names the host, else processes."""
+    return parse_nnodes(str(StructuredJArgument.parse_from(h, j)) if h and j.isdecimal() else j)
+
+
+def _endpoint(nodes: int, port: int) -> str:
+    """Returns where the nodes meet, for a shell to read.
+
+    In macros ``$$`` is a dollar sign: the shell is given ``${TORCHX_RANK0_HOST:=localhost}`` or the like.
+    """
+    if nodes == 1:
+        return "localhost:0"  # torchrun picks a free port itself
+    number = f"$${{TORCHX_PORT_C10D:={port}}}" if port == RDZV_PORT else str(port)
+    return f"$${{{macros.rank0_env}:=localhost}}:{number}"
+
+
+def _env(run: StructuredNameArgument, env: dict[str, str], debug: bool) -> dict[str, str]:
+    """Returns the environment of the replicas; what the user sets wins."""
+    return {
+        **(DEBUG_ENV if debug else {}),
+        "TORCHX_TRACKING_EXPERIMENT_NAME": run.experiment_name,
+        "TORCHX_TRACKING_RUN_NAME": run.run_name,
+        "LOGLEVEL": "WARNING",
+        **env,
+    }

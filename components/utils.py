@@ -1,0 +1,275 @@
+"""Small things to run on any scheduler: a word, a shell command, Python, a program, a copy of a file."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import torchx.specs as specs
+from torchx.version import PYTHON_IMAGE, TORCHX_IMAGE
+
+
+def echo(msg: str = "hello world", image: str = PYTHON_IMAGE, num_replicas: int = 1) -> specs.AppDef:
+    """Prints a message.
+
+    Args:
+        msg: what to print
+        image: image to run in; not used by local_cwd
+        num_replicas: how many times, each in a replica of its own
+    """
+    return _app("echo", image, "echo", [msg], num_replicas=num_replicas)
+
+
+def touch(file: str, image: str = PYTHON_IMAGE) -> specs.AppDef:
+    """Creates an empty file, or sets the time of one that exists to now.
+
+    Args:
+        file: path of the file
+        image: image to run in; not used by local_cwd
+    """
+    return _app("touch", image, "touch", [file])
+
+
+def sh(
+    *args: str,
+    image: str = PYTHON_IMAGE,
+    num_replicas: int = 1,
+    cpu: int = 1,
+    gpu: int = 0,
+    memMB: int = 1024,
+    h: str | None = None,
+    env: dict[str, str] | None = None,
+    max_retries: int = 0,
+    mounts: list[str] | None = None,
+    entrypoint: str | None = None,
+) -> specs.AppDef:
+    """Runs a shell command.
+
+    A single argument is a command line, so pipes, semicolons and variables work in it:
+    torchx run utils.sh 'ls | wc -l'. Several arguments are the words of one command, each as it stands.
+
+    Args:
+        args: a command line, or a command and its arguments
+        image: image to run in; not used by local_cwd
+        num_replicas: number of replicas
+        cpu: CPUs of each replica
+        gpu: GPUs of each replica
+        memMB: memory of each replica, in MB
+        h: named resource of each replica, such as cpu.small; takes the place of cpu, gpu and memMB
+        env: environment variables, as A=1,B=2
+        max_retries: how often the job is started again when it fails
+        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        entrypoint: program that is given the arguments as they are, in place of the shell
+    """
+    line = args[0] if len(args) == 1 else shlex.join(args)
+    return _app(
+        "sh",
+        image,
+        entrypoint or "sh",
+        list(args) if entrypoint else ["-c", line],
+        num_replicas=num_replicas,
+        resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
+        env={"LOGLEVEL": "WARNING", **(env or {})},
+        max_retries=max_retries,
+        mounts=mounts,
+    )
+
+
+def python(
+    *args: str,
+    m: str | None = None,
+    c: str | None = None,
+    script: str | None = None,
+    image: str = TORCHX_IMAGE,
+    name: str = "torchx_utils_python",
+    cpu: int = 1,
+    gpu: int = 0,
+    memMB: int = 1024,
+    h: str | None = None,
+    num_replicas: int = 1,
+    mounts: list[str] | None = None,
+) -> specs.AppDef:
+    """Runs a Python module, a line of Python, or a Python script: one of -m, -c and --script.
+
+    What stands after -- goes to the program: torchx run utils.python --script train.py -- --epochs 3
+
+    Args:
+        args: handed to the program, in sys.argv
+        m: module to run
+        c: text of a program
+        script: path of a script
+        image: image to run in; not used by local_cwd
+        name: name of the application
+        cpu: CPUs of each replica
+        gpu: GPUs of each replica
+        memMB: memory of each replica, in MB
+        h: named resource of each replica, such as cpu.small; takes the place of cpu, gpu and memMB
+        num_replicas: number of replicas
+        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+    """
+    if sum(what is not None for what in (m, c, script)) != 1:
+        raise ValueError("say what to run: one of -m MODULE, -c TEXT and --script PATH")
+    if m is not None:
+        program = ["-m", m]
+    else:
+        program = ["-c", c] if c is not None else [script or ""]
+    return _app(
+        name,
+        image,
+        "python",
+        [*program, *args],
+        role_name="python",
+        num_replicas=num_replicas,
+        resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
+        env={"HYDRA_MAIN_MODULE": m} if m else {},
+        mounts=mounts,
+    )
+
+
+def binary(
+    *args: str,
+    entrypoint: str,
+    name: str = "torchx_utils_binary",
+    num_replicas: int = 1,
+    cpu: int = 1,
+    gpu: int = 0,
+    memMB: int = 1024,
+    h: str | None = None,
+) -> specs.AppDef:
+    """Runs a program of this machine, with no image.
+
+    Args:
+        args: handed to the program
+        entrypoint: the program: a path, or a name that is found on PATH
+        name: name of the application
+        num_replicas: number of replicas
+        cpu: CPUs of each replica
+        gpu: GPUs of each replica
+        memMB: memory of each replica, in MB
+        h: named resource of each replica, such as cpu.small; takes the place of cpu, gpu and memMB
+    """
+    return _app(
+        name,
+        "<NONE>",
+        entrypoint,
+        list(args),
+        role_name="binary",
+        num_replicas=num_replicas,
+        resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
+    )
+
+
+COPY = """\
+import shutil, sys
+import fsspec
+with fsspec.open(sys.argv[1], "rb") as source, fsspec.open(sys.argv[2], "wb") as target:
+    shutil.copyfileobj(source, target)
+"""
+
+
+def copy(src: str, dst: str, image: str = TORCHX_IMAGE, mounts: list[str] | None = None) -> specs.AppDef:
+    """Copies one file from one place to another, each a path or a URL that fsspec knows (s3://, gs://, https://).
+
+    Args:
+        src: the file to copy
+        dst: the file to write
+        image: image with Python and fsspec; not used by local_cwd
+        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+    """
+    return _app("torchx-utils-copy", image, "python", ["-c", COPY, src, dst], mounts=mounts)
+
+
+BOOTH = """\
+import json, sys
+import fsspec
+x1, x2 = float(sys.argv[1]), float(sys.argv[2])
+result = {"booth_eval": (x1 + 2 * x2 - 7) ** 2 + (2 * x1 + x2 - 5) ** 2}
+with fsspec.open(sys.argv[3] + "/" + sys.argv[4], "w") as file:
+    json.dump(result, file, indent=2)
+print(json.dumps(result))
+"""
+
+
+def booth(
+    x1: float,
+    x2: float,
+    trial_idx: int = 0,
+    tracker_base: str = "/tmp/torchx-util-booth",  # noqa: S108 - the documented default
+    image: str = TORCHX_IMAGE,
+) -> specs.AppDef:
+    """Evaluates Booth's function, (x1 + 2 x2 - 7)^2 + (2 x1 + x2 - 5)^2: a target to try optimisers on.
+
+    The result is written to the file TRACKER_BASE/TRIAL_IDX, as JSON.
+
+    Args:
+        x1: first argument
+        x2: second argument
+        trial_idx: number of the trial, which names the file of the result
+        tracker_base: folder of the results, a path or a URL that fsspec knows
+        image: image with Python and fsspec; not used by local_cwd
+    """
+    words = [str(x1), str(x2), tracker_base.rstrip("/"), str(trial_idx)]
+    return _app("torchx-utils-booth", image, "python", ["-c", BOOTH, *words])
+
+
+def hydra(
+    *overrides: str,
+    config_name: Annotated[str, "-cn"],
+    config_dir: Annotated[str, "-cd"] = ".torchx",
+) -> specs.AppDef:
+    """Runs an application that is described in files of Hydra (needs hydra-core).
+
+    The configuration has a key app whose _target_ is torchx.specs.AppDef.
+
+    Args:
+        overrides: changes to the configuration, as role.num_replicas=2
+        config_name: name of the configuration, without .yaml
+        config_dir: folder of the configurations
+    """
+    try:
+        from hydra import compose, initialize_config_dir
+        from hydra.utils import instantiate
+    except ImportError as error:
+        raise ValueError("utils.hydra needs Hydra: pip install hydra-core") from error
+    folder = Path(config_dir).resolve()
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {config_dir}; name the folder of the configurations by -cd")
+    with initialize_config_dir(str(folder), version_base=None):
+        config = compose(config_name, overrides=list(overrides))
+    if "app" not in config:
+        raise ValueError(f"{config_name} in {config_dir} has no key `app`")
+    app = instantiate(config.app, _convert_="all")
+    if not isinstance(app, specs.AppDef):
+        raise ValueError(
+            f"`app` of {config_name} makes a {type(app).__name__}, not an AppDef: see its _target_"
+        )
+    return app
+
+
+def _app(
+    name: str,
+    image: str,
+    entrypoint: str,
+    args: list[str],
+    *,
+    role_name: str | None = None,
+    num_replicas: int = 1,
+    resource: specs.Resource | None = None,
+    env: dict[str, str] | None = None,
+    max_retries: int = 0,
+    mounts: list[str] | None = None,
+) -> specs.AppDef:
+    """Returns an application of one role."""
+    role = specs.Role(
+        name=role_name or name,
+        image=image,
+        entrypoint=entrypoint,
+        args=args,
+        env=env or {},
+        num_replicas=num_replicas,
+        max_retries=max_retries,
+        resource=resource or specs.Resource(cpu=1, gpu=0, memMB=1024),
+        mounts=specs.parse_mounts(mounts) if mounts else [],
+    )
+    return specs.AppDef(name=name, roles=[role])

@@ -1,0 +1,110 @@
+"""Trains a network on scikit-learn's handwritten digits with PyTorch DDP, on CPUs or GPUs.
+
+    torchx run -s local_cwd dist.torchrun -j 2x2 --script examples/digits/train.py
+
+Every process has an equal share of the images and the same network; the gradients are averaged over all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+HELD_OUT = 360
+"""Images that are never trained on, of 1797."""
+
+
+def digits(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns all images, as rows of 64 values from 0 to 1, and their digits, always in the same order."""
+    data = load_digits()
+    order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(7))
+    images = torch.tensor(data.data, dtype=torch.float32) / 16
+    return images[order].to(device), torch.tensor(data.target)[order].to(device)
+
+
+def network() -> nn.Module:
+    """Returns a small convolutional network for images of 8 by 8 points."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(512, 10),
+    )
+
+
+def total(value: torch.Tensor) -> float:
+    """Returns the sum of a number over all processes."""
+    value = value.detach().clone()
+    dist.all_reduce(value)
+    return float(value)
+
+
+def train(device: torch.device, epochs: int, batch: int, lr: float) -> float:
+    """Trains and returns the share of the held-out images that are told right."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    images, labels = digits(device)
+
+    torch.manual_seed(7)
+    model = DistributedDataParallel(network().to(device))
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    loss_of = nn.CrossEntropyLoss()
+
+    # each process takes as many images as the others, so that all make the same number of steps
+    share = (len(images) - HELD_OUT) // world
+    mine = slice(HELD_OUT + rank * share, HELD_OUT + (rank + 1) * share)
+    for epoch in range(1, epochs + 1):
+        model.train()
+        loss_sum = torch.zeros((), device=device)
+        steps = torch.randperm(share, device=device).split(batch)
+        for step in steps:
+            optimizer.zero_grad()
+            loss = loss_of(model(images[mine][step]), labels[mine][step])
+            loss.backward()
+            optimizer.step()
+            loss_sum += loss.detach()
+        mean_loss = total(loss_sum / len(steps)) / world
+        if rank == 0 and (epoch % 3 == 0):
+            print(f"epoch {epoch:3}  loss {mean_loss:.3f}", flush=True)
+
+    model.eval()
+    with torch.no_grad():
+        held_out = slice(rank, HELD_OUT, world)
+        right = model(images[held_out]).argmax(dim=1) == labels[held_out]
+    return total(right.sum()) / HELD_OUT
+
+
+def main() -> None:
+    """Joins the other processes, trains, and prints the result once."""
+    parser = argparse.ArgumentParser(description="Trains a network on handwritten digits.")
+    parser.add_argument("--epochs", type=int, default=15, help="times to see every image (default: 15)")
+    parser.add_argument("--batch", type=int, default=16, help="images of a step, per process (default: 16)")
+    parser.add_argument("--lr", type=float, default=5e-3, help="learning rate (default: 0.005)")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)  # the processes share the machine
+    # a GPU for each process of this node, or none for any
+    use_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if use_gpu else torch.device("cpu")
+    dist.init_process_group("nccl" if use_gpu else "gloo")
+    try:
+        if dist.get_rank() == 0:
+            print(f"training on {dist.get_world_size()} processes", flush=True)
+        accuracy = train(device, arguments.epochs, arguments.batch, arguments.lr)
+        if dist.get_rank() == 0:
+            print(f"held-out accuracy {100 * accuracy:.1f} %", flush=True)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A client of the example: asks the server for parts of the work until there is none left."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+
+
+def primes_in(first: int, end: int) -> int:
+    """Returns how many of the numbers from first to end (not included) are prime.
+
+    >>> primes_in(0, 20)
+    8
+    """
+    return sum(n > 1 and all(n % d for d in range(2, int(n**0.5) + 1)) for n in range(first, end))
+
+
+def ask(url: str, result: int | None = None) -> list[int] | None:
+    """Brings a result, or asks for work: the two ends of a part, None when nothing is left."""
+    data = None if result is None else json.dumps(result).encode()
+    with urllib.request.urlopen(url, data, timeout=30) as answer:
+        told = json.load(answer)
+    return told if isinstance(told, list) else None
+
+
+def wait_for(url: str, patience: float) -> list[int] | None:
+    """Asks for the first part, again and again while the server is not there yet."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return ask(url)
+        except urllib.error.URLError:
+            if time.monotonic() > end:
+                raise SystemExit(f"no server answers at {url}") from None
+            time.sleep(0.05)
+
+
+def main() -> None:
+    """Works until there is nothing left to do."""
+    parser = argparse.ArgumentParser(description="Counts primes for a server.")
+    parser.add_argument("--host-in", required=True, help="environment variable with the server's host")
+    parser.add_argument("--port", type=int, required=True, help="where the server listens")
+    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for the server (60)")
+    arguments = parser.parse_args()
+
+    host = os.environ.get(arguments.host_in, "localhost")
+    url = f"http://{host}:{os.environ.get('TORCHX_PORT_WORK', arguments.port)}"
+    parts = 0
+    part = wait_for(url, arguments.patience)
+    while part is not None:
+        ask(url, primes_in(*part))
+        parts += 1
+        part = ask(url)
+    print(f"client {os.environ['CLIENT']} counted {parts} parts", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Leased ports: no two holders have the same, in one process or in several."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from support import wait_until
+
+from torchx.errors import StateError
+from torchx.ports import POOL, PortLeases
+
+HOLDER = """
+import sys, time
+from torchx.ports import PortLeases
+leases = PortLeases(["a"], range(int(sys.argv[1]), int(sys.argv[2])))
+print(leases.ports["a"], flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def free() -> range:
+    """Three ports in a row that nobody holds or listens on."""
+    for first in range(POOL[0], POOL[-1], 3):
+        try:
+            with PortLeases("abc", range(first, first + 3)):
+                return range(first, first + 3)
+        except StateError:
+            continue
+    raise AssertionError("no three free ports")
+
+
+def test_each_name_has_a_port_of_its_own() -> None:
+    with PortLeases(["a", "b", "a"]) as one, PortLeases(["a", "b"]) as other:
+        ports = [*one.ports.values(), *other.ports.values()]
+        assert len(set(ports)) == 4
+        assert all(port in POOL for port in ports)
+        assert one.env == {"TORCHX_PORT_A": str(ports[0]), "TORCHX_PORT_B": str(ports[1])}
+
+
+def test_a_lease_lets_its_holder_listen(free: range) -> None:
+    with PortLeases(["a"], free) as leases, socket.create_server(("", leases.ports["a"])) as server:
+        assert server.getsockname()[1] == leases.ports["a"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1"])
+def test_a_port_that_someone_listens_on_is_passed_over(free: range, address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        family, address = socket.AF_INET, "127.0.0.1"
+    with socket.create_server((address, free[1]), family=family), PortLeases("ab", free) as leases:
+        assert sorted(leases.ports.values()) == [free[0], free[2]]
+        with pytest.raises(StateError, match=f"no port from {free[0]} to {free[2]} is free"):
+            PortLeases("c", free)
+
+
+def test_what_was_leased_before_a_failure_is_given_back(free: range) -> None:
+    with pytest.raises(StateError):
+        PortLeases("abcd", free)
+    with PortLeases("abc", free) as leases:
+        assert sorted(leases.ports.values()) == list(free)
+
+
+def test_another_process_never_gets_it_until_the_holder_is_dead(free: range) -> None:
+    pool = range(free[0], free[0] + 1)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(pool[0]), str(pool[0] + 1)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert int(holder.stdout.readline()) == pool[0]
+        with pytest.raises(StateError):
+            PortLeases("a", pool)
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+
+    def lease() -> bool:
+        try:
+            with PortLeases("a", pool):
+                return True
+        except StateError:
+            return False
+
+    wait_until(lease, "the port of a killed holder is free")
+
+
+def test_who_inherits_the_descriptors_holds_the_lease_too(free: range) -> None:
+    pool = range(free[0], free[0] + 1)
+    with PortLeases("a", pool) as leases:
+        heir = subprocess.Popen(["sleep", "600"], pass_fds=leases.descriptors)
+    try:
+        with pytest.raises(StateError):
+            PortLeases("a", pool)
+    finally:
+        heir.kill()
+        heir.wait()
+    PortLeases("a", pool).close()

@@ -1,0 +1,113 @@
+"""The source files of this project and what each imports; shared by the tests of this folder."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+PACKAGES = {
+    "torchx.components": ROOT / "components",
+    "torchx.schedulers": ROOT / "schedulers",
+    "torchx": ROOT / "torchx",
+    "torchx_cli": ROOT / "torchx_cli",
+}
+"""Where the modules of each package lie; the links in torchx/ are not followed."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of this project.
+
+    Attributes:
+        line: where it stands.
+        target: the module that it names.
+        at_load: it is carried out when its file is loaded: it stands neither in a function nor under
+            ``if TYPE_CHECKING``.
+    """
+
+    line: int
+    target: str
+    at_load: bool
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Returns all modules of this project by name."""
+    found: dict[str, Path] = {}
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob("*.py")):
+            inside = path.relative_to(folder).with_suffix("").parts
+            if inside[0] in ("components", "schedulers") and package == "torchx":
+                continue  # through the link
+            name = ".".join((package, *inside)).removesuffix(".__init__")
+            found[name] = path
+    return found
+
+
+def all_files() -> list[Path]:
+    """Returns every Python file that is ours, but for the inputs of tests that are broken on purpose."""
+    found = set(modules().values())
+    for folder in ("tests", "examples", "benchmarks"):
+        found |= set((ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if "museum" not in path.parts and "resources" not in path.parts)
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Returns the parsed source of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def imports_of(module: str) -> tuple[Import, ...]:
+    """Returns all imports of a module that name modules of this project, in functions and for types too."""
+    path = modules()[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return tuple(_imports(tree_of(path).body, package, at_load=True))
+
+
+def all_imported(module: str) -> Iterator[tuple[int, str]]:
+    """Yields line and name of everything that a module imports, of this project or not."""
+    for node in ast.walk(tree_of(modules()[module])):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, "." * node.level + (node.module or "")
+
+
+def _imports(body: list[ast.stmt], package: str, *, at_load: bool) -> Iterator[Import]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _named(alias.name, node.lineno, at_load)
+        elif isinstance(node, ast.ImportFrom):
+            yield from _from(node, package, at_load)
+        else:
+            later = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+            for name in ("body", "orelse", "finalbody"):
+                now = at_load and not later and not (types and name == "body")
+                yield from _imports(getattr(node, name, []), package, at_load=now)
+            for part in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+                yield from _imports(part.body, package, at_load=at_load and not later)
+
+
+def _from(node: ast.ImportFrom, package: str, at_load: bool) -> Iterator[Import]:
+    base = node.module or ""
+    if node.level:
+        parts = package.split(".")
+        base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
+    for alias in node.names:
+        whole = f"{base}.{alias.name}"
+        yield from _named(whole if whole in modules() else base, node.lineno, at_load)
+
+
+def _named(name: str, line: int, at_load: bool) -> Iterator[Import]:
+    if name.split(".")[0] in ("torchx", "torchx_cli"):
+        yield Import(line, name, at_load)

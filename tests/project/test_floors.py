@@ -1,0 +1,145 @@
+"""The order of the parts: imports point down only, nothing goes round in a circle, and who may do what.
+
+An import inside a function counts like one at the top, and so does one for types alone: each says that the
+upper part cannot be understood without the lower one. What is named by a string and loaded on demand (the
+registry of schedulers, the table of commands, the lazy names of ``torchx.specs``) is no import.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+import pytest
+
+from project.sources import all_imported, imports_of, modules, tree_of
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("torchx.errors", "torchx.version", "torchx.settings", "torchx.words", "torchx.results", "torchx"),
+    ("torchx.plugins",),
+    ("torchx.specs",),
+    ("torchx.processes", "torchx.ports", "torchx.logs", "torchx.jobs", "torchx.supervisor"),
+    ("torchx.scheduler",),
+    ("torchx.schedulers",),
+    ("torchx.config", "torchx.discovery"),
+    ("torchx.runner",),
+    ("torchx_cli", "torchx.testing"),
+)
+"""From the bottom up; a part stands for all below its name that is not named itself."""
+
+DOORS = {
+    "torchx.specs.builders": "torchx.discovery",
+    "torchx.specs.finder": "torchx.discovery",
+    "torchx.specs.file_linter": "torchx.discovery",
+    "torchx.util": "torchx.discovery",
+}
+"""Documented names that hand on what lives on a higher floor; they count to the floor of that."""
+
+COMPONENTS = "torchx.components"
+"""A user's files would look the same: they stand beside the building, and only specs are in their sight."""
+
+
+def part_of(module: str) -> str:
+    """Returns the longest known name that the module lies under."""
+    known = [COMPONENTS, *DOORS, *(name for floor in FLOORS for name in floor)]
+    fitting = [name for name in known if module == name or module.startswith(name + ".")]
+    return max(fitting, key=len)
+
+
+def floor_of(module: str) -> int:
+    part = part_of(module)
+    part = DOORS.get(part, part)
+    return next(number for number, names in enumerate(FLOORS) if part in names)
+
+
+def test_every_module_has_a_floor() -> None:
+    homeless = [name for name in modules() if name != "torchx" and part_of(name) == "torchx"]
+    assert not homeless, "add these to FLOORS"
+
+
+def test_imports_point_down() -> None:
+    wrong = [
+        f"{modules()[name]}:{found.line}: {name} (floor {floor_of(name)}) imports {found.target} "
+        f"(floor {floor_of(found.target)})"
+        for name in modules()
+        if not name.startswith(COMPONENTS)
+        for found in imports_of(name)
+        if not found.target.startswith(COMPONENTS) and floor_of(found.target) > floor_of(name)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_imports_a_component() -> None:
+    wrong = [
+        f"{modules()[name]}:{found.line}"
+        for name in modules()
+        if not name.startswith(COMPONENTS)
+        for found in imports_of(name)
+        if found.target.startswith(COMPONENTS)
+    ]
+    assert not wrong, wrong
+
+
+def test_loading_never_goes_round_in_a_circle() -> None:
+    """Packages load before what is in them; such an edge is the language's, not ours."""
+    done: set[str] = set()
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above, " -> ".join([*above[above.index(name) :], name])
+        if name in done:
+            return
+        for found in imports_of(name):
+            if found.at_load and found.target in modules() and found.target != name:
+                visit(found.target, (*above, name))
+        done.add(name)
+
+    for name in modules():
+        visit(name, ())
+
+
+def test_components_import_what_a_user_would() -> None:
+    allowed = ("torchx.specs", "torchx.version", COMPONENTS)
+    optional = ("hydra",)
+    wrong = [
+        f"{modules()[name]}:{line}: {target}"
+        for name in modules()
+        if name.startswith(COMPONENTS)
+        for line, target in all_imported(name)
+        if not (
+            any(target == a or target.startswith(a + ".") for a in allowed)
+            or target.split(".")[0] in (*sys.stdlib_module_names, *optional)
+        )
+    ]
+    assert not wrong, wrong
+
+
+def test_no_scheduler_is_imported_by_the_core() -> None:
+    """They are named by string and loaded when asked for; only their siblings import them."""
+    engines = {n for n in modules() if n.startswith("torchx.schedulers.") and n != "torchx.schedulers.api"}
+    wrong = [
+        f"{modules()[name]}:{found.line}: {found.target}"
+        for name in modules()
+        if not name.startswith("torchx.schedulers")
+        for found in imports_of(name)
+        if found.target in engines and found.target != "torchx.schedulers.ids"
+    ]
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
+def test_only_the_command_line_does_this(what: str) -> None:
+    """The supervisor is a program of its own: it may exit, and hears signals."""
+    hosts = ("torchx_cli", "torchx.supervisor") if what != "print" else ("torchx_cli",)
+    calls = {
+        "print": {"print"},
+        "exit": {"exit", "sys.exit", "os._exit", "quit"},
+        "signal handler": {"signal.signal"},
+    }[what]
+    wrong = [
+        f"{path}:{node.lineno}"
+        for name, path in modules().items()
+        if not name.startswith(hosts)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in calls
+    ]
+    assert not wrong, wrong

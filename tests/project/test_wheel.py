@@ -1,0 +1,78 @@
+"""The package as it is shipped: the wheel and the source distribution hold the tree, and no more."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from project.sources import PACKAGES, ROOT
+from torchx.version import __version__
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source distribution, the wheel made from the latter."""
+    if importlib.util.find_spec("build") is None:
+        pytest.skip("needs the package build: pip install 'torchx-cli[dev]'")
+    folder = tmp_path_factory.mktemp("dist")
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def shipped() -> set[str]:
+    """Every file of the packages, by its name in the wheel."""
+    found = set()
+    for package, folder in PACKAGES.items():
+        for path in folder.rglob("*"):
+            inside = path.relative_to(folder)
+            linked = package == "torchx" and inside.parts[0] in ("components", "schedulers")
+            if path.is_file() and "__pycache__" not in path.parts and not linked:
+                found.add("/".join([*package.split("."), *inside.parts]))
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_holds_the_tree_and_no_more(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    assert wheel.name == f"torchx_cli-{__version__}-py3-none-any.whl"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    about = {name for name in names if ".dist-info/" in name}
+    assert names - about == shipped()
+    assert any(name.endswith("LICENSE") for name in about)
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_installs_no_top_level_components_or_schedulers(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"torchx", "torchx_cli"}
+
+
+@pytest.mark.timeout(300)
+def test_the_wheel_says_how_it_is_started_and_what_it_needs(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    archive = zipfile.ZipFile(wheel)
+    about = f"torchx_cli-{__version__}.dist-info"
+    assert "torchx = torchx_cli.main:main" in archive.read(f"{about}/entry_points.txt").decode()
+    metadata = archive.read(f"{about}/METADATA").decode()
+    assert "Name: torchx-cli" in metadata
+    assert "Requires-Python: >=3.10" in metadata
+    assert "BSD-3-Clause" in metadata
+
+
+@pytest.mark.timeout(300)
+def test_the_source_distribution_holds_the_linked_folders(dist: Path) -> None:
+    (source,) = dist.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for wanted in ("torchx/components/dist.py", "torchx/schedulers/api.py", "README.md", "LICENSE"):
+        assert wanted in names

@@ -1,0 +1,125 @@
+"""Free ports for jobs whose replicas share this machine: leased, so that no two jobs are ever given the same.
+
+A port that was merely found free can be taken before the job listens on it. A lease is held by a socket of
+Linux's abstract namespace, named after the port: it is as wide as the port itself (one network namespace, all
+its users), and the kernel gives it back when its holder ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+
+from torchx.errors import StateError
+
+POOL = range(20000, 32768)
+"""Ports of no well-known service, and below those that Linux hands out by itself."""
+
+PREFIX = "TORCHX_PORT_"
+"""A port called ``c10d`` is told to the replicas as ``TORCHX_PORT_C10D``."""
+
+
+class PortLeases:
+    """One free port for each name, the caller's own until :meth:`close` or the end of the process.
+
+    The ports differ from each other and from those of every other holder on this machine. Nothing listens
+    on them at the moment of the lease; a program that leases none may still take one later.
+
+    Args:
+        names: what the ports are for, as in ``Role.port_map``.
+        pool: the ports to choose from.
+
+    Raises:
+        StateError: there is no free port.
+    """
+
+    def __init__(self, names: Iterable[str], pool: range = POOL) -> None:
+        self._locks: list[socket.socket] = []
+        self.ports: dict[str, int] = {}
+        untried = _from_a_random_one_on(pool)
+        try:
+            for name in dict.fromkeys(names):
+                port = next(filter(self._take, untried), None)
+                if port is None:
+                    raise StateError(f"no port from {pool[0]} to {pool[-1]} is free on this machine")
+                self.ports[name] = port
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment variables that tell the ports to replicas.
+
+        >>> with PortLeases(["c10d", "web-ui"]) as leases:
+        ...     sorted(leases.env)
+        ['TORCHX_PORT_C10D', 'TORCHX_PORT_WEB_UI']
+        """
+        return {port_variable(name): str(port) for name, port in self.ports.items()}
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What holds the leases: a process that inherits these holds them too."""
+        return [lock.fileno() for lock in self._locks]
+
+    def close(self) -> None:
+        """Gives the ports back, unless another process holds them too."""
+        while self._locks:
+            self._locks.pop().close()
+
+    def __enter__(self) -> PortLeases:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take(self, port: int) -> bool:
+        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            lock.bind(f"\0torchx-port-{port}")
+        except OSError:
+            lock.close()
+            return False
+        if not _is_free(port):
+            lock.close()
+            return False
+        self._locks.append(lock)
+        return True
+
+
+def port_variable(name: str) -> str:
+    """Returns the environment variable that tells the port of a name.
+
+    >>> port_variable("c10d")
+    'TORCHX_PORT_C10D'
+    """
+    return PREFIX + re.sub(r"\W", "_", name).upper()
+
+
+def _from_a_random_one_on(pool: range) -> Iterator[int]:
+    """Yields every port of the pool once; holders that start apart seldom ask for the same one."""
+    start = int.from_bytes(os.urandom(4), "big")
+    return (pool[(start + n) % len(pool)] for n in range(len(pool)))
+
+
+def _is_free(port: int) -> bool:
+    """Tells whether nothing listens on the port, on any address of this machine."""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - not served
+        with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            # as servers do: the remains of ended connections do not count
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    return False
+    return True
