@@ -1,0 +1,247 @@
+"""Local jobs on record, told in the words of the scheduler interface."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from torchx.errors import StateError
+from torchx.jobs import ended, lock
+from torchx.jobs.ended import EndedJob
+from torchx.jobs.log_reader import JobLog, Member
+from torchx.jobs.paths import Home, LogPaths
+from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
+from torchx.jobs.recovery import settle
+from torchx.jobs.view import AttemptView, JobView, load
+from torchx.logs import LogChunk, LogQuery
+from torchx.scheduler import DescribeAppResponse, ListAppResponse
+from torchx.schedulers.local_request import PopenRequest
+from torchx.specs.app import AppDef
+from torchx.specs.runopts import CfgVal
+from torchx.specs.serialize import app_from_dict, app_to_dict
+from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+from torchx.supervisor.launch import request_end
+
+LONGEST_ERROR_FILE = 1 << 16
+
+
+class LocalJobs:
+    """The jobs of one scheduler in a state home.
+
+    Args:
+        home: the state home; it need not exist.
+        scheduler: jobs of others are not seen.
+    """
+
+    def __init__(self, home: Home, scheduler: str) -> None:
+        self._home = home
+        self._scheduler = scheduler
+
+    def find(self, app_id: str) -> JobView | None:
+        """Returns a job, None when it is not on record; one whose supervisor is dead is ended first."""
+        try:
+            view = settle(self._home.job(app_id))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return view if view.record.scheduler == self._scheduler else None
+
+    def list(self) -> Iterator[ListAppResponse]:
+        """Returns all jobs on record, newest first."""
+        try:
+            on_record = {path.name for path in self._home.jobs.iterdir() if not path.name.startswith(".")}
+        except (FileNotFoundError, NotADirectoryError):
+            return iter(())
+        lines = {job.app_id: job for job in ended.read(self._home) if job.app_id in on_record}
+        found = [_line(job) for job in lines.values() if job.scheduler == self._scheduler]
+        for app_id in on_record - lines.keys():
+            line = self._unlisted(app_id)
+            if line is not None:
+                found.append(line)
+        never = datetime.fromtimestamp(0, timezone.utc)
+        return iter(sorted(found, key=lambda line: line.submitted_at or never, reverse=True))
+
+    def _unlisted(self, app_id: str) -> ListAppResponse | None:
+        """Returns the line of a job that is not in the list of ended ones: it runs, or its line was lost."""
+        paths = self._home.job(app_id)
+        try:
+            view = settle(paths)
+        except FileNotFoundError:
+            return None  # removed at this very moment
+        except StateError as error:
+            return ListAppResponse(app_id, AppState.UNKNOWN, msg=error.message)
+        if view.record.scheduler != self._scheduler:
+            return None
+        if view.has_ended:
+            ended.remember(view, paths)
+        return _line(EndedJob.of(view))
+
+    def wait(self, app_id: str, timeout: float | None) -> bool:
+        """Blocks until a job has ended, at most so many seconds."""
+        return lock.wait_free(self._home.job(app_id).lock, timeout)
+
+    def request_end(self, app_id: str, *, now: bool = False) -> None:
+        """Asks for the end of a job that has not ended."""
+        view = self.find(app_id)
+        if view is not None and not view.has_ended:
+            request_end(self._home.job(app_id), now=now)
+
+    def delete(self, app_id: str) -> None:
+        """Ends a job and removes its record and its logs."""
+        self.request_end(app_id)
+        paths = self._home.job(app_id)
+        lock.wait_free(paths.lock)
+        logs = load(paths).record.log_dir
+        # under another name at once: whoever looks now sees the job whole or not at all
+        going = paths.folder.with_name(f".{paths.folder.name}")
+        try:
+            paths.folder.rename(going)
+            shutil.rmtree(going)
+            if Path(logs).exists():
+                shutil.rmtree(logs)
+        except OSError as error:
+            raise StateError(f"{app_id} cannot be removed: {error.filename}: {error.strerror}") from error
+
+    def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the log of a job.
+
+        Raises:
+            StateError: the job is not on record.
+        """
+        view = self.find(app_id)
+        if view is None:
+            raise StateError(f"{self._scheduler} knows no application `{app_id}`")
+        paths = self._home.job(app_id)
+        members = [Member(replica.role, replica.id) for replica in view.replicas]
+        log = JobLog(LogPaths(Path(view.record.log_dir)), members, lambda: lock.is_held(paths.lock))
+        return log.read(query)
+
+
+def to_record(
+    request: PopenRequest, app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, session: str
+) -> JobRecord:
+    """Returns the record of a job that is about to start."""
+    roles = []
+    for role in app.roles:
+        params = request.role_params[role.name]
+        # what all replicas share is kept once
+        shared = dict(set.intersection(*(set(p.env.items()) for p in params))) if params else {}
+        replicas = [
+            ReplicaRecord(p.args, {k: v for k, v in p.env.items() if k not in shared}) for p in params
+        ]
+        cwd = params[0].cwd if params else None
+        roles.append(RoleRecord(role.name, replicas, shared, cwd, role.max_retries, role.retry_policy.value))
+    return JobRecord(
+        app_id=request.app_id,
+        scheduler=scheduler,
+        session=session,
+        name=app.name,
+        submitted_at=datetime.now().timestamp(),
+        log_dir=request.log_dir,
+        roles=roles,
+        app=app_to_dict(app),
+        cfg=dict(cfg),
+        grace=float(str(cfg.get("grace_period", 10.0))),
+        fail_fast=bool(cfg.get("fail_fast", True)),
+        backoff=float(str(cfg.get("retry_backoff", 1.0))),
+    )
+
+
+def describe_job(view: JobView) -> DescribeAppResponse:
+    """Returns a job in the words of the interface."""
+    record = view.record
+    app = app_from_dict(record.app)
+    roles: dict[str, RoleStatus] = {role.name: RoleStatus(role.name, []) for role in record.roles}
+    for replica in view.replicas:
+        attempts = [_attempt(attempt) for attempt in replica.attempts]
+        folder = LogPaths(Path(record.log_dir)).replica(replica.role, replica.id)
+        failed = bool(attempts) and attempts[-1].state is AppState.FAILED
+        roles[replica.role].replicas.append(
+            ReplicaStatus(
+                id=replica.id,
+                state=attempts[-1].state if attempts else _unstarted(view),
+                role=replica.role,
+                hostname="localhost",
+                structured_error_msg=_error_file(folder) if failed else NONE,
+                attempts=attempts,
+                max_attempts=replica.max_retries + 1,
+            )
+        )
+    first = _first_failure(view)
+    error = NONE
+    if first is not None:
+        error = roles[first.role].replicas[first.replica].structured_error_msg
+    return DescribeAppResponse(
+        app_id=record.app_id,
+        state=AppState[view.state],
+        num_restarts=view.restarts,
+        msg=view.msg,
+        structured_error_msg=error,
+        metadata=app.metadata,
+        roles_statuses=list(roles.values()),
+        roles=app.roles,
+        name=record.name,
+        submitted_at=_time(record.submitted_at),
+        started_at=_time(view.started_at),
+        ended_at=_time(view.ended_at),
+        first_failure=first,
+        log_dir=record.log_dir,
+        cfg=record.cfg,
+    )
+
+
+def _unstarted(view: JobView) -> AppState:
+    """The state of a replica that was never started: it waits for that, or it will not happen any more."""
+    return AppState.CANCELLED if view.has_ended else AppState.PENDING
+
+
+def _attempt(attempt: AttemptView) -> AttemptStatus:
+    return AttemptStatus(
+        number=attempt.number,
+        state=AppState[attempt.state],
+        exit_code=attempt.exit_code,
+        signal=attempt.signal,
+        started_at=_time(attempt.started_at),
+        ended_at=_time(attempt.ended_at),
+        pid=attempt.process.pid if attempt.process else None,
+        msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
+    )
+
+
+def _first_failure(view: JobView) -> FirstFailure | None:
+    if view.first_failure is None:
+        return None
+    ordinal, number = view.first_failure
+    replica = view.replicas[ordinal]
+    attempt = next((a for a in replica.attempts if a.number == number), AttemptView(number))
+    msg = attempt.msg
+    if attempt.signal == "SIGKILL" and not msg:
+        peak = f"; peak memory {attempt.peak_kib / 1024:,.0f} MB" if attempt.peak_kib else ""
+        msg = f"the kernel's out-of-memory killer is the usual reason{peak}"
+    return FirstFailure(replica.role, replica.id, number, attempt.exit_code, attempt.signal, msg)
+
+
+def _error_file(folder: Path) -> str:
+    try:
+        with open(folder / "error.json", encoding="utf-8", errors="replace") as file:
+            return file.read(LONGEST_ERROR_FILE) or NONE
+    except OSError:
+        return NONE
+
+
+def _line(job: EndedJob) -> ListAppResponse:
+    return ListAppResponse(
+        app_id=job.app_id,
+        state=AppState[job.state],
+        name=job.name,
+        submitted_at=_time(job.submitted_at),
+        started_at=_time(job.started_at),
+        ended_at=_time(job.ended_at),
+        exit_code=job.exit_code,
+        msg=job.msg,
+    )
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

@@ -1,0 +1,3 @@
+"""A launcher for applications made of replicas."""
+
+from torchx.version import __version__ as __version__

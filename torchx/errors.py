@@ -1,0 +1,28 @@
+"""The one tree of errors: each keeps the facts, its text is the sentence that a person reads."""
+
+from __future__ import annotations
+
+
+class TorchxError(Exception):
+    """Base of every error that this project raises on purpose.
+
+    Args:
+        message: what was wrong, where it came from and what was expected, in one line.
+        hint: what to type or to look at next, one line; None when the message says it all.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+
+
+class UsageError(TorchxError):
+    """What was asked for cannot be right, whatever the machine: a wrong word, type or combination."""
+
+
+class StateError(TorchxError):
+    """What was asked for is right, and something on this machine or engine is in its way."""

@@ -1,0 +1,76 @@
+"""The events of a job: one line of JSON for each thing that happened, only ever appended."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Clock:
+    """A clock that starts at the time of day and then runs evenly, whatever is done to the machine's clock.
+
+    Times of one job are taken from one such clock, so that durations are right and order is true.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def ns(self) -> int:
+        """Returns nanoseconds since the epoch."""
+        return time.monotonic_ns() + self._offset
+
+    def now(self) -> float:
+        """Returns seconds since the epoch."""
+        return self.ns() / 1e9
+
+
+class EventLog:
+    """Appends events; each is one write, so that a reader never sees a part of a part.
+
+    Args:
+        path: the file; made when it is not there.
+        clock: where the times come from.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._clock = clock
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def add(self, event: str, **facts: Any) -> float:
+        """Appends one event and returns its time.
+
+        Raises:
+            OSError: the disk is full, or the file cannot be written.
+        """
+        now = self._clock.now()
+        line = json.dumps({"t": round(now, 6), "e": event, **facts}, separators=(",", ":"))
+        data = line.encode() + b"\n"
+        written = os.write(self._descriptor, data)
+        if written < len(data):  # a full disk took a part; the line end keeps the next event readable
+            raise OSError(28, "No space left on device")
+        return now
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._descriptor)
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the events of a job in order; a line that is damaged or half written is passed over."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for line in data.split(b"\n"):
+        if not line:
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and isinstance(event.get("e"), str):
+            yield event

@@ -1,0 +1,160 @@
+"""Where everything of a local job lies: all its paths are properties of one class."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from torchx import settings
+from torchx.errors import StateError
+
+
+def state_home() -> Path:
+    """Returns the folder that holds all state, private to this user; made when it is not there.
+
+    Raises:
+        StateError: it cannot be made, is not a folder, or belongs to someone else.
+    """
+    told = os.environ.get(settings.TORCHX_HOME)
+    home = Path(told).expanduser() if told else _user_home() / ".torchx"
+    if not home.is_absolute():
+        home = Path.cwd() / home
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = home.stat()
+        if status.st_uid != os.geteuid():
+            raise StateError(f"the state home {home} belongs to another user", hint=_OTHER_HOME)
+        if status.st_mode & 0o077:
+            home.chmod(0o700)
+    except OSError as error:
+        raise StateError(
+            f"the state home {home} cannot be used: {error.strerror}", hint=_OTHER_HOME
+        ) from error
+    return home
+
+
+_OTHER_HOME = f"set {settings.TORCHX_HOME} to a folder of your own"
+
+
+def _user_home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:  # no HOME, and a user without an entry in the password file
+        raise StateError("no home folder is known for this user", hint=_OTHER_HOME) from error
+
+
+def file_name(name: str) -> str:
+    """Returns a name as it may stand in a path: one component, never a dot folder.
+
+    >>> file_name("trainer"), file_name("a/b"), file_name("..")
+    ('trainer', 'a%2Fb', '%2E%2E')
+    """
+    safe = quote(name, safe=" +,=@:~")
+    return safe if safe.strip(".") else safe.replace(".", "%2E")
+
+
+@dataclass(frozen=True)
+class Home:
+    """The state home.
+
+    Attributes:
+        path: its folder.
+    """
+
+    path: Path
+
+    @property
+    def jobs(self) -> Path:
+        """Holds one folder for each job that is on record."""
+        return self.path / "jobs"
+
+    @property
+    def ended(self) -> Path:
+        """One line for each job that has ended, so that a listing reads one file."""
+        return self.path / "ended.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """Holds the log trees of jobs for which no other place was named."""
+        return self.path / "logs"
+
+    @property
+    def devices(self) -> Path:
+        """Holds one lock file for each device that a job has leased."""
+        return self.path / "devices"
+
+    def job(self, app_id: str) -> JobPaths:
+        """Returns the paths of one job, on record or not."""
+        return JobPaths(self.jobs / file_name(app_id))
+
+
+@dataclass(frozen=True)
+class JobPaths:
+    """The files of one job's record.
+
+    Attributes:
+        folder: holds them all; private to the user.
+    """
+
+    folder: Path
+
+    @property
+    def record(self) -> Path:
+        """What was submitted; written once."""
+        return self.folder / "job.json"
+
+    @property
+    def events(self) -> Path:
+        """What has happened since; only ever appended to."""
+        return self.folder / "events.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the supervisor as long as it lives."""
+        return self.folder / "lock"
+
+    @property
+    def cancel(self) -> Path:
+        """There once someone asked for the end of the job."""
+        return self.folder / "cancel"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor itself had to complain of; empty as a rule."""
+        return self.folder / "supervisor.log"
+
+
+@dataclass(frozen=True)
+class LogPaths:
+    """The log tree of one job.
+
+    Attributes:
+        folder: the job's own folder, ``<log_dir>/<session>/<app_id>``.
+    """
+
+    folder: Path
+
+    @property
+    def index(self) -> Path:
+        """Tells when which piece of which log was written."""
+        return self.folder / "log.index"
+
+    @property
+    def success(self) -> Path:
+        """Written when the job has ended, however it did: the name is the field's."""
+        return self.folder / "SUCCESS"
+
+    def torchelastic(self, role: str) -> Path:
+        """Where torchelastic puts the logs of its workers."""
+        return self.folder / "torchelastic" / file_name(role)
+
+    def replica(self, role: str, replica: int) -> Path:
+        """The folder of a replica: logs of its current attempt, and a folder for each earlier one."""
+        return self.folder / file_name(role) / str(replica)
+
+    def attempt(self, role: str, replica: int, attempt: int, current: int) -> Path:
+        """The folder that holds the logs of one attempt, given which attempt is the current one."""
+        folder = self.replica(role, replica)
+        return folder if attempt >= current else folder / f"attempt-{attempt}"

@@ -1,0 +1,129 @@
+"""The record of a job: what was submitted, plain and complete enough to find, tell and repeat the job."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchx.errors import StateError
+
+SCHEMA = 1
+"""Version of the record; a newer version of this program reads all the older ones."""
+
+
+@dataclass(frozen=True)
+class ReplicaRecord:
+    """One replica as it is started.
+
+    Attributes:
+        args: the program and its arguments.
+        env: what it gets beyond its role's environment.
+    """
+
+    args: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoleRecord:
+    """The replicas of one role and how they are retried.
+
+    Attributes:
+        name: the role.
+        replicas: its replicas, by id.
+        env: what each of them gets beyond the environment of the submitting process.
+        cwd: their working directory.
+        max_retries: how often a failure may be answered by a new start.
+        retry_policy: REPLICA, ROLE or APPLICATION.
+        gpus: GPUs leased for each replica.
+    """
+
+    name: str
+    replicas: list[ReplicaRecord]
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    max_retries: int = 0
+    retry_policy: str = "APPLICATION"
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What was submitted.
+
+    Attributes:
+        app_id: the id, as in the handle.
+        scheduler: the scheduler's name, as in the handle.
+        session: the session, as in the handle.
+        name: the application's name.
+        submitted_at: seconds since the epoch.
+        log_dir: the folder of its log tree.
+        roles: its replicas by role.
+        app: the whole application as plain data.
+        cfg: the run options.
+        grace: seconds between TERM and KILL when something is ended.
+        fail_fast: a failure for good ends all other replicas.
+        backoff: seconds before the first retry.
+    """
+
+    app_id: str
+    scheduler: str
+    session: str
+    name: str
+    submitted_at: float
+    log_dir: str
+    roles: list[RoleRecord]
+    app: dict[str, Any] = field(default_factory=dict)
+    cfg: dict[str, Any] = field(default_factory=dict)
+    grace: float = 10.0
+    fail_fast: bool = True
+    backoff: float = 1.0
+
+    @property
+    def handle(self) -> str:
+        """The handle of the job."""
+        return f"{self.scheduler}://{self.session}/{self.app_id}"
+
+    def replicas(self) -> Iterator[tuple[int, RoleRecord, int]]:
+        """Yields all replicas in order: ordinal within the application, role, id within the role."""
+        ordinal = 0
+        for role in self.roles:
+            for replica in range(len(role.replicas)):
+                yield ordinal, role, replica
+                ordinal += 1
+
+    def save(self, path: Path) -> None:
+        """Writes the record, whole or not at all, readable by this user only."""
+        partial = path.with_name(path.name + ".partial")
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"schema": SCHEMA, **asdict(self)}, file, separators=(",", ":"))
+        partial.rename(path)
+
+    @classmethod
+    def load(cls, path: Path) -> JobRecord:
+        """Reads a record.
+
+        Raises:
+            FileNotFoundError: there is none.
+            StateError: it is damaged, or was written by a newer version.
+        """
+        try:
+            data = json.loads(path.read_bytes())
+            schema = data.pop("schema")
+            if schema > SCHEMA:
+                raise StateError(
+                    f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",
+                    hint="upgrade torchx to read it",
+                )
+            roles = [
+                RoleRecord(**{**role, "replicas": [ReplicaRecord(**r) for r in role["replicas"]]})
+                for role in data.pop("roles")
+            ]
+            return cls(roles=roles, **data)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StateError(f"the record {path} is damaged: {error}") from error

@@ -1,0 +1,190 @@
+"""The state of a job as its record and its events tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx.jobs.events import read_events
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.record import JobRecord
+from torchx.processes import Process
+from torchx.results import result_of
+
+
+@dataclass
+class AttemptView:
+    """One attempt of one replica.
+
+    Attributes:
+        number: from 1.
+        process: what runs or ran; None when it could not be started.
+        started_at: seconds since the epoch.
+        ended_at: seconds since the epoch; None while it runs.
+        exit_code: what it returned; None while it runs or when a signal ended it.
+        signal: name of the signal that ended it.
+        stopped: why the supervisor ended it; empty when it ended by itself.
+        msg: why it could not be started, or what is odd about its end.
+        peak_kib: the most memory that one process of it held at a time, KiB.
+    """
+
+    number: int
+    process: Process | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    stopped: str = ""
+    msg: str = ""
+    peak_kib: int | None = None
+
+    @property
+    def state(self) -> str:
+        """RUNNING, SUCCEEDED, FAILED, or CANCELLED when the supervisor ended it."""
+        if self.ended_at is None:
+            return "RUNNING"
+        if self.stopped:
+            return "CANCELLED"
+        return "SUCCEEDED" if self.exit_code == 0 else "FAILED"
+
+
+@dataclass
+class ReplicaView:
+    """One replica: its place in the application and its attempts so far."""
+
+    role: str
+    id: int
+    max_retries: int
+    attempts: list[AttemptView] = field(default_factory=list)
+
+    @property
+    def current(self) -> int:
+        """The number of the current attempt; 0 before the first."""
+        return self.attempts[-1].number if self.attempts else 0
+
+
+@dataclass
+class JobView:
+    """All that is known of a job.
+
+    Attributes:
+        record: what was submitted.
+        replicas: all replicas, by ordinal.
+        state: SUBMITTED, RUNNING, SUCCEEDED, FAILED or CANCELLED.
+        msg: why.
+        restarts: how often something of it was started again.
+        started_at: when the first replica started, seconds since the epoch.
+        ended_at: when the job had ended.
+        first_failure: ordinal and attempt of the failure that could not be mended.
+        supervisor: the supervisor's process.
+        boot_id: the start of the machine on which it ran.
+        cancelling: someone asked for the end of it.
+    """
+
+    record: JobRecord
+    replicas: list[ReplicaView]
+    state: str = "SUBMITTED"
+    msg: str = ""
+    restarts: int = 0
+    started_at: float | None = None
+    ended_at: float | None = None
+    first_failure: tuple[int, int] | None = None
+    supervisor: Process | None = None
+    boot_id: str = ""
+    cancelling: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """True when it is in a state that it cannot leave."""
+        return self.ended_at is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """What the job ended with, as a shell tells it; None while it runs or where there is no such code."""
+        if self.state == "SUCCEEDED":
+            return 0
+        if self.first_failure is None:
+            return None
+        ordinal, number = self.first_failure
+        for attempt in self.replicas[ordinal].attempts:
+            if attempt.number == number:
+                return result_of(attempt.exit_code, attempt.signal)
+        return None
+
+
+def load(paths: JobPaths) -> JobView:
+    """Reads the state of a job.
+
+    Raises:
+        FileNotFoundError: no such job is on record.
+        StateError: its record is damaged.
+    """
+    record = JobRecord.load(paths.record)
+    view = JobView(record, [ReplicaView(role.name, n, role.max_retries) for _, role, n in record.replicas()])
+    for event in read_events(paths.events):
+        apply = _FOLD.get(event["e"])
+        if apply is not None:  # an event of a newer version is no reason to know nothing
+            try:
+                apply(view, event)
+            except (KeyError, IndexError, TypeError, ValueError):
+                continue  # a damaged line
+    return view
+
+
+def _supervisor(view: JobView, event: dict[str, Any]) -> None:
+    view.supervisor = Process(event["pid"], event["start"])
+    view.boot_id = event["boot"]
+
+
+def _start(view: JobView, event: dict[str, Any]) -> None:
+    view.replicas[event["r"]].attempts.append(
+        AttemptView(event["a"], Process(event["pid"], event["start"]), started_at=event["t"])
+    )
+    view.state = "RUNNING"
+    if view.started_at is None:
+        view.started_at = event["t"]
+
+
+def _not_started(view: JobView, event: dict[str, Any]) -> None:
+    view.replicas[event["r"]].attempts.append(
+        AttemptView(
+            event["a"], started_at=event["t"], ended_at=event["t"], exit_code=event["code"], msg=event["msg"]
+        )
+    )
+
+
+def _exit(view: JobView, event: dict[str, Any]) -> None:
+    attempt = view.replicas[event["r"]].attempts[-1]
+    attempt.ended_at = event["t"]
+    attempt.exit_code = event.get("code")
+    attempt.signal = event.get("signal")
+    attempt.stopped = event.get("stopped", "")
+    attempt.msg = event.get("msg", "")
+    attempt.peak_kib = event.get("peak_kib")
+
+
+def _retry(view: JobView, event: dict[str, Any]) -> None:
+    view.restarts += 1
+
+
+def _cancel(view: JobView, event: dict[str, Any]) -> None:
+    view.cancelling = True
+
+
+def _end(view: JobView, event: dict[str, Any]) -> None:
+    view.state = event["state"]
+    view.msg = event.get("msg", "")
+    view.ended_at = event["t"]
+    first = event.get("first")
+    view.first_failure = (first[0], first[1]) if first else None
+
+
+_FOLD = {
+    "supervisor": _supervisor,
+    "start": _start,
+    "not_started": _not_started,
+    "exit": _exit,
+    "retry": _retry,
+    "cancel": _cancel,
+    "end": _end,
+}

@@ -1,0 +1,213 @@
+"""Processes of this machine: started in one place, and never taken for one another.
+
+A pid alone names nothing for long: it is used again. A process is known here by its pid and the moment it
+started, and is only signalled through a descriptor that was opened before that moment was checked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+"""From Linux's prctl(2)."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as long as this machine runs.
+
+    Attributes:
+        pid: its number.
+        start: when it started, in clock ticks since the machine did (proc(5), field 22 of stat).
+    """
+
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the process table: the process, its parent, its process group and its session."""
+
+    process: Process
+    parent: int
+    group: int
+    session: int
+    zombie: bool
+
+
+def boot_id() -> str:
+    """Returns a word that differs from one start of the machine to the next; empty if there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def look_up(pid: int) -> Entry | None:
+    """Returns what the process table says of a pid now, None when nothing has that number."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    # the program's name stands in brackets and may hold anything, brackets and spaces too
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Entry(
+        Process(pid, int(fields[19])),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        fields[0] in (b"Z", b"X"),
+    )
+
+
+def table() -> Iterator[Entry]:
+    """Yields the processes of this machine that are more than a leftover entry."""
+    with os.scandir("/proc") as folder:
+        pids = [int(entry.name) for entry in folder if entry.name.isdigit()]
+    for pid in pids:
+        entry = look_up(pid)
+        if entry is not None and not entry.zombie:
+            yield entry
+
+
+def is_alive(process: Process) -> bool:
+    """Tells whether exactly this process still runs."""
+    entry = look_up(process.pid)
+    return entry is not None and entry.process == process and not entry.zombie
+
+
+def send(process: Process, signum: int) -> bool:
+    """Sends a signal to exactly this process.
+
+    Returns:
+        False when it has ended, or belongs to someone else; whoever has its number now gets nothing.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return False
+    try:
+        # the descriptor stands for one process for good, so what is checked now stays true
+        if not is_alive(process):
+            return False
+        signal.pidfd_send_signal(descriptor, signum)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def family(roots: Sequence[int]) -> set[Process]:
+    """Returns all that the processes with these pids have started and what shares their sessions.
+
+    The roots themselves are left out. A process that made itself a daemon is found as long as its
+    parent lives, or when its foster parent, the subreaper, is among the roots.
+    """
+    children: dict[int, list[Entry]] = {}
+    found: dict[int, Process] = {}
+    wanted = set(roots)
+    for entry in table():
+        children.setdefault(entry.parent, []).append(entry)
+        if entry.session in wanted:
+            found[entry.process.pid] = entry.process
+    todo = [*roots, *found]
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child.process.pid not in found:
+                found[child.process.pid] = child.process
+                todo.append(child.process.pid)
+    return {process for pid, process in found.items() if pid not in wanted}
+
+
+def left_behind(leaders: Sequence[int]) -> set[Process]:
+    """Returns what still runs in the sessions of these pids, whose leaders have ended.
+
+    While a session has members, no new process gets its leader's pid. So a pid that runs again says that the
+    session is gone, and that whatever is called so now is someone else's.
+    """
+    sessions: dict[int, set[Process]] = {leader: set() for leader in leaders}
+    for entry in table():
+        if entry.session in sessions:
+            sessions[entry.session].add(entry.process)
+    return {
+        p for leader, members in sessions.items() for p in members if all(m.pid != leader for m in members)
+    }
+
+
+def marked(name: str, value: str) -> list[Process]:
+    """Returns this user's processes that were started with this variable in their environment."""
+    mark = f"{name}={value}".encode()
+    found = []
+    for entry in table():
+        if entry.process.pid == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry.process.pid}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.append(entry.process)
+        except OSError:
+            continue  # it ended meanwhile, or belongs to another user
+    return found
+
+
+def become_subreaper() -> bool:
+    """Makes this process the foster parent of all that its descendants leave behind (prctl(2)).
+
+    Returns:
+        False where the system has no such thing.
+    """
+    import ctypes  # only a supervisor needs it
+
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def spawn(
+    args: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    pass_fds: Sequence[int] = (),
+) -> Process:
+    """Starts a program in a session of its own; every child process of this project starts here.
+
+    Args:
+        args: the program and its arguments; no shell reads them.
+        env: its whole environment; this process's own when None.
+        cwd: its working directory; this process's own when None.
+        stdout: descriptor for its output; nowhere when None.
+        stderr: descriptor for its errors; nowhere when None.
+        pass_fds: further descriptors that it inherits under the same numbers.
+
+    Raises:
+        OSError: the program could not be started, with the reason.
+    """
+    child = subprocess.Popen(
+        list(args),
+        env=None if env is None else dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL if stdout is None else stdout,
+        stderr=subprocess.DEVNULL if stderr is None else stderr,
+        start_new_session=True,
+        # all our descriptors close themselves on exec; asking for it once more would cost a walk over
+        # all of them for each child, which makes the start of a thousand replicas quadratic
+        close_fds=bool(pass_fds),
+        pass_fds=tuple(pass_fds),
+    )
+    # the caller reaps it by pid; without this the object would warn and try to reap it as well
+    child.returncode = 0
+    entry = look_up(child.pid)
+    return Process(child.pid, entry.process.start if entry else 0)

@@ -1,0 +1,42 @@
+"""Names of the environment variables that this project reads or sets."""
+
+from __future__ import annotations
+
+TORCHX_HOME = "TORCHX_HOME"
+"""The state home: job records, logs, caches. Default: ``~/.torchx``."""
+
+TORCHXCONFIG = "TORCHXCONFIG"
+"""The only configuration file to read; empty for none at all."""
+
+TORCHX_JOB_ID = "TORCHX_JOB_ID"
+"""Set in every replica: the handle of its application."""
+
+TORCHX_PARENT_RUN_ID = "TORCHX_PARENT_RUN_ID"
+"""Set in every replica when the run was given a parent."""
+
+TORCHX_INTERNAL_SESSION_ID = "TORCHX_INTERNAL_SESSION_ID"
+"""Set in every replica: groups the jobs of one launching process."""
+
+TORCHX_TRACKERS = "TORCHX_TRACKERS"
+"""Set in every replica: the names of the trackers, separated by commas."""
+
+TORCHX_IMAGE = "TORCHX_IMAGE"
+"""Set in every container: the image it was started from."""
+
+TORCHX_RANK0_HOST = "TORCHX_RANK0_HOST"
+"""Set in every replica on local engines: the host of replica 0 of the first role."""
+
+TORCHX_CONTEXT_NAME = "TORCHX_CONTEXT_NAME"
+"""Who launches: ``cli_run`` under ``torchx run``."""
+
+TORCHX_CUSTOM_NAMED_RESOURCES = "TORCHX_CUSTOM_NAMED_RESOURCES"
+"""A module whose ``NAMED_RESOURCES`` are added to the named resources."""
+
+TORCHX_PLUGINS_SOURCE = "TORCHX_PLUGINS_SOURCE"
+"""Where plugins come from, a bit mask: 1 namespace packages, 2 entry points. Default: 3."""
+
+LOGLEVEL = "LOGLEVEL"
+"""The level of this project's own log messages."""
+
+TORCHX_EVENTS = "TORCHX_EVENTS"
+"""Where the runner's events go: ``null`` (the default), ``console``, or the name of a plugin's handler."""

@@ -1,0 +1,273 @@
+"""The supervisor's loop: carries out what the rules order, and tells them what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchx import processes
+from torchx.jobs.events import Clock, EventLog
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.record import JobRecord
+from torchx.processes import Process
+from torchx.supervisor import ending
+from torchx.supervisor.output import PARTIAL_AFTER
+from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop
+from torchx.supervisor.replicas import Replicas, Running, how_it_ended, shell_code
+
+STARTS_AT_A_TIME = 16
+"""Replicas started before output, ends and requests are looked at again."""
+
+LOOK_EVERY = 0.03
+"""Seconds between two looks at processes whose end is no event here, as they are children of others."""
+
+
+class Supervisor:
+    """Runs one job from its first start to its end.
+
+    Args:
+        record: the job.
+        paths: where its record lies.
+        base_env: the environment below that of the roles.
+    """
+
+    def __init__(self, record: JobRecord, paths: JobPaths, base_env: Mapping[str, str]) -> None:
+        self._record = record
+        self._paths = paths
+        self._clock = Clock()
+        self._events = EventLog(paths.events, self._clock)
+        self._selector = selectors.DefaultSelector()
+        self._replicas = Replicas(record, self._clock, self._selector, base_env)
+        rules = []
+        first = 0
+        for role in record.roles:
+            ordinals = range(first, first + len(role.replicas))
+            rules.append(RoleRules(role.name, ordinals, role.max_retries, role.retry_policy))
+            first = ordinals.stop
+        self._gang = Gang(rules, record.fail_fast, record.backoff)
+        self._due: dict[int, float] = {}
+        self._stopping: dict[int, str] = {}
+        self._ending: dict[Process, float] = {}  # was sent TERM, and gets KILL at this time
+        self._looked_at = 0.0  # when it was last looked at whether those still run
+        self._failed: tuple[int, int] | None = None
+        self._start_error = ""
+        self._end: End | None = None
+        self._hurry = False
+        self._set_up_signals()
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Appends to the job's events; a full disk must not keep the job from being run and ended."""
+        with contextlib.suppress(OSError):
+            self._events.add(event, **facts)
+
+    def run(self) -> None:
+        """Runs the job; returns when nothing of it runs any more."""
+        self._do(self._gang.begin())
+        self._look_at_requests()
+        while self._end is None or self._clean_up():
+            self._start_due()
+            for key, _ in self._selector.select(self._pause()):
+                if key.data is None:
+                    self._clear_wakeup()
+                else:
+                    self._replicas.read(*key.data)
+            self._reap()
+            self._kill_overdue()
+            self._replicas.flush()
+        for running in self._replicas.still_open():
+            self._replicas.finish(running)
+        self._replicas.index.close()
+        first = self._failed if self._end.state == "FAILED" else None
+        self.note("end", state=self._end.state, msg=self._message(), first=first)
+
+    # --- orders ----------------------------------------------------------------------------------
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Start):
+                at = time.monotonic() + action.delay
+                self._due.update(dict.fromkeys(action.replicas, at))
+            elif isinstance(action, Stop):
+                self._stop(action)
+            elif isinstance(action, Retry):
+                self.note(
+                    "retry",
+                    scope=action.scope,
+                    r=action.failed,
+                    n=action.number,
+                    of=action.allowed,
+                    delay=action.delay,
+                )
+            else:
+                self._end = action
+
+    def _start_due(self) -> None:
+        if not self._due or self._ending:
+            return  # what is left of an earlier attempt may still hold its ports and files
+        now = time.monotonic()
+        due = [n for n, at in self._due.items() if at <= now][:STARTS_AT_A_TIME]
+        for ordinal in due:
+            del self._due[ordinal]
+            if self._gang.wants(ordinal):
+                self._start(ordinal)
+
+    def _start(self, ordinal: int) -> None:
+        for old in self._replicas.still_open():
+            if old.ordinal == ordinal:
+                self._replicas.finish(old)
+        try:
+            running = self._replicas.start(ordinal)
+        except OSError as error:
+            self._not_started(ordinal, error)
+            return
+        self._gang.started(ordinal)
+        self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
+
+    def _not_started(self, ordinal: int, error: OSError) -> None:
+        what = error.filename if isinstance(error.filename, str) else "its program"
+        reason = f"{what}: {error.strerror}"
+        attempt = self._replicas.attempt(ordinal)
+        self.note("not_started", r=ordinal, a=attempt, code=shell_code(error), msg=reason)
+        self._failed = self._failed or (ordinal, attempt)
+        self._start_error = (
+            self._start_error or f"{self._replicas.label(ordinal)} could not be started: {reason}"
+        )
+        self._do(self._gang.give_up(ordinal))
+
+    def _stop(self, action: Stop) -> None:
+        wanted = set(action.replicas)
+        running = [r for r in self._replicas.by_pid.values() if r.ordinal in wanted]
+        for one in running:
+            self._stopping.setdefault(one.ordinal, action.why)
+        self._end_all(ending.with_family([one.process for one in running]))
+
+    def _end_all(self, these: set[Process]) -> None:
+        new = these - self._ending.keys()
+        deadline = time.monotonic() + (0.0 if self._hurry else self._record.grace)
+        self._ending.update(dict.fromkeys(new, deadline))
+        ending.kill(new) if self._hurry else ending.terminate(new)
+
+    # --- what happens ----------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            running = self._replicas.by_pid.pop(pid, None)
+            if running is not None:  # else something that was adopted
+                self._ending.pop(running.process, None)
+                self._exited(running, status, usage.ru_maxrss)
+
+    def _exited(self, running: Running, status: int, peak_kib: int) -> None:
+        running.ended = True
+        self._replicas.drain(running)
+        if not self._end_what_it_left(running):
+            self._replicas.finish(running)
+        code, signal_name = how_it_ended(status)
+        ordinal = running.ordinal
+        stopped = self._stopping.pop(ordinal, "")
+        facts: dict[str, Any] = {"code": code} if signal_name is None else {"signal": signal_name}
+        if stopped:
+            facts["stopped"] = stopped
+        if running.output.lost:
+            facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
+        self.note("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
+        before = self._gang.first_failure
+        actions = self._gang.exited(ordinal, status == 0, bool(stopped))
+        if before is None and self._gang.first_failure is not None:
+            self._failed = (ordinal, running.attempt)
+        self._do(actions)
+
+    def _end_what_it_left(self, running: Running) -> bool:
+        """Ends what an ended replica has left running: its end is the end of all of it."""
+        if not ending.may_have_left_some(running.process.pid):
+            return False
+        left = processes.left_behind([running.process.pid])
+        self._end_all(left)
+        return bool(left)
+
+    def _kill_overdue(self) -> None:
+        if not self._ending:
+            return
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_EVERY:
+            return
+        self._looked_at = now
+        self._ending = {p: at for p, at in self._ending.items() if processes.is_alive(p)}
+        overdue = [p for p, at in self._ending.items() if at <= now]
+        if overdue:
+            # what they have started since the TERM goes with them
+            ending.kill(ending.with_family(overdue))
+            self._ending.update(dict.fromkeys(overdue, now + 2 * LOOK_EVERY))
+
+    def _clean_up(self) -> bool:
+        """Ends what is left when all replicas have ended; False when nothing is."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False  # as the subreaper, this process would have inherited whatever is left
+        left = ending.of_this_process()
+        self._end_all(left)
+        return True
+
+    # --- requests and waiting --------------------------------------------------------------------
+
+    def _set_up_signals(self) -> None:
+        reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._reader = reader
+        self._selector.register(reader, selectors.EVENT_READ, None)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        # handlers, not SIG_IGN: what is ignored here would stay ignored in the replicas
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, lambda *_: None)
+        signal.signal(signal.SIGHUP, lambda *_: None)
+
+    def _clear_wakeup(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            if signal.SIGTERM in os.read(self._reader, 4096):
+                self._look_at_requests()
+                self._cancel("its supervisor was asked to end")  # by someone who left no request
+
+    def _look_at_requests(self) -> None:
+        try:
+            text = self._paths.cancel.read_text(encoding="utf-8")
+        except OSError:
+            return
+        self._cancel("cancelled")
+        if "kill" in text.split() and not self._hurry:
+            self._hurry = True
+            self._ending = dict.fromkeys(self._ending, 0.0)
+            self._end_all(ending.of_this_process())
+
+    def _cancel(self, why: str) -> None:
+        if not self._gang.cancelled:
+            self.note("cancel", why=why)
+            self._do(self._gang.cancel())
+
+    def _pause(self) -> float | None:
+        """Returns how long nothing will happen by itself, seconds; None for ever."""
+        waits = []
+        if self._due and not self._ending:
+            waits.append(min(self._due.values()) - time.monotonic())
+        if self._ending:
+            waits.append(LOOK_EVERY)
+        if self._replicas.holds:
+            waits.append(PARTIAL_AFTER)
+        if self._end is not None:
+            waits.append(LOOK_EVERY)
+        return max(min(waits), 0.0) if waits else None
+
+    def _message(self) -> str:
+        if self._start_error:
+            return self._start_error
+        return "cancelled" if self._end is not None and self._end.state == "CANCELLED" else ""

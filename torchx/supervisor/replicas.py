@@ -1,0 +1,223 @@
+"""The replicas of a job as processes: started with their pipes, known by pid, ended by signal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import selectors
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torchx import processes
+from torchx.jobs.events import Clock
+from torchx.jobs.log_index import STDERR, STDOUT
+from torchx.jobs.paths import LogPaths
+from torchx.jobs.record import JobRecord, RoleRecord
+from torchx.processes import Process
+from torchx.supervisor.output import PARTIAL_AFTER, AttemptOutput, Index
+
+READ_SIZE = 1 << 16
+FILES_OF_A_REPLICA = 5
+OTHER_FILES = 64
+KEPT_OF_AN_ATTEMPT = ("stdout.log", "stderr.log", "combined.log", "error.json")
+
+
+@dataclass
+class Running:
+    """A replica that runs, or whose output is still being read.
+
+    Attributes:
+        ordinal: its place in the application.
+        attempt: from 1.
+        process: its main process.
+        output: where its output is kept.
+        pipes: the read ends that are still open, by stream.
+        ended: its main process has ended.
+    """
+
+    ordinal: int
+    attempt: int
+    process: Process
+    output: AttemptOutput
+    pipes: dict[int, int] = field(default_factory=dict)
+    ended: bool = False
+
+
+class Replicas:
+    """Starts replicas and reads what they print.
+
+    Args:
+        record: the job.
+        clock: the job's clock.
+        selector: where the pipes are watched; the data of its keys are ``(Running, stream)``.
+        base_env: the environment below that of the roles.
+    """
+
+    def __init__(
+        self, record: JobRecord, clock: Clock, selector: selectors.BaseSelector, base_env: Mapping[str, str]
+    ) -> None:
+        self._clock = clock
+        self._selector = selector
+        self._base_env = base_env
+        self._logs = LogPaths(Path(record.log_dir))
+        self._specs: list[tuple[RoleRecord, int]] = [(role, n) for _, role, n in record.replicas()]
+        self._attempts = [0] * len(self._specs)
+        self._own_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._keep_open = self._raise_file_limit()
+        self.by_pid: dict[int, Running] = {}
+        self.index = Index(self._logs.index)
+        self._holding: set[int] = set()
+        self._open: dict[int, Running] = {}  # by id(): all whose files or pipes are open
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def label(self, ordinal: int) -> str:
+        """Returns ``role/id``."""
+        role, replica = self._specs[ordinal]
+        return f"{role.name}/{replica}"
+
+    def attempt(self, ordinal: int) -> int:
+        """Returns the number of a replica's current attempt, 0 before the first."""
+        return self._attempts[ordinal]
+
+    def start(self, ordinal: int) -> Running:
+        """Starts the next attempt of a replica.
+
+        Raises:
+            OSError: it could not be started; nothing of it is left but its log folder.
+        """
+        role, replica = self._specs[ordinal]
+        attempt = self._attempts[ordinal] + 1
+        folder = self._logs.replica(role.name, replica)
+        if attempt > 1:
+            set_aside(folder, attempt - 1)
+        self._attempts[ordinal] = attempt
+        spec = role.replicas[replica]
+        env = {**self._base_env, **role.env, **spec.env}
+        output = AttemptOutput(folder, ordinal, attempt, self.index, self._clock, self._keep_open)
+        reads: dict[int, int] = {}
+        writes: dict[int, int] = {}
+        try:
+            for stream in (STDOUT, STDERR):
+                reads[stream], writes[stream] = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(reads[stream], False)
+            process = processes.spawn(
+                spec.args, env=env, cwd=role.cwd, stdout=writes[STDOUT], stderr=writes[STDERR]
+            )
+        except BaseException:
+            for descriptor in reads.values():
+                os.close(descriptor)
+            output.close()
+            raise
+        finally:
+            for descriptor in writes.values():
+                os.close(descriptor)
+        with contextlib.suppress(OSError):  # it may have ended already
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, self._own_limit)
+        running = Running(ordinal, attempt, process, output, reads)
+        for stream, descriptor in reads.items():
+            self._selector.register(descriptor, selectors.EVENT_READ, (running, stream))
+        self.by_pid[process.pid] = running
+        self._open[id(running)] = running
+        return running
+
+    def read(self, running: Running, stream: int) -> bool:
+        """Keeps what one stream of a replica has ready, one read of it.
+
+        Returns:
+            False when there was nothing, now or for good.
+        """
+        descriptor = running.pipes.get(stream)
+        if descriptor is None:
+            return False
+        try:
+            data = os.read(descriptor, READ_SIZE)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close_pipe(running, stream)
+            return False
+        running.output.feed(stream, data)
+        if running.output.holds:
+            self._holding.add(id(running))
+        return True
+
+    def drain(self, running: Running) -> None:
+        """Keeps all that a replica's pipes hold at this moment."""
+        for stream in (STDOUT, STDERR):
+            while self.read(running, stream):
+                pass
+
+    def flush(self) -> None:
+        """Writes the index; keeps the begins of lines that have waited long enough."""
+        for key in list(self._holding):
+            running = self._open.get(key)
+            if running is not None:
+                running.output.flush(PARTIAL_AFTER)
+            if running is None or not running.output.holds:
+                self._holding.discard(key)
+        self.index.flush()
+
+    @property
+    def holds(self) -> bool:
+        """True while the begin of some line waits for its end."""
+        return bool(self._holding)
+
+    def still_open(self) -> list[Running]:
+        """Returns those whose pipes are still open."""
+        return list(self._open.values())
+
+    def finish(self, running: Running) -> None:
+        """Reads what is left of a replica's output and gives its descriptors back."""
+        self.drain(running)
+        for stream in list(running.pipes):
+            self._close_pipe(running, stream)
+
+    def _close_pipe(self, running: Running, stream: int) -> None:
+        descriptor = running.pipes.pop(stream)
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        if not running.pipes:
+            running.output.close()
+            self._open.pop(id(running), None)
+
+    def _raise_file_limit(self) -> bool:
+        """Allows this process as many files as it may have; tells whether all logs can stay open."""
+        _, hard = self._own_limit
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return soft == resource.RLIM_INFINITY or soft > FILES_OF_A_REPLICA * len(self._specs) + OTHER_FILES
+
+
+def set_aside(folder: Path, attempt: int) -> None:
+    """Moves the logs of an attempt that has ended out of the way of the next."""
+    aside = folder / f"attempt-{attempt}"
+    aside.mkdir(mode=0o700, exist_ok=True)
+    for name in KEPT_OF_AN_ATTEMPT:
+        with contextlib.suppress(FileNotFoundError):
+            (folder / name).rename(aside / name)
+
+
+def how_it_ended(status: int) -> tuple[int | None, str | None]:
+    """Returns the exit code or the signal's name of a wait status.
+
+    >>> how_it_ended(3 << 8), how_it_ended(9)
+    ((3, None), (None, 'SIGKILL'))
+    """
+    if os.WIFEXITED(status):
+        return os.WEXITSTATUS(status), None
+    number = os.WTERMSIG(status)
+    try:
+        return None, signal.Signals(number).name
+    except ValueError:  # a real-time signal has no name of its own
+        return None, f"SIG{number}"
+
+
+def shell_code(error: OSError) -> int:
+    """Returns what a shell returns when a program could not be started: 127 not found, 126 otherwise."""
+    return 127 if isinstance(error, FileNotFoundError) else 126

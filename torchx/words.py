@@ -1,0 +1,34 @@
+"""Near misses: the word that someone most likely meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Returns the known word that is closest to the given one, None when nothing is close.
+
+    >>> nearest("log_dri", ["log_dir", "prepend_cwd"])
+    'log_dir'
+    >>> nearest("zzz", ["log_dir"]) is None
+    True
+    """
+    import difflib  # on demand: only an error needs it
+
+    candidates = list(known)
+    by_lower = {c.lower(): c for c in reversed(candidates)}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """Returns the hint of an error about an unknown word.
+
+    >>> did_you_mean("ehco", ["echo", "sh"], "all components: torchx builtins")
+    'did you mean `echo`?   all components: torchx builtins'
+    >>> did_you_mean("zzz", ["echo"], "all components: torchx builtins")
+    'all components: torchx builtins'
+    """
+    close = nearest(word, known)
+    parts = ([f"did you mean `{close}`?"] if close else []) + ([otherwise] if otherwise else [])
+    return "   ".join(parts) or None
