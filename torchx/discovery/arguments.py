@@ -1,0 +1,226 @@
+"""The arguments of a call: words, JSON and configuration laid over the defaults, all of them as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchx.discovery.errors import ArgumentError
+from torchx.discovery.flags import same
+from torchx.discovery.model import REQUIRED, VARARGS, Arguments, Component, Parameter
+from torchx.discovery.places import shown
+from torchx.discovery.shapes import BadValue
+from torchx.discovery.signature import group_of
+from torchx.discovery.words import Words, read_words
+from torchx.words import did_you_mean
+
+COMMAND_LINE = ""
+"""The origin of a value that was typed: needs no telling."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value as it was given, not yet of its type.
+
+    Attributes:
+        value: a text, or data of JSON or Python.
+        origin: where it comes from, for people.
+        key: how it was written there.
+    """
+
+    value: Any
+    origin: str
+    key: str
+
+
+def parse_arguments(
+    component: Component,
+    argv: Sequence[str],
+    *,
+    config: Mapping[str, Any] | None = None,
+    section: Mapping[str, Any] | None = None,
+    config_origin: str = "the JSON of --stdin",
+    section_origin: str = "the configuration",
+    last_wins: bool = False,
+    strict: bool = True,
+) -> Arguments:
+    """Works out the arguments of a call.
+
+    A value on the command line wins over ``config``, that over ``section``, that over the default.
+
+    Args:
+        component: what is to be called.
+        argv: the words after its name.
+        config: arguments as JSON data, by name.
+        section: arguments from a configuration file, by name; a value may be an object with ``value`` and
+            ``origin``, and the origin is then told in errors.
+        config_origin: what to call ``config`` in errors.
+        section_origin: what to call ``section`` in errors, for values without an origin of their own.
+        last_wins: of a flag given twice take the last, in place of refusing it.
+        strict: refuse a name in ``config`` or ``section`` that is no argument; else pass over it.
+
+    Raises:
+        ArgumentError: a flag or name is unknown, a value is missing, double, or not of its type.
+    """
+    words = read_words(component, argv, last_wins=last_wins)
+    if words.wants_help:
+        return Arguments(wants_help=True)
+    typed = {name: Given(text, COMMAND_LINE, f"--{name}") for name, text in words.texts.items()}
+    layers = [
+        _flat(component, _named(component, section, section_origin, strict)),
+        _flat(component, _named(component, config, config_origin, strict)),
+        _flat(component, typed),
+    ]
+    given: dict[str, Given] = {}
+    for layer in layers:  # the strongest last; a whole dataclass and its fields push each other out
+        for name in layer:
+            for other in [o for o in given if o.startswith(name + ".") or name.startswith(o + ".")]:
+                del given[other]
+        given.update(layer)
+    top = [p for p in component.parameters if p.kind != VARARGS]
+    missing = [name for p in top for name in _missing(p, given)]
+    if missing:
+        raise _missing_error(component, missing)
+    values = {p.name: _assemble(component, p, given) for p in top}
+    return Arguments(values, _varargs(component, words, given), words.notes)
+
+
+def _named(
+    component: Component, source: Mapping[str, Any] | None, origin: str, strict: bool
+) -> dict[str, Given]:
+    """Brings the names of a mapping to those of the parameters."""
+    known = {p.name: p for top in component.parameters for p in _every(top)}
+    found: dict[str, Given] = {}
+    for key, each in (source or {}).items():
+        value, where = (each.value, str(each.origin)) if hasattr(each, "origin") else (each, origin)
+        name = key if key in known else key.lstrip("-").replace("-", "_")
+        if name in known:
+            found[name] = Given(value, where, key)
+        elif strict:
+            hint = did_you_mean(key, known, f"arguments of {component.name}: {', '.join(known)}")
+            raise ArgumentError(f"unknown argument `{key}` for {component.name} (from {where})", hint=hint)
+    return found
+
+
+def _every(parameter: Parameter) -> Iterator[Parameter]:
+    yield parameter
+    for each in parameter.fields:
+        yield from _every(each)
+
+
+def _flat(component: Component, layer: Mapping[str, Given]) -> dict[str, Given]:
+    """Turns a whole dataclass given as JSON into its fields; fields given by themselves win over it."""
+    flat: dict[str, Given] = {}
+    for top in component.parameters:
+        for parameter in _every(top):
+            given = layer.get(parameter.name) or flat.get(parameter.name)
+            if given is None:
+                continue
+            if parameter.fields and (fields := _fields(component, parameter, given)) is not None:
+                flat.pop(parameter.name, None)
+                flat.update(fields)
+            else:
+                flat[parameter.name] = given
+    return flat
+
+
+def _fields(component: Component, parameter: Parameter, given: Given) -> dict[str, Given] | None:
+    """Returns the fields that a JSON object names, None for what is no such object."""
+    data = given.value
+    if isinstance(data, str):
+        try:
+            data = json.loads(data)
+        except ValueError:
+            raise _bad(component, parameter, given, BadValue()) from None
+    if not isinstance(data, Mapping):
+        return None
+    known = {f.name.rpartition(".")[2]: f for f in parameter.fields}
+    for key in data:
+        if key not in known:
+            where = f" (from {given.origin})" if given.origin else ""
+            hint = did_you_mean(str(key), known, f"fields: {', '.join(known)}")
+            raise ArgumentError(f"`{parameter.name}` has no field `{key}`{where}", flag=given.key, hint=hint)
+    return {known[k].name: Given(v, given.origin, f"{given.key}.{k}") for k, v in data.items()}
+
+
+def _assemble(component: Component, parameter: Parameter, given: Mapping[str, Given]) -> Any:
+    """Returns the value of a parameter."""
+    if parameter.name in given:
+        return _take(component, parameter, given[parameter.name])
+    group = group_of(parameter.shape)
+    touched = [name for name in given if name.startswith(parameter.name + ".")]
+    if group is None or (not touched and parameter.default is not REQUIRED):
+        return parameter.default
+    values = {f.name.rpartition(".")[2]: _assemble(component, f, given) for f in parameter.fields}
+    try:
+        return group.kind(**values)
+    except Exception as error:  # a person's __post_init__ may raise anything
+        raise ArgumentError(
+            f"`{parameter.name}` is refused: {error}{_place(component, parameter)}"
+        ) from error
+
+
+def _take(component: Component, parameter: Parameter, given: Given) -> Any:
+    if given.value is None and parameter.default is None:  # `n: int = None` says that None will do
+        return None
+    try:
+        if given.origin == COMMAND_LINE:
+            return parameter.shape.read(given.value)
+        return parameter.shape.accept(given.value)
+    except BadValue as error:
+        raise _bad(component, parameter, given, error) from error
+
+
+def _varargs(component: Component, words: Words, given: Mapping[str, Given]) -> list[Any]:
+    parameter = component.varargs
+    if parameter is None:
+        return []
+    if not words.rest and parameter.name in given:
+        found = given[parameter.name]
+        each = found.value.split() if isinstance(found.value, str) else found.value
+        if not isinstance(each, list | tuple):
+            raise ArgumentError(f"`{found.key}` takes a list of words (from {found.origin})", flag=found.key)
+        return [_take(component, parameter, Given(word, found.origin, found.key)) for word in each]
+    return [
+        _take(component, parameter, Given(word, COMMAND_LINE, f"*{parameter.name}")) for word in words.rest
+    ]
+
+
+def _missing(parameter: Parameter, given: Mapping[str, Given]) -> Iterator[str]:
+    if parameter.name in given:
+        return
+    if not parameter.fields:
+        if parameter.required:
+            yield parameter.flags[0]
+        return
+    touched = any(name.startswith(parameter.name + ".") for name in given)
+    if touched or parameter.default is REQUIRED:
+        for each in parameter.fields:
+            yield from _missing(each, given)
+
+
+def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentError:
+    listing = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+    hint = f"what it takes: torchx run {component.name} --help"
+    return ArgumentError(f"{component.name} needs {listing}", flag=missing[0], hint=hint)
+
+
+def _bad(component: Component, parameter: Parameter, given: Given, error: BadValue) -> ArgumentError:
+    origin = f" (from {given.origin})" if given.origin else ""
+    got = f'"{given.value}"' if isinstance(given.value, str) else json.dumps(given.value, default=str)
+    detail = f": {error.detail}" if error.detail else ""
+    text = (
+        f"{given.key}{origin} takes {parameter.shape.takes}, got {got}{detail}{_place(component, parameter)}"
+    )
+    hint = f"did you mean `{error.near}`?" if error.near else None
+    return ArgumentError(text, flag=same(given.key), hint=hint)
+
+
+def _place(component: Component, parameter: Parameter) -> str:
+    """Tells where a parameter is declared; of a built-in component its name says enough."""
+    where = component.name if component.is_builtin else ""
+    if not where and component.path and parameter.line:
+        where = f"{shown(component.path)}:{parameter.line}"
+    return f"  ({', '.join(part for part in (where, parameter.source) if part)})"

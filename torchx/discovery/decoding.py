@@ -1,0 +1,109 @@
+"""Turning texts into values of a type: the documented helpers round the shapes."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torchx.discovery.annotations import plain, shape_of, type_text
+from torchx.discovery.shapes import BadValue
+
+T = TypeVar("T")
+
+
+def decode(encoded_value: Any, annotation: Any) -> Any:
+    """Returns the value of a type that a text, or a datum of JSON, stands for.
+
+    Raises:
+        ValueError: it stands for none.
+        TypeError: texts can't stand for values of the type.
+
+    >>> decode("1,2", list[int]), decode("a=x=y,b=z", dict[str, str]), decode("", list[str])
+    ([1, 2], {'a': 'x=y', 'b': 'z'}, None)
+    """
+    shape = shape_of(annotation)
+    try:
+        return shape.accept(encoded_value)
+    except BadValue as error:
+        detail = f": {error.detail}" if error.detail else ""
+        raise ValueError(
+            f"{type_text(annotation)} takes {shape.takes}, got {encoded_value!r}{detail}"
+        ) from None
+
+
+def decode_from_string(encoded_value: str, annotation: Any) -> Any:
+    """Returns the list or dict that a text stands for, None for an empty text.
+
+    Raises:
+        ValueError: it stands for none, or the type is neither list nor dict.
+    """
+    if not encoded_value:
+        return None
+    kind = decode_optional(annotation)
+    if (typing.get_origin(kind) or kind) not in (list, dict):
+        raise ValueError(f"`{type_text(annotation)}` is neither a list nor a dict")
+    return decode(encoded_value, annotation)
+
+
+def decode_optional(param_type: Any) -> Any:
+    """Returns ``T`` for ``T | None``, in any order and spelling; any other type as it is.
+
+    >>> decode_optional(int | None)
+    <class 'int'>
+    """
+    if typing.get_origin(param_type) in (typing.Union, types.UnionType):
+        others = [each for each in typing.get_args(param_type) if each is not type(None)]
+        if len(others) == 1 and len(typing.get_args(param_type)) == 2:
+            return others[0]
+    return param_type
+
+
+def is_bool(param_type: Any) -> bool:
+    """Tells whether a type is ``bool``."""
+    return param_type is bool
+
+
+def is_primitive(param_type: Any) -> bool:
+    """Tells whether a type is one of int, float, str and bool."""
+    return param_type in (int, float, str, bool)
+
+
+def get_argparse_param_type(parameter: inspect.Parameter) -> Callable[[str], object]:
+    """Returns what turns the text of a parameter into a first value: int or float, else str."""
+    kind = plain(decode_optional(plain(parameter.annotation)))
+    return kind if kind in (int, float) else str
+
+
+def to_list(arg: str) -> list[str]:
+    """Splits a text at commas and strips; empty elements stay, an empty text has none.
+
+    >>> to_list("a, b,"), to_list("")
+    (['a', 'b', ''], [])
+    """
+    return [each.strip() for each in arg.split(",")] if arg else []
+
+
+def none_throws(optional: T | None, message: str = "Unexpected `None`") -> T:
+    """Returns a value that is there.
+
+    Raises:
+        AssertionError: it is None.
+    """
+    if optional is None:
+        raise AssertionError(message)
+    return optional
+
+
+__all__ = [
+    "decode",
+    "decode_from_string",
+    "decode_optional",
+    "get_argparse_param_type",
+    "is_bool",
+    "is_primitive",
+    "none_throws",
+    "to_list",
+]

@@ -1,0 +1,189 @@
+"""Importing a person's file: its siblings are found, nothing else is shadowed, nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# what this project imports by itself, at any time: a person's file of that name must not get in between
+_OURS = frozenset({"torchx", "torchx_cli", "yaml", "fsspec", "docker", "rich", "typer", "docstring_parser"})
+_lock = threading.RLock()
+
+
+class _Quiet(SourceFileLoader):
+    """Loads a source file and leaves no ``__pycache__`` in a person's folder."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Writes nothing."""
+
+
+class SearchPath:
+    """The folders in which a component's imports are looked up first, and what came from there.
+
+    Modules found there win over installed ones, as for a script. They never win over the standard
+    library or over what this project needs; the component's own file never over an installed module.
+    Outside :meth:`active` none of it shows: ``sys.path`` and ``sys.modules`` are as before, and two
+    components with a ``helpers.py`` each get their own.
+
+    Args:
+        folders: the folders.
+        own: the module name of the component's file, empty when it is no file.
+    """
+
+    def __init__(self, folders: Sequence[Path], own: str = "") -> None:
+        self.folders = [str(f.resolve()) for f in folders]
+        self.own = own
+        self._modules: dict[str, ModuleType] = {}
+        self._found: set[str] = set()
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Looks imports up here for as long as the block lasts."""
+        with _lock:
+            self._depth += 1
+            if self._depth > 1:
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                return
+            hidden = {n: m for n in self._modules if (m := sys.modules.get(n)) is not None}
+            before = list(sys.path)
+            sys.modules.update(self._modules)
+            self._forget_listings()
+            sys.path += [f for f in self.folders if f not in sys.path]
+            sys.meta_path.insert(0, self)
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                sys.meta_path.remove(self)
+                # what the file itself put on the path stays; what we put there goes
+                sys.path[:] = [p for p in sys.path if p in before or p not in self.folders]
+                self._forget_listings()
+                self._take_out(hidden)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        """Finds a module in the folders, or the one that must not be shadowed; None leaves it to others."""
+        top = name.partition(".")[0]
+        if path is not None:
+            return _quiet(PathFinder.find_spec(name, path, None)) if top in self._found else None
+        if name in sys.stdlib_module_names or name in _OURS or name == self.own:
+            elsewhere = self.elsewhere(name)
+            if elsewhere is not None or name != self.own:
+                return elsewhere
+        spec = PathFinder.find_spec(name, self.folders)
+        if spec is None or spec.loader is None:  # a plain folder gives way to an installed package
+            return None
+        self._found.add(name)
+        return _quiet(spec)
+
+    def elsewhere(self, name: str) -> ModuleSpec | None:
+        """Finds a module as if the folders were not there; a plain folder is no module here."""
+        outside = [p for p in sys.path if str(Path(p).resolve()) not in self.folders]
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            path = outside if finder is PathFinder else None
+            spec = finder.find_spec(name, path, None)
+            if spec is not None and spec.loader is not None:
+                return spec
+        return None
+
+    def adopt(self, name: str) -> None:
+        """Counts a module as found here."""
+        self._found.add(name)
+
+    def _forget_listings(self) -> None:
+        for folder in self.folders:  # a file may be younger than Python's listing of its folder
+            sys.path_importer_cache.pop(folder, None)
+
+    def _take_out(self, hidden: dict[str, ModuleType]) -> None:
+        for name in list(sys.modules):
+            if name.partition(".")[0] in self._found:
+                self._modules[name] = sys.modules.pop(name)
+        sys.modules.update(hidden)
+
+
+def _quiet(spec: ModuleSpec | None) -> ModuleSpec | None:
+    if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin:
+        spec.loader = _Quiet(spec.name, spec.origin)
+    return spec
+
+
+def load_file(path: Path) -> tuple[ModuleType, SearchPath]:
+    """Imports a Python file and with it what it imports, nothing else.
+
+    A file in a package (a folder with ``__init__.py``) is imported as a part of it, so that relative
+    imports work.
+
+    Returns:
+        The module, and where its imports are looked up: to be active whenever its code runs.
+
+    Raises:
+        Exception: whatever the file raises.
+    """
+    path = path.resolve()
+    folder, stem = path.parent, path.stem
+    root, package = _package(folder)
+    if package:
+        search = SearchPath([root, folder], own=stem)
+        with search.active():
+            if _is_ours(package, root / package.partition(".")[0], search):
+                name = package if stem == "__init__" else f"{package}.{stem}"
+                return importlib.import_module(name), search
+    search = SearchPath([folder], own=stem)
+    with search.active():
+        taken = not stem.isidentifier() or stem in sys.modules or search.elsewhere(stem) is not None
+        return _run_file(f"_component_{stem}" if taken else stem, str(path), search), search
+
+
+def load_module(name: str, folder: Path) -> tuple[ModuleType, SearchPath]:
+    """Imports a module by its dotted name, from the given folder or from what is installed.
+
+    Raises:
+        Exception: whatever the module raises; ModuleNotFoundError when there is none.
+    """
+    search = SearchPath([folder])
+    with search.active():
+        return importlib.import_module(name), search
+
+
+def _run_file(name: str, path: str, search: SearchPath) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Quiet(name, path))
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    search.adopt(name)
+    sys.modules[name] = module  # dataclasses and type hints look their module up here
+    spec.loader.exec_module(module)
+    return module
+
+
+def _package(folder: Path) -> tuple[Path, str]:
+    """Returns the folder above the outermost package that a folder is in, and the package's dotted name."""
+    parts: list[str] = []
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+def _is_ours(package: str, folder: Path, search: SearchPath) -> bool:
+    """Tells whether importing a package by its name gives the one in this folder."""
+    top = package.partition(".")[0]
+    loaded = sys.modules.get(top)
+    spec = loaded.__spec__ if loaded is not None else search.find_spec(top) or search.elsewhere(top)
+    places = (spec.submodule_search_locations or []) if spec is not None else []
+    return any(Path(p).resolve() == folder.resolve() for p in places)

@@ -1,0 +1,158 @@
+"""The linter: what keeps functions from being components, all of it at once, from the source alone."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from torchx.discovery.errors import ComponentNotFoundException
+from torchx.discovery.model import LinterMessage, LintReport
+from torchx.discovery.outline import Argument, Outline, components, outline
+from torchx.discovery.places import shown
+from torchx.discovery.source import SourceFile, dotted, read_source
+from torchx.discovery.spelling import faults
+from torchx.words import did_you_mean
+
+_GUESSES = {bool: "bool", int: "int", float: "float", str: "str"}
+
+
+def lint(target: str) -> LintReport:
+    """Checks components; imports and runs nothing.
+
+    Args:
+        target: a file, ``FILE:FUNCTION``, a folder (all files below it), or a component or module by its
+            dotted name.
+
+    Raises:
+        ComponentNotFoundException: there is no such file, module or function.
+    """
+    from torchx.discovery.locate import locate_source
+
+    path, name = locate_source(target)
+    files = _python_files(path) if path.is_dir() else [path]
+    messages: list[LinterMessage] = []
+    checked = 0
+    for file in files:
+        source = read_source(file)
+        if isinstance(source, LinterMessage):
+            messages.append(source)
+            checked += 1
+            continue
+        found = [named(source, name)] if name else _once(components(source))
+        checked += len(found)
+        for each in found:
+            messages += problems(each, source)
+    return LintReport(tuple(sorted(messages, key=lambda m: (m.path, m.line, m.char))), checked)
+
+
+def _once(found: Iterable[Outline]) -> list[Outline]:
+    """Drops the second names (``ddp = torchrun``) of components."""
+    first: dict[ast.AST, Outline] = {}
+    for each in found:
+        first.setdefault(each.node, each)
+    return list(first.values())
+
+
+def named(source: SourceFile, name: str) -> Outline:
+    """Returns the outline of one definition of a file.
+
+    Raises:
+        ComponentNotFoundException: there is none of that name.
+    """
+    node = source.definitions.get(name)
+    if node is None:
+        raise no_such_function(source, name)
+    return outline(node, source, name)
+
+
+def no_such_function(source: SourceFile, name: str) -> ComponentNotFoundException:
+    """Returns the error for a name that a file does not define."""
+    known = [each.name for each in components(source)]
+    there = f"components in it: {', '.join(known)}" if known else "no function in it returns AppDef"
+    return ComponentNotFoundException(
+        f"no component `{name}` in {shown(source.path)}", hint=did_you_mean(name, known, there)
+    )
+
+
+def problems(found: Outline, source: SourceFile) -> list[LinterMessage]:
+    """Returns all that is wrong with one component, in the order of the source."""
+    messages = [*argument_problems(found, source), *return_problems(found, source)]
+    return sorted(messages, key=lambda m: (m.line, m.char))
+
+
+def argument_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
+    """Yields what is wrong with the arguments of a component."""
+    every = [*found.arguments, *([found.varargs] if found.varargs else [])]
+    for argument in every:
+        if argument.annotation is None:
+            text = f"argument `{argument.name}` has no type annotation; add one, e.g. `{_guess(argument)}`"
+            yield source.message(found.name, text, argument.node)
+            continue
+        for fault in faults(argument.annotation, source):
+            yield source.message(found.name, f"argument `{argument.name}` {fault}", argument.node)
+    if found.kwargs:
+        text = f"takes `**{found.kwargs.name}`; a component names each of its arguments"
+        yield source.message(found.name, text, found.kwargs.node)
+    yield from _flag_problems(found, source)
+
+
+def return_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
+    """Yields what is wrong with what a component says it returns."""
+    function = found.function
+    if function is None:
+        text = "is a class without a method `build`; one that returns AppDef makes it a component"
+        yield source.message(found.name, text, found.node)
+        return
+    if isinstance(function, ast.AsyncFunctionDef):
+        yield source.message(found.name, "is `async`; a component is a plain function", found.node)
+    if found.returns_appdef(source):
+        return
+    if function.returns is None:
+        text = "has no return annotation; a component says `-> AppDef`"
+    else:
+        text = f"returns `{ast.unparse(function.returns)}`; a component returns AppDef"
+    yield source.message(found.name, text, function)
+
+
+def _flag_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
+    owners: Counter[str] = Counter()
+    for argument in found.arguments:
+        if argument.name == "help":
+            text = "argument `help` would take the place of --help; give it another name"
+            yield source.message(found.name, text, argument.node)
+        shorts = {"-" + argument.name} if len(argument.name) == 1 else set()
+        for short in sorted(shorts | set(_short_flags(argument, source))):
+            owners[short] += 1
+            if owners[short] == 2:
+                text = (
+                    f"argument `{argument.name}` takes the flag {short}, which another argument has already"
+                )
+                yield source.message(found.name, text, argument.node)
+
+
+def _short_flags(argument: Argument, source: SourceFile) -> Iterator[str]:
+    for node in ast.walk(argument.annotation) if argument.annotation else ():
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple):
+            continue
+        if dotted(node.value, source.imports).rpartition(".")[2] == "Annotated":
+            extra = (each.value for each in node.slice.elts[1:] if isinstance(each, ast.Constant))
+            yield from (str(each) for each in extra if str(each).startswith("-"))
+
+
+def _guess(argument: Argument) -> str:
+    """Returns the argument as it may have been meant."""
+    kind = None
+    if isinstance(argument.default, ast.Constant):
+        kind = _GUESSES.get(type(argument.default.value))
+    return f"{argument.name}: {kind or 'str'}"
+
+
+def _python_files(folder: Path) -> list[Path]:
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        above = path.relative_to(folder).parts[:-1]
+        if not any(part.startswith((".", "__")) for part in above):
+            found.append(path)
+    return found

@@ -1,0 +1,332 @@
+"""How words become values of a type, and values words: containers, unions and dataclasses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchx.discovery.shapes import BadValue, Shape
+from torchx.specs.pairs import PairsError, to_dict
+
+
+class Many(Shape):
+    """A list, set or tuple of like elements: ``1,2,3``; with nested elements, JSON.
+
+    Args:
+        item: the shape of the elements.
+        make: what makes the container from a list.
+    """
+
+    def __init__(self, item: Shape, make: Callable[[list[Any]], Any] = list) -> None:
+        self.item = item
+        self.make = make
+        inner = item.label if item.is_plain else "JSON"
+        self.label = f"{inner},…" if item.is_plain else inner
+        self.takes = _list_of(item)
+        self.sample = item.sample if item.is_plain else f"[{item.sample}]"
+
+    @property
+    def is_plain(self) -> bool:
+        """Never: it holds commas."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Splits at commas and strips; empty elements stay, an empty text is None (an empty tuple)."""
+        if not text:
+            return () if self.make is tuple else None
+        if not self.item.is_plain:
+            return self.accept(_json(text, list))
+        return self.make([_element(self.item.read, word.strip(), self.item) for word in text.split(",")])
+
+    def accept(self, data: Any) -> Any:
+        """Takes an array, or a text of one."""
+        if isinstance(data, str) or not isinstance(data, Sequence | set | frozenset):
+            return super().accept(data)
+        return self.make([_element(self.item.accept, each, self.item) for each in data])
+
+    def write(self, value: Any) -> str:
+        """Returns the elements with commas between them, or JSON."""
+        if value is None:
+            return ""
+        if not self.item.is_plain:
+            return json.dumps(plain_data(value))
+        return ",".join(self.item.write(each) for each in value)
+
+
+class Fixed(Shape):
+    """A tuple of a given length: ``2,adam``; with nested elements, JSON.
+
+    Args:
+        items: the shapes of the elements.
+    """
+
+    def __init__(self, items: Sequence[Shape]) -> None:
+        self.items = tuple(items)
+        self.label = ",".join(i.label for i in items) if self._is_flat else "JSON"
+        inner = ", ".join(i.takes for i in items)
+        self.takes = f"{len(items)} values ({inner})" + ("" if self._is_flat else " as JSON")
+        samples = ",".join(i.sample for i in items)
+        self.sample = samples if self._is_flat else f"[{samples}]"
+
+    @property
+    def _is_flat(self) -> bool:
+        return all(i.is_plain for i in self.items)
+
+    @property
+    def is_plain(self) -> bool:
+        """Never: it holds commas."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Splits at commas and strips; there must be as many elements as the type has."""
+        if not self._is_flat:
+            return self.accept(_json(text, list))
+        words = [w.strip() for w in text.split(",")] if text or self.items else []
+        return self._each(words, [i.read for i in self.items])
+
+    def accept(self, data: Any) -> Any:
+        """Takes an array, or a text of one."""
+        if not isinstance(data, list | tuple):
+            return super().accept(data)
+        return self._each(data, [i.accept for i in self.items])
+
+    def write(self, value: Any) -> str:
+        """Returns the elements with commas between them, or JSON."""
+        if not self._is_flat:
+            return json.dumps(plain_data(value))
+        return ",".join(i.write(each) for i, each in zip(self.items, value, strict=True))
+
+    def _each(self, given: Sequence[Any], how: Sequence[Callable[[Any], Any]]) -> tuple[Any, ...]:
+        if len(given) != len(self.items):
+            raise BadValue(f"it has {len(given)}")
+        return tuple(_element(h, each, i) for h, each, i in zip(how, given, self.items, strict=True))
+
+
+class Pairs(Shape):
+    """A dict: ``k=v,k2=v2`` or ``k=v;k2=v2``, or JSON; with nested values JSON alone.
+
+    Args:
+        key: the shape of the keys.
+        value: the shape of the values.
+    """
+
+    def __init__(self, key: Shape, value: Shape) -> None:
+        self.key = key
+        self.value = value
+        self.label = f"KEY={value.label},…" if self._is_flat else "JSON"
+        self.takes = "pairs such as key=value,key2=value2" if self._is_flat else "a JSON object"
+        self.sample = f"key={value.sample}" if self._is_flat else "{}"
+
+    @property
+    def _is_flat(self) -> bool:
+        return self.key.is_plain and self.value.is_plain
+
+    @property
+    def is_plain(self) -> bool:
+        """Never: it holds commas and equals signs."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Reads pairs, or a JSON object; an empty text is None."""
+        if not text:
+            return None
+        if text.lstrip().startswith("{"):
+            try:
+                return self.accept(_json(text, dict))
+            except BadValue:
+                if not self._is_flat:
+                    raise
+        if not self._is_flat:
+            return self.accept(_json(text, dict))
+        try:
+            pairs = to_dict(text)
+        except PairsError:
+            raise BadValue() from None
+        return self._each(pairs, self.key.read, self.value.read)
+
+    def accept(self, data: Any) -> Any:
+        """Takes an object, or a text of one."""
+        if not isinstance(data, Mapping):
+            return super().accept(data)
+        return self._each(data, self.key.accept, self.value.accept)
+
+    def write(self, value: Any) -> str:
+        """Returns ``k=v,k2=v2`` where that is read back the same, else JSON."""
+        if value is None:
+            return ""
+        if self._is_flat:
+            text = ",".join(f"{self.key.write(k)}={self.value.write(v)}" for k, v in value.items())
+            try:
+                if self.read(text) == value:
+                    return text
+            except BadValue:
+                pass
+        return json.dumps(plain_data(value))
+
+    def _each(
+        self, pairs: Mapping[Any, Any], key: Callable[[Any], Any], value: Callable[[Any], Any]
+    ) -> dict[Any, Any]:
+        return {_element(key, k, self.key): _element(value, v, self.value) for k, v in pairs.items()}
+
+
+class Either(Shape):
+    """A union: the first of its types that takes the text; ``None`` comes from data alone.
+
+    Args:
+        options: the shapes, the choosiest first.
+        optional: whether None is one of them.
+    """
+
+    def __init__(self, options: Sequence[Shape], optional: bool) -> None:
+        self.options = tuple(options)
+        self.optional = optional
+        self.label = " | ".join(o.label for o in options)
+        self.takes = " or ".join(o.takes for o in options)
+        self.sample = options[0].sample
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all its types are."""
+        return all(o.is_plain for o in self.options)
+
+    def read(self, text: str) -> Any:
+        """Returns the value of the first type that takes the text."""
+        return self._first(lambda option: option.read(text))
+
+    def accept(self, data: Any) -> Any:
+        """Returns the value of the first type that takes the datum."""
+        if data is None and self.optional:
+            return None
+        return self._first(lambda option: option.accept(data))
+
+    def write(self, value: Any) -> str:
+        """Returns a text that is read back as the value, where there is one."""
+        if value is None:
+            return ""
+        for option in self.options:
+            try:
+                text = option.write(value)
+                if self.read(text) == value:
+                    return text
+            except (BadValue, TypeError, AttributeError, ValueError):
+                continue
+        return str(value)
+
+    def _first(self, take: Callable[[Shape], Any]) -> Any:
+        refusals = []
+        for option in self.options:
+            try:
+                return take(option)
+            except BadValue as error:
+                refusals.append(error)
+        if len(refusals) == 1:
+            raise refusals[0]
+        near = next((r.near for r in refusals if r.near), None)
+        raise BadValue(near=near)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a dataclass.
+
+    Attributes:
+        name: its name.
+        shape: what it takes.
+        annotation: its type, resolved.
+        default: a function that makes its default, None when it has none.
+    """
+
+    name: str
+    shape: Shape
+    annotation: Any
+    default: Callable[[], Any] | None
+
+
+class Group(Shape):
+    """A dataclass: on a command line one flag a field, within other types a JSON object.
+
+    Args:
+        kind: the class.
+        fields: its fields.
+    """
+
+    sample = "{}"
+
+    def __init__(self, kind: type, fields: Sequence[Field]) -> None:
+        self.kind = kind
+        self.fields = tuple(fields)
+        self.label = "JSON"
+        self.takes = f"the fields of {kind.__name__} as a JSON object"
+
+    @property
+    def is_plain(self) -> bool:
+        """Never: it is JSON."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Reads a JSON object."""
+        return self.accept(_json(text, dict))
+
+    def accept(self, data: Any) -> Any:
+        """Takes an object with the fields of the class, or an object of the class."""
+        if isinstance(data, self.kind):
+            return data
+        if not isinstance(data, Mapping):
+            return super().accept(data)
+        known = {f.name: f for f in self.fields}
+        for name in data:
+            if name not in known:
+                raise BadValue(f"{self.kind.__name__} has no field `{name}`")
+        missing = [f.name for f in self.fields if f.default is None and f.name not in data]
+        if missing:
+            raise BadValue(f"it lacks {', '.join(missing)}")
+        values = {n: _element(known[n].shape.accept, v, known[n].shape) for n, v in data.items()}
+        return self.kind(**values)
+
+    def write(self, value: Any) -> str:
+        """Returns a JSON object."""
+        return json.dumps(plain_data(value))
+
+
+def plain_data(value: Any) -> Any:
+    """Returns a value as data that JSON can hold and :meth:`Shape.accept` takes."""
+    import dataclasses
+    import enum
+
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_data(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {k if isinstance(k, str) else str(plain_data(k)): plain_data(v) for k, v in value.items()}
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, Iterable):
+        return [plain_data(each) for each in value]
+    return str(value)
+
+
+def _json(text: str, kind: type) -> Any:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise BadValue(f"it is no JSON: {error}") from None
+    if not isinstance(data, kind):
+        raise BadValue()
+    return data
+
+
+def _element(take: Callable[[Any], Any], given: Any, shape: Shape) -> Any:
+    try:
+        return take(given)
+    except BadValue as error:
+        word = f'"{given}"' if isinstance(given, str) else json.dumps(given, default=str)
+        raise BadValue(error.detail or f"{word} is not {shape.takes}", error.near) from None
+
+
+def _list_of(item: Shape) -> str:
+    if not item.is_plain:
+        return f"a JSON array, each element {item.takes}"
+    return f"a list such as {item.sample},{item.sample}"

@@ -1,0 +1,101 @@
+"""Places in a person's files: how they are told, and which one an exception comes from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file.
+
+    Attributes:
+        path: the file.
+        line: the line, from 1.
+        text: what stands there, without its indentation; empty when it can't be read.
+    """
+
+    path: str
+    line: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        where = f"{shown(self.path)}:{self.line}"
+        return f"{where}, {self.text}" if self.text else where
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """Returns a path as a person would type it: from the working directory, else from home, else in full.
+
+    >>> shown(Path.cwd() / "train.py")
+    'train.py'
+    """
+    full = Path(path).absolute()
+    for base, start in ((_cwd(), ""), (_home(), "~" + os.sep)):
+        if base is not None and base != Path(base.anchor) and base in full.parents:
+            return f"{start}{full.relative_to(base)}"
+    return str(full)
+
+
+def _cwd() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:  # the folder was removed under our feet
+        return None
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without one, as in some containers
+        return None
+
+
+def told(error: BaseException) -> str:
+    """Returns the type and the first line of an exception, as one line.
+
+    >>> told(ValueError("no such city"))
+    'ValueError: no such city'
+    """
+    if isinstance(error, SyntaxError):
+        text = error.msg
+    elif isinstance(error, KeyError) and len(error.args) == 1:
+        text = repr(error.args[0])
+    else:
+        text = str(error)
+    first = text.strip().split("\n", 1)[0][:_LONGEST]
+    name = type(error).__name__
+    return f"{name}: {first}" if first else name
+
+
+def blame(error: BaseException, path: str) -> Place | None:
+    """Finds the line of a person's own code that an exception comes from.
+
+    That is the innermost line within the folder of ``path``, installed packages left aside; for a
+    syntax error the line it names.
+
+    Args:
+        error: the exception.
+        path: the component's file.
+    """
+    import linecache  # on demand: only an error needs it
+    import traceback
+
+    folder = Path(path).absolute().parent
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return Place(error.filename, error.lineno, (error.text or "").strip())
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if _is_own(file, folder):
+            found = Place(file, line, linecache.getline(file, line).strip())
+    return found
+
+
+def _is_own(file: str, folder: Path) -> bool:
+    path = Path(file).absolute()
+    return folder in path.parents and "site-packages" not in path.parts and path.exists()

@@ -1,0 +1,25 @@
+"""Documented door: turning texts into values of a type."""
+
+from torchx.discovery.decoding import (
+    decode,
+    decode_from_string,
+    decode_optional,
+    get_argparse_param_type,
+    is_bool,
+    is_primitive,
+    none_throws,
+    to_list,
+)
+from torchx.specs.pairs import to_dict
+
+__all__ = [
+    "decode",
+    "decode_from_string",
+    "decode_optional",
+    "get_argparse_param_type",
+    "is_bool",
+    "is_primitive",
+    "none_throws",
+    "to_dict",
+    "to_list",
+]
