@@ -1,0 +1,168 @@
+"""Overlays: what a user lays over a scheduler's request where an application has no field for it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchx.errors import UsageError
+from torchx.specs.app import AppDef, Role
+from torchx.specs.overlay_merge import (
+    DEL,
+    JOIN,
+    PUT,
+    Overlay,
+    OverlayTypeError,
+    add_overlay,
+    apply_overlay,
+    operator_of,
+)
+
+__all__ = [
+    "DEL",
+    "JOIN",
+    "PUT",
+    "Overlay",
+    "OverlayError",
+    "OverlaySpec",
+    "OverlayTypeError",
+    "apply_overlay",
+    "get_overlay",
+    "set_overlay",
+    "validate_overlay",
+]
+
+# says that a namespace of the metadata holds overlays by kind, not one overlay as such
+_BY_KIND = "__torchx_overlays__"
+
+
+class OverlayError(UsageError, ValueError):
+    """An overlay holds what it must not (a UsageError, also a ValueError)."""
+
+
+def set_overlay(target: AppDef | Role, namespace: str, kind: str, overlay: Any) -> None:
+    """Notes an overlay in the metadata of an application or a role; what was noted before stays.
+
+    Mappings are merged and lists appended as by :func:`apply_overlay`; operators are kept and do their work
+    when the scheduler applies the whole. Of different operations on one key the last one counts.
+
+    Args:
+        target: changed, and nothing else.
+        namespace: the scheduler.
+        kind: which part of its request, e.g. ``V1Pod``.
+        overlay: a mapping or a dataclass.
+
+    Raises:
+        OverlayError: the namespace holds the path of a file, to which nothing can be added.
+    """
+    metadata: dict[str, Any] = target.metadata
+    noted = metadata.get(namespace, {})
+    if not isinstance(noted, dict):
+        raise OverlayError(
+            f"the metadata `{namespace}` of `{target.name}` is `{noted}`, not a mapping to add an overlay to",
+            hint="write this overlay into that file, or set all overlays in code",
+        )
+    merged = copy.deepcopy(noted.get(kind, {}))
+    add_overlay(merged, _as_mapping(overlay))
+    metadata[namespace] = {**noted, _BY_KIND: True, kind: merged}
+
+
+def get_overlay(target: AppDef | Role, namespace: str, kind: str, *, flat_fallback: bool = True) -> Overlay:
+    """Returns a copy of the overlay that was noted, empty when there is none.
+
+    Where the namespace holds a text, it is the path or URI of a JSON or YAML file with the overlays by kind
+    (YAML may use ``!!python/tuple``).
+
+    Args:
+        target: an application or a role.
+        namespace: the scheduler.
+        kind: which part of its request.
+        flat_fallback: whether a namespace that was not written by :func:`set_overlay` and does not have the
+            kind is itself the overlay: how older files write it.
+
+    Raises:
+        OverlayError: the file cannot be read or holds no mapping.
+    """
+    metadata: Mapping[str, Any] = target.metadata
+    noted = metadata.get(namespace, {})
+    if isinstance(noted, str):
+        from torchx.specs.overlay_files import load
+
+        noted = load(noted)
+    if not isinstance(noted, dict):
+        raise OverlayError(f"the metadata `{namespace}` of `{target.name}` is {noted!r}, not a mapping")
+    found = noted.get(kind)
+    if found is None:
+        found = noted if flat_fallback and _BY_KIND not in noted else {}
+    return copy.deepcopy(dict(found))
+
+
+def validate_overlay(
+    overlay: Mapping[str, Any],
+    *,
+    blocklist: Collection[str] | None = None,
+    forbidden_keys: Collection[str] | None = None,
+    overlay_name: str = "overlay",
+    suggestion: str = "",
+) -> None:
+    """Refuses an overlay that holds keys it must not; operators are looked through.
+
+    Args:
+        overlay: the overlay.
+        blocklist: keys that fields of the application or role set.
+        forbidden_keys: keys that belong to another kind of overlay.
+        overlay_name: what the error calls it.
+        suggestion: hint of the error about forbidden keys.
+
+    Raises:
+        OverlayError: it holds one of them.
+    """
+    keys = [operator_of(written)[1] for written in overlay]
+    blocked = [f"`{overlay_name}.{key}`" for key in keys if key in (blocklist or ())]
+    if blocked:
+        raise OverlayError(
+            f"{', '.join(blocked)} cannot be set by an overlay",
+            hint="set the field of the role or application",
+        )
+    misplaced = [f"`{key}`" for key in keys if key in (forbidden_keys or ())]
+    if misplaced:
+        raise OverlayError(f"{', '.join(misplaced)} has no place in {overlay_name}", hint=suggestion or None)
+
+
+@dataclass(frozen=True)
+class OverlaySpec:
+    """One kind of overlay that a scheduler takes.
+
+    Attributes:
+        namespace: the scheduler.
+        kind: which part of its request.
+        blocklist: keys that fields of the application or role set.
+    """
+
+    namespace: str
+    kind: str
+    blocklist: Sequence[str] = ()
+
+    def set(self, target: AppDef | Role, overlay: Any) -> None:
+        """Checks an overlay and notes it, see :func:`set_overlay`."""
+        validate_overlay(_as_mapping(overlay), blocklist=self.blocklist, overlay_name=self.kind)
+        set_overlay(target, self.namespace, self.kind, overlay)
+
+    def get(self, target: AppDef | Role) -> Overlay:
+        """Returns what was noted, checked: it may come from a file, see :func:`get_overlay`."""
+        overlay = get_overlay(target, self.namespace, self.kind)
+        validate_overlay(overlay, blocklist=self.blocklist, overlay_name=self.kind)
+        return overlay
+
+
+def _as_mapping(overlay: Any) -> Mapping[str, Any]:
+    """A dataclass is told by the fields that are set: those that differ from None."""
+    if isinstance(overlay, Mapping):
+        return overlay
+    from dataclasses import asdict, is_dataclass
+
+    if is_dataclass(overlay) and not isinstance(overlay, type):
+        return asdict(overlay, dict_factory=lambda pairs: {k: v for k, v in pairs if v is not None})
+    raise OverlayError(f"an overlay is a mapping or a dataclass, got {overlay!r}")

@@ -1,0 +1,192 @@
+"""Run options written as a dataclass: typed, with their help beside them."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from torchx.specs.cases import snake_to_camel
+from torchx.specs.runopts import CfgVal, InvalidRunConfigException, get_type_name, runopts
+
+S = TypeVar("S", bound="StructuredOpts")
+
+_PLAIN = (str, int, float, bool, list, dict)
+
+
+class StructuredOpts(Mapping[str, Any]):
+    """Base of run options written as a dataclass.
+
+    Each field is an option; the text literal below it is its help. A field without default is required.
+    A field whose type is a dataclass of this kind is a group: its options are called ``group.key``. The
+    metadata ``{"cfg_key": "mail-user"}`` of a field gives an option a name that is no Python word. Where
+    options are read, ``someName`` stands for ``some_name`` too.
+
+    An object of it is also a mapping of option names to values.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Opts(StructuredOpts):
+    ...     partition: str
+    ...     max_tries: int = 3
+    >>> Opts.from_cfg({"partition": "gpu", "maxTries": 5})
+    Opts(partition='gpu', max_tries=5)
+    """
+
+    @classmethod
+    def as_runopts(cls) -> runopts:
+        """Returns these options as a scheduler hands them out.
+
+        Raises:
+            TypeError: a field is of a type that no run option can have.
+        """
+        opts, docs = runopts(), cls.get_docstrings()
+        for field, tp in cls._typed_fields():
+            key = _key(field)
+            if _is_group(tp):
+                for sub, opt in tp.as_runopts():
+                    opts.add(f"{key}.{sub}", opt.opt_type, opt.help, opt.default, opt.is_required)
+                continue
+            if (get_origin(tp) or tp) not in _PLAIN:
+                raise TypeError(
+                    f"{cls.__name__}.{field.name} is {get_type_name(tp)}; a run option is str, int, float, "
+                    "bool, list[str] or dict[str, str], or one of them or None"
+                )
+            default = _default(field)
+            required = default is MISSING
+            opts.add(key, tp, docs.get(field.name, key), None if required else default, required)
+        return opts
+
+    @classmethod
+    def from_cfg(cls: type[S], cfg: Mapping[str, CfgVal]) -> S:
+        """Returns the options as an object; names that are not of its fields are passed over.
+
+        A None stands for the default where there is one and the field's type knows no None.
+
+        Raises:
+            InvalidRunConfigException: a required option is missing.
+        """
+        values: dict[str, Any] = {}
+        for field, tp in cls._typed_fields():
+            key = _key(field)
+            value: Any = MISSING
+            if _is_group(tp):
+                value = tp.from_cfg(_group(cfg, _names(field)))
+            for name in _names(field):
+                if value is MISSING and name in cfg:
+                    value = cfg[name]
+            lacks = value is MISSING or (value is None and not _takes_none(cls, field))
+            if lacks and _default(field) is MISSING:
+                raise InvalidRunConfigException(f"run option `{key}` is required", key, cfg)
+            if not lacks:
+                values[field.name] = copy.deepcopy(value)
+        return cls(**values)
+
+    @classmethod
+    def get_docstrings(cls) -> dict[str, str]:
+        """Returns the help of each field, from the source of this class and of those it derives from."""
+        docs: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            if is_dataclass(base):
+                docs.update(_field_docs(base))
+        return docs
+
+    def __getitem__(self, name: str) -> Any:
+        group, dot, rest = name.partition(".")
+        for field in _fields(type(self)):
+            if name in _names(field):
+                return getattr(self, field.name)
+            if dot and group in _names(field):
+                return getattr(self, field.name)[rest]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for field in _fields(type(self)):
+            value = getattr(self, field.name)
+            if isinstance(value, StructuredOpts):
+                yield from (f"{_key(field)}.{sub}" for sub in value)
+            else:
+                yield _key(field)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @classmethod
+    def _typed_fields(cls) -> list[tuple[Field[Any], Any]]:
+        """The fields with their types, without None."""
+        return [(field, _without_none(tp)) for field, tp in _hints(cls)]
+
+
+def _fields(cls: Any) -> tuple[Field[Any], ...]:
+    return fields(cls)  # whoever derives from StructuredOpts is a dataclass
+
+
+def _hints(cls: type) -> list[tuple[Field[Any], Any]]:
+    own = _fields(cls)
+    # a group that is defined inside a function is not among the module's names
+    local = {
+        f.type: f.default_factory for f in own if isinstance(f.type, str) and _is_group(f.default_factory)
+    }
+    hints = get_type_hints(cls, localns=local)
+    return [(field, hints[field.name]) for field in own]
+
+
+def _without_none(tp: Any) -> Any:
+    if get_origin(tp) not in (Union, UnionType):
+        return tp
+    rest = [arg for arg in get_args(tp) if arg is not NoneType]
+    return rest[0] if len(rest) == 1 else tp
+
+
+def _takes_none(cls: type, field: Field[Any]) -> bool:
+    hint = next(tp for f, tp in _hints(cls) if f.name == field.name)
+    return NoneType in get_args(hint)
+
+
+def _is_group(tp: Any) -> bool:
+    return isinstance(tp, type) and issubclass(tp, StructuredOpts)
+
+
+def _key(field: Field[Any]) -> str:
+    return str(field.metadata.get("cfg_key", field.name))
+
+
+def _names(field: Field[Any]) -> tuple[str, ...]:
+    """All names under which an option is found."""
+    return tuple(dict.fromkeys((_key(field), field.name, snake_to_camel(field.name))))
+
+
+def _group(cfg: Mapping[str, CfgVal], names: tuple[str, ...]) -> dict[str, CfgVal]:
+    found: dict[str, CfgVal] = {}
+    for key, value in cfg.items():
+        group, dot, rest = key.partition(".")
+        if dot and group in names:
+            found[rest] = value
+    return found
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """Reads the text literals below the fields; nothing where there is no source."""
+    import ast
+    import inspect
+
+    try:
+        source = inspect.getsource(cls)
+    except (OSError, TypeError):
+        return {}
+    if source[:1].isspace():
+        source = "if True:\n" + source
+    body = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)).body
+    docs = {}
+    for field, below in itertools.pairwise(body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = inspect.cleandoc(text)
+    return docs
