@@ -1,0 +1,71 @@
+"""What holds for the optional abilities of a scheduler: to wake at the end, to kill, to merge the logs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torchx.logs import LogQuery
+from torchx.scheduler import Kills, LogChunks, Scheduler, Waits
+from torchx.specs.status import AppState
+from torchx.testing.harness import Harness
+
+
+class AbilityConformance(Harness):
+    """The tests of a scheduler that has all optional abilities; see :class:`Harness` for what to fill in."""
+
+    def test_waiting_ends_with_the_application(self, scheduler: Scheduler[Any]) -> None:
+        assert isinstance(scheduler, Waits)
+        app_id = self.submit(scheduler, "sleep 600")
+        before = time.monotonic()
+        assert scheduler.wait(app_id, timeout=0.2) is False
+        assert time.monotonic() - before >= 0.2
+        self.until_state(scheduler, app_id, AppState.RUNNING)
+        scheduler.cancel(app_id)
+        assert scheduler.wait(app_id, timeout=self.patience) is True
+        told = scheduler.describe(app_id)
+        assert told is not None
+        assert told.state is AppState.CANCELLED
+        assert scheduler.wait(app_id) is True, "what has ended need not be waited for"
+
+    def test_kill_gives_no_time(self, scheduler: Scheduler[Any]) -> None:
+        assert isinstance(scheduler, Kills)
+        app_id = self.submit(scheduler, "trap '' TERM; echo deaf; while true; do sleep 1; done")
+        self.until(lambda: list(scheduler.log_iter(app_id, "worker", 0)), "it hears no TERM")
+        scheduler.kill(app_id)
+        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+        scheduler.kill(app_id)
+
+    def test_all_logs_come_as_one_stream(self, scheduler: Scheduler[Any]) -> None:
+        assert isinstance(scheduler, LogChunks)
+        a = self.role("echo a; sleep 0.5; echo later", name="a")
+        b = self.role("sleep 0.2; echo b >&2", name="b", num_replicas=2)
+        app_id = self.submit(scheduler, self.app(a, b))
+        chunks = list(scheduler.log_chunks(app_id, LogQuery(follow=True)))
+        assert [c.data for c in chunks if c.role == "a"] == [b"a\n", b"later\n"]
+        assert sorted((c.replica, c.data) for c in chunks if c.role == "b") == [(0, b"b\n"), (1, b"b\n")]
+        assert chunks[0].data == b"a\n"
+        assert chunks[-1].data == b"later\n"
+        assert [c.time for c in chunks] == sorted(c.time for c in chunks)
+
+    def test_a_part_of_the_logs_can_be_asked_for(self, scheduler: Scheduler[Any]) -> None:
+        assert isinstance(scheduler, LogChunks)
+        both = [self.role("seq 10", name=name, num_replicas=2) for name in ("a", "b")]
+        told = self.run(scheduler, self.app(*both))
+
+        def read(query: LogQuery) -> list[tuple[str, int, bytes]]:
+            assert isinstance(scheduler, LogChunks)
+            joined: dict[tuple[str, int], bytes] = {}
+            for chunk in scheduler.log_chunks(told.app_id, query):
+                key = chunk.role, chunk.replica
+                joined[key] = joined.get(key, b"") + chunk.data
+            return [(*key, data) for key, data in sorted(joined.items())]
+
+        ten = b"".join(b"%d\n" % i for i in range(1, 11))
+        assert read(LogQuery({"a": frozenset(), "b": frozenset([1])})) == [
+            ("a", 0, ten),
+            ("a", 1, ten),
+            ("b", 1, ten),
+        ]
+        assert read(LogQuery({"a": frozenset([0])}, tail=2)) == [("a", 0, b"9\n10\n")]
+        assert read(LogQuery({"a": frozenset([0])}, regex="^1")) == [("a", 0, b"1\n10\n")]

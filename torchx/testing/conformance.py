@@ -1,0 +1,274 @@
+"""What holds for every scheduler: its life cycle, results, logs, cancel, delete, and bad input.
+
+A scheduler's tests are one class::
+
+    class TestMine(SchedulerConformance):
+        factory = staticmethod(create_my_scheduler)
+        image = "busybox"
+"""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+
+from torchx.errors import TorchxError, UsageError
+from torchx.scheduler import Scheduler
+from torchx.specs.app import RetryPolicy
+from torchx.specs.macros import macros
+from torchx.specs.status import AppState, is_terminal
+from torchx.testing.harness import Harness
+
+UNKNOWN_APP = "conformance-nosuchapp1"
+
+
+def describe_state(factory: Callable[[], Scheduler[Any]], app_id: str) -> str:
+    """Returns the name of an application's state; called in another process."""
+    told = factory().describe(app_id)
+    return "not known" if told is None else told.state.name
+
+
+def cancel(factory: Callable[[], Scheduler[Any]], app_id: str) -> None:
+    """Cancels an application; called in another process."""
+    factory().cancel(app_id)
+
+
+def log_of(factory: Callable[[], Scheduler[Any]], app_id: str) -> list[str]:
+    """Returns the log of the first worker; called in another process."""
+    return list(factory().log_iter(app_id, "worker", 0))
+
+
+class SchedulerConformance(Harness):
+    """The tests that every scheduler passes; see :class:`Harness` for what to fill in."""
+
+    # --- life cycle ------------------------------------------------------------------------------
+
+    def test_an_application_runs_and_succeeds(self, scheduler: Scheduler[Any]) -> None:
+        app_id = self.submit(scheduler, "true")
+        assert scheduler.exists(app_id)
+        told = self.until_ended(scheduler, app_id)
+        assert (told.app_id, told.state) == (app_id, AppState.SUCCEEDED)
+        assert told.first_failure is None
+        (replica,) = told.roles_statuses[0].replicas
+        assert (replica.role, replica.id, replica.state) == ("worker", 0, AppState.SUCCEEDED)
+
+    def test_it_is_seen_while_it_runs(self, scheduler: Scheduler[Any]) -> None:
+        app_id = self.submit(scheduler, "sleep 600")
+        told = self.until_state(scheduler, app_id, AppState.RUNNING)
+        assert not is_terminal(told.state)
+        (replica,) = told.roles_statuses[0].replicas
+        assert replica.state is AppState.RUNNING
+
+    def test_it_is_listed_once_from_its_submission_to_its_deletion(self, scheduler: Scheduler[Any]) -> None:
+        def states() -> list[AppState]:
+            return [line.state for line in scheduler.list(self.cfg) if line.app_id == app_id]
+
+        app_id = self.submit(scheduler, "true")
+        assert len(states()) == 1
+        self.until_ended(scheduler, app_id)
+        assert states() == [AppState.SUCCEEDED]
+        scheduler.delete(app_id)
+        assert states() == []
+
+    def test_times_are_told_in_order(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(scheduler, "true")
+        times = [told.submitted_at, told.started_at, told.ended_at]
+        known = [time for time in times if time is not None]
+        assert known == sorted(known)
+        assert all(time.tzinfo is not None for time in known), "a time without its zone"
+
+    def test_two_of_the_same_name_are_two(self, scheduler: Scheduler[Any]) -> None:
+        first, second = self.submit(scheduler, "exit 0"), self.submit(scheduler, "exit 3")
+        assert first != second
+        assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
+        assert self.until_ended(scheduler, second).state is AppState.FAILED
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def test_a_failure_tells_its_exit_code(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(scheduler, "exit 3")
+        assert told.state is AppState.FAILED
+        assert told.first_failure is not None
+        assert (told.first_failure.role, told.first_failure.replica, told.first_failure.exit_code) == (
+            "worker",
+            0,
+            3,
+        )
+
+    def test_a_signal_is_told_as_one(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(scheduler, "kill -KILL $$$$")  # macros take two dollar signs for one
+        assert told.state is AppState.FAILED
+        assert told.first_failure is not None
+        assert told.first_failure.result == 128 + 9
+
+    def test_the_replica_that_failed_first_is_named(self, scheduler: Scheduler[Any]) -> None:
+        good = self.role("sleep 600", name="good", num_replicas=2)
+        bad = self.role('test "$NUMBER" != 1 || exit 4; sleep 600', name="bad", num_replicas=2)
+        bad.env["NUMBER"] = macros.replica_id
+        told = self.run(scheduler, self.app(good, bad))
+        assert told.state is AppState.FAILED
+        assert told.first_failure is not None
+        assert (told.first_failure.role, told.first_failure.replica, told.first_failure.result) == (
+            "bad",
+            1,
+            4,
+        )
+
+    def test_a_program_that_is_not_there_is_an_error_with_a_reason(self, scheduler: Scheduler[Any]) -> None:
+        app = self.app(self.role("", entrypoint="no-such-program-here"))
+        try:
+            told = self.run(scheduler, app)
+        except TorchxError as error:
+            assert "no-such-program-here" in str(error)
+        else:
+            assert told.state is AppState.FAILED
+            assert told.msg or told.first_failure
+
+    # --- what replicas are given -----------------------------------------------------------------
+
+    def test_arguments_and_environment_arrive_as_they_are(self, scheduler: Scheduler[Any]) -> None:
+        odd = "a b\t'\" \\ * ; | é $$HOME"
+        role = self.role('printf "%s\\n" "$1" "$ODD"', env={"ODD": "x=1,y;z 'q' \"w\""})
+        role.args += ["sh", odd]
+        told = self.run(scheduler, self.app(role))
+        lines = [line.rstrip("\n") for line in scheduler.log_iter(told.app_id, "worker", 0)]
+        assert lines == [odd.replace("$$", "$"), role.env["ODD"]]
+
+    def test_macros_are_filled_in_for_each_replica(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(
+            scheduler,
+            self.app(
+                self.role(f"echo {macros.app_id} {macros.replica_id} $${macros.rank0_env}", num_replicas=2)
+            ),
+        )
+        assert told.state is AppState.SUCCEEDED
+        for replica in (0, 1):
+            (line,) = scheduler.log_iter(told.app_id, "worker", replica)
+            assert line.split()[:2] == [told.app_id, str(replica)]
+
+    def test_nothing_that_is_handed_in_is_changed(self, scheduler: Scheduler[Any]) -> None:
+        app = self.app(self.role(f"echo {macros.app_id}", env={"A": macros.replica_id}))
+        cfg = dict(self.cfg)
+        before = copy.deepcopy((app, cfg))
+        self.run(scheduler, app)
+        scheduler.submit_dryrun(app, cfg)
+        assert (app, cfg) == before
+
+    def test_a_dry_run_starts_nothing(self, scheduler: Scheduler[Any]) -> None:
+        before = {line.app_id for line in scheduler.list(self.cfg)}
+        info = scheduler.submit_dryrun(self.app(self.role("echo dry")), self.cfg)
+        assert "echo dry" in repr(info)
+        assert {line.app_id for line in scheduler.list(self.cfg)} == before
+
+    def test_describe_loses_nothing(self, scheduler: Scheduler[Any]) -> None:
+        role = self.role(
+            "true",
+            env={"A": "1"},
+            num_replicas=2,
+            max_retries=1,
+            retry_policy=RetryPolicy.APPLICATION,
+            port_map={"web": 8080},
+        )
+        app = self.app(role, metadata={"team": "a"})
+        told = self.run(scheduler, app)
+        (found,) = told.roles
+        for name in (
+            "name",
+            "image",
+            "entrypoint",
+            "args",
+            "num_replicas",
+            "max_retries",
+            "retry_policy",
+            "port_map",
+        ):
+            assert getattr(found, name) == getattr(role, name), name
+        assert found.env.items() >= role.env.items()
+        assert found.resource == role.resource
+        assert told.metadata.items() >= app.metadata.items()
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    def test_the_log_has_every_line_of_a_replica_in_order(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(
+            scheduler,
+            self.app(
+                self.role(f"for i in $(seq 500); do echo {macros.replica_id} line $i; done", num_replicas=2)
+            ),
+        )
+        for replica in (0, 1):
+            expected = [f"{replica} line {i}\n" for i in range(1, 501)]
+            assert list(scheduler.log_iter(told.app_id, "worker", replica)) == expected
+
+    def test_a_pattern_chooses_lines(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(scheduler, "echo one; echo two; echo three")
+        assert list(scheduler.log_iter(told.app_id, "worker", 0, regex="^t")) == ["two\n", "three\n"]
+
+    def test_a_log_is_followed_to_the_end(self, scheduler: Scheduler[Any]) -> None:
+        app_id = self.submit(scheduler, "echo first; sleep 1; echo last")
+        lines = scheduler.log_iter(app_id, "worker", 0, should_tail=True)
+        assert list(lines) == ["first\n", "last\n"]
+        assert self.until_ended(scheduler, app_id).state is AppState.SUCCEEDED
+
+    def test_the_last_line_needs_no_end(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(scheduler, "printf 'a\\nb'")
+        assert [line.rstrip("\n") for line in scheduler.log_iter(told.app_id, "worker", 0)] == ["a", "b"]
+
+    # --- the end, on request ---------------------------------------------------------------------
+
+    def test_cancel_ends_it(self, scheduler: Scheduler[Any]) -> None:
+        app_id = self.submit(scheduler, self.app(self.role("sleep 600", num_replicas=2)))
+        self.until_state(scheduler, app_id, AppState.RUNNING)
+        scheduler.cancel(app_id)
+        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+        scheduler.cancel(app_id)  # again: nothing happens
+        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+
+    def test_cancel_does_not_change_what_has_ended(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(scheduler, "true")
+        scheduler.cancel(told.app_id)
+        assert self.until_ended(scheduler, told.app_id).state is AppState.SUCCEEDED
+
+    def test_delete_leaves_nothing(self, scheduler: Scheduler[Any]) -> None:
+        app_id = self.submit(scheduler, "sleep 600")
+        self.until_state(scheduler, app_id, AppState.RUNNING)
+        scheduler.delete(app_id)
+        self.until(lambda: not scheduler.exists(app_id), f"{app_id} is forgotten")
+        assert scheduler.describe(app_id) is None
+        scheduler.delete(app_id)  # again: nothing happens
+
+    def test_what_is_not_known_is_told_as_such(self, scheduler: Scheduler[Any]) -> None:
+        assert scheduler.describe(UNKNOWN_APP) is None
+        assert not scheduler.exists(UNKNOWN_APP)
+        scheduler.cancel(UNKNOWN_APP)
+        scheduler.delete(UNKNOWN_APP)
+
+    def test_another_process_sees_reads_and_cancels_it(self, scheduler: Scheduler[Any]) -> None:
+        factory = type(self).factory
+        app_id = self.submit(scheduler, "echo there; sleep 600")
+        self.until_state(scheduler, app_id, AppState.RUNNING)
+        self.until(lambda: list(scheduler.log_iter(app_id, "worker", 0)), "its first line")
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+            assert other.submit(describe_state, factory, app_id).result(self.patience) == "RUNNING"
+            assert other.submit(log_of, factory, app_id).result(self.patience) == ["there\n"]
+            other.submit(cancel, factory, app_id).result(self.patience)
+        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+
+    # --- bad input -------------------------------------------------------------------------------
+
+    def test_an_option_of_the_wrong_type_is_refused(self, scheduler: Scheduler[Any]) -> None:
+        options = list(scheduler.run_opts())
+        if not options:
+            return  # one that takes no options cannot be given a wrong one
+        name = options[0][0]
+        with pytest.raises(UsageError, match=name):
+            scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, name: object()})  # type: ignore[dict-item]
+
+    def test_its_options_have_a_help_text(self, scheduler: Scheduler[Any]) -> None:
+        for name, option in scheduler.run_opts():
+            assert option.help, name

@@ -1,0 +1,90 @@
+"""What the conformance tests stand on: applications of shell commands, and waiting for what becomes true."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+
+from torchx.scheduler import DescribeAppResponse, Scheduler
+from torchx.specs.app import AppDef, Role
+from torchx.specs.resource import Resource
+from torchx.specs.runopts import CfgVal
+from torchx.specs.status import AppState, is_terminal
+
+T = TypeVar("T")
+
+
+class Harness:
+    """How one scheduler is tested; a test class inherits from it and fills in what differs.
+
+    Attributes:
+        factory: makes a scheduler; a function of a module (or a static method), so that another process can
+            call it too.
+        image: an image with a POSIX shell, for schedulers that have images.
+        cfg: run options to submit with.
+        patience: seconds that anything may take before a test fails.
+    """
+
+    factory: ClassVar[Callable[[], Scheduler[Any]]]
+    image: ClassVar[str] = ""
+    cfg: ClassVar[Mapping[str, CfgVal]] = {}
+    patience: ClassVar[float] = 60.0
+
+    @pytest.fixture
+    def scheduler(self) -> Iterator[Scheduler[Any]]:
+        """A scheduler; what a test has submitted by :meth:`submit` is removed afterwards."""
+        self._submitted: list[str] = []
+        scheduler = type(self).factory()
+        yield scheduler
+        for app_id in self._submitted:
+            scheduler.delete(app_id)
+        scheduler.close()
+
+    def role(self, command: str, name: str = "worker", **changes: Any) -> Role:
+        """Returns a role that runs a shell command."""
+        settings: dict[str, Any] = {"image": self.image, "entrypoint": "sh", "args": ["-c", command]}
+        settings["resource"] = Resource(cpu=1, gpu=0, memMB=256)
+        return Role(name=name, **{**settings, **changes})
+
+    def app(self, *roles: Role, **changes: Any) -> AppDef:
+        """Returns an application of these roles."""
+        return AppDef(**{"name": "conformance", "roles": list(roles), **changes})
+
+    def submit(self, scheduler: Scheduler[Any], app: AppDef | str) -> str:
+        """Submits an application, or a shell command as one, and returns its id."""
+        app_id = scheduler.submit(self.app(self.role(app)) if isinstance(app, str) else app, self.cfg)
+        self._submitted.append(app_id)
+        return app_id
+
+    def until(self, condition: Callable[[], T | None], what: str) -> T:
+        """Returns the first true value of a condition; fails when it takes too long."""
+        end = time.monotonic() + self.patience
+        while True:
+            value = condition()
+            if value:
+                return value
+            assert time.monotonic() < end, f"after {self.patience} s still not: {what}"
+            time.sleep(0.02)
+
+    def until_state(self, scheduler: Scheduler[Any], app_id: str, *states: AppState) -> DescribeAppResponse:
+        """Waits until an application is in one of some states; fails when it has ended in another."""
+
+        def reached() -> DescribeAppResponse | None:
+            told = scheduler.describe(app_id)
+            assert told is not None, f"{app_id} is not known"
+            ended_otherwise = is_terminal(told.state) and told.state not in states
+            assert not ended_otherwise, f"{app_id} is {told.state}: {told.msg}"
+            return told if told.state in states else None
+
+        return self.until(reached, f"{app_id} is {' or '.join(map(str, states))}")
+
+    def until_ended(self, scheduler: Scheduler[Any], app_id: str) -> DescribeAppResponse:
+        """Waits for the end of an application."""
+        return self.until_state(scheduler, app_id, AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
+
+    def run(self, scheduler: Scheduler[Any], app: AppDef | str) -> DescribeAppResponse:
+        """Submits an application and waits for its end."""
+        return self.until_ended(scheduler, self.submit(scheduler, app))
