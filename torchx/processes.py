@@ -6,6 +6,7 @@ started, and is only signalled through a descriptor that was opened before that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -156,6 +157,17 @@ def marked(name: str, value: str) -> list[Process]:
         except OSError:
             continue  # it ended meanwhile, or belongs to another user
     return found
+
+
+def keep_descriptors_to_itself() -> None:
+    """Makes no descriptor of this process but the standard three go on to its children.
+
+    A lock is held as long as any process has its descriptor: one that was inherited must not be handed on.
+    """
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names that may be gone at the next step
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the one that the listing itself used
+                os.set_inheritable(int(name), False)
 
 
 def become_subreaper() -> bool:

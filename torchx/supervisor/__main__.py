@@ -22,6 +22,7 @@ def main(argv: list[str]) -> None:
     """
     paths, ready = JobPaths(Path(argv[0])), int(argv[1])
     record = JobRecord.load(paths.record)
+    processes.keep_descriptors_to_itself()
     processes.become_subreaper()
     me = processes.look_up(os.getpid())
     supervisor = Supervisor(record, paths, os.environ)

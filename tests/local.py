@@ -1,0 +1,105 @@
+"""Helpers of the tests of local jobs: applications made of one shell line for each role, and what runs of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from support import wait_until
+
+from torchx import processes, settings
+from torchx.jobs.paths import Home, JobPaths
+from torchx.logs import LogQuery, Stream
+from torchx.processes import Process
+from torchx.scheduler import DescribeAppResponse
+from torchx.schedulers.local_scheduler import LocalScheduler, create_cwd_scheduler
+from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.runopts import CfgVal
+from torchx.specs.status import AppState, ReplicaStatus
+
+
+def sh(
+    script: str, replicas: int = 1, *, name: str = "w", retries: int = 0, policy: str = "APPLICATION"
+) -> Role:
+    """A role whose replicas run a shell script."""
+    return Role(
+        name,
+        image="",
+        entrypoint="sh",
+        args=["-c", script],
+        num_replicas=replicas,
+        max_retries=retries,
+        retry_policy=RetryPolicy(policy),
+    )
+
+
+def scheduler() -> LocalScheduler:
+    """The scheduler local_cwd, as another process would see it: nothing is kept from one to the next."""
+    return create_cwd_scheduler("torchx")
+
+
+def submit(*roles: Role, name: str = "job", **cfg: CfgVal) -> str:
+    """Submits an application and returns its id."""
+    options: Mapping[str, CfgVal] = {"grace_period": 5.0, "retry_backoff": 0.01, **cfg}
+    return scheduler().submit(AppDef(name, list(roles)), options)
+
+
+def describe(app_id: str) -> DescribeAppResponse:
+    """What is known of a job that is on record."""
+    found = scheduler().describe(app_id)
+    assert found is not None
+    return found
+
+
+def ended(app_id: str, timeout: float = 60.0) -> DescribeAppResponse:
+    """Waits for the end of a job and returns what is known of it."""
+    assert scheduler().wait(app_id, timeout), f"{app_id} still runs"
+    return describe(app_id)
+
+
+def run(*roles: Role, **cfg: CfgVal) -> DescribeAppResponse:
+    """Runs an application to its end."""
+    return ended(submit(*roles, **cfg))
+
+
+def replicas(described: DescribeAppResponse) -> list[ReplicaStatus]:
+    """All replicas of all roles."""
+    return [replica for role in described.roles_statuses for replica in role.replicas]
+
+
+def text(app_id: str, stream: Stream = Stream.COMBINED, **query: object) -> str:
+    """The log of a job."""
+    chunks = scheduler().log_chunks(app_id, LogQuery(stream=stream, **query))  # type: ignore[arg-type]
+    return b"".join(chunk.data for chunk in chunks).decode()
+
+
+def paths(app_id: str) -> JobPaths:
+    """The record of a job."""
+    return Home(Path(os.environ[settings.TORCHX_HOME])).job(app_id)
+
+
+def handle(app_id: str) -> str:
+    """The handle of a job."""
+    return f"local_cwd://torchx/{app_id}"
+
+
+def processes_of(app_id: str) -> list[Process]:
+    """All that runs of a job, its supervisor left out."""
+    return processes.marked(settings.TORCHX_JOB_ID, handle(app_id))
+
+
+def running(app_id: str, count: int = 1) -> DescribeAppResponse:
+    """Waits until so many replicas run."""
+
+    def look() -> DescribeAppResponse | None:
+        described = describe(app_id)
+        states = [replica.state for replica in replicas(described)]
+        return described if states.count(AppState.RUNNING) >= count else None
+
+    return wait_until(look, f"{count} replicas of {app_id} run")
+
+
+def assert_nothing_runs(app_id: str) -> None:
+    """Fails when anything of a job is left running."""
+    assert processes_of(app_id) == []
