@@ -1,0 +1,87 @@
+"""The pages of the documentation and the blocks of code on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+FENCE = re.compile(
+    r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code.
+
+    Attributes:
+        page: the file.
+        line: where its text begins.
+        language: console, python, …
+        text: what stands in it.
+        note: the comment above it: ``torch`` when it needs PyTorch, ``not run: WHY``.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    note: str
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.note == "torch"
+
+    @property
+    def is_run(self) -> bool:
+        return not self.note.startswith("not run: ")
+
+    def commands(self) -> Iterator[tuple[int, str, list[str]]]:
+        """Yields line, command and expected output of each ``$ …`` in the block."""
+        found: list[tuple[int, str, list[str]]] = []
+        for number, line in enumerate(self.text.splitlines(), self.line):
+            if line.startswith("$ "):
+                found.append((number, line[2:], []))
+            elif line.startswith("> ") and found and not found[-1][2]:
+                at, command, _ = found[-1]
+                found[-1] = (at, f"{command}\n{line[2:]}", [])
+            elif found:
+                found[-1][2].append(line)
+        return iter(found)
+
+
+def blocks(page: Path) -> list[Block]:
+    """Returns all blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            page,
+            text.count("\n", 0, match.start("text")) + 1,
+            match["language"],
+            match["text"],
+            match["note"] or "",
+        )
+        for match in FENCE.finditer(text)
+    ]
+
+
+def matches(expected: list[str], output: str) -> bool:
+    """Tells whether an output is as told; ``…`` stands for anything, on a line of its own for any lines.
+
+    >>> matches(["app-…  RUNNING"], "app-x1  RUNNING\\n"), matches(["a", "…", "d"], "a\\nb\\nc\\nd\\n")
+    (True, True)
+    >>> matches(["a"], "a\\nb\\n")
+    False
+    """
+    pattern = ""
+    for line in expected:
+        if line.strip() == "…":
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += ".*?".join(re.escape(part) for part in line.rstrip().split("…")) + r"[ \t]*\n"
+    return re.fullmatch(pattern, output if not output or output.endswith("\n") else output + "\n") is not None

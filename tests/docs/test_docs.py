@@ -1,0 +1,93 @@
+"""The documentation is true: what it says to type works and prints what it says; its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.pages import PAGES, ROOT, Block, blocks, matches
+
+BY_NAME = {page.name: page for page in PAGES}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """The environment of someone who has installed the project and sits in a checkout of it."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("TORCHX", "PYTEST"))}
+    (tmp_path / "bin").mkdir()
+    torchx = tmp_path / "bin" / "torchx"
+    torchx.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m torchx_cli "$@"\n')
+    torchx.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**own, "HOME": str(tmp_path), "PATH": path, "COLUMNS": "100", "PYTHONPATH": str(ROOT)}
+
+
+def run_console(block: Block, cwd: Path, env: dict[str, str]) -> None:
+    for line, command, expected in block.commands():
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=cwd,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        assert matches(expected, done.stdout), (
+            f"{block.page.name}:{line}: $ {command}\nprinted:\n{done.stdout}\nbut the page says:\n"
+            + "\n".join(expected)
+        )
+
+
+def run_python(block: Block, cwd: Path, env: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block.text], cwd=cwd, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{block.page.name}:{block.line}\n{done.stderr}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", BY_NAME)
+def test_what_a_page_says_to_type_works(name: str, tmp_path: Path, env: dict[str, str]) -> None:
+    """The blocks of a page are one session, from its top to its end."""
+    skipped = []
+    for block in blocks(BY_NAME[name]):
+        if block.needs_torch and not all(importlib.util.find_spec(m) for m in ("torch", "sklearn")):
+            skipped.append(f"{name}:{block.line}")
+        elif block.language == "console" and block.is_run:
+            run_console(block, tmp_path, env)
+        elif block.language == "python" and block.is_run:
+            run_python(block, tmp_path, env)
+    if skipped:
+        pytest.skip(f"no PyTorch for {', '.join(skipped)}: .venv/bin/pip install torch scikit-learn numpy")
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_links_lead_somewhere(name: str) -> None:
+    page = BY_NAME[name]
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert not missing, missing
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [
+        page.name for page in PAGES if page.parent.name == "docs" and f"docs/{page.name}" not in readme
+    ]
+    assert not missing, missing
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            assert block.note in ("", "torch") or block.note.removeprefix("not run: ").strip(), block
+            assert block.language, f"{page.name}:{block.line}: say what language it is"
