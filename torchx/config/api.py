@@ -1,0 +1,147 @@
+"""The documented functions for `.torchxconfig`; `torchx.runner.config` hands them on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from torchx.config.files import CONFIG_FILE, find_files
+from torchx.config.ini import parse_config
+from torchx.config.model import Config, load_config
+from torchx.config.options import FILL_IN, scheduler_options
+
+if TYPE_CHECKING:
+    from torchx.specs.runopts import CfgVal, runopt, runopts
+
+
+def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
+    """Writes a configuration file to start from: a section for each scheduler with its options.
+
+    Args:
+        f: where to write.
+        schedulers: which schedulers; all unless told.
+        required_only: leave the optional options out.
+
+    Raises:
+        UnknownSchedulerException: there is no such scheduler.
+    """
+    from torchx.schedulers import get_scheduler_factories
+
+    for place, name in enumerate(schedulers if schedulers is not None else get_scheduler_factories()):
+        opts = _opts_of(name)
+        lines = [f"[{name}]"] if place == 0 else ["", f"[{name}]"]
+        for key, opt in opts:
+            if opt.is_required or not required_only:
+                lines += [f"# {_about(opt)}", f"{key} = {_shown(opt)}"]
+        f.write("\n".join(lines) + "\n")
+
+
+def apply(scheduler: str, cfg: dict[str, CfgVal], dirs: list[str] | None = None) -> None:
+    """Adds the run options of the configuration to `cfg`, in place; what `cfg` has already stays.
+
+    Args:
+        scheduler: whose section.
+        cfg: run options, the stronger ones.
+        dirs: folders to look in; unless told, the files that count for the working directory.
+
+    Raises:
+        ConfigError: the configuration cannot be right.
+    """
+    _add(load_config(dirs), scheduler, cfg)
+
+
+def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
+    """Adds the run options of one open configuration file to `cfg`, in place; what `cfg` has stays.
+
+    Raises:
+        ConfigError: the file cannot be right.
+    """
+    path = Path(str(getattr(f, "name", CONFIG_FILE))).absolute()
+    _add(Config((parse_config(f.read(), path),)), scheduler, cfg)
+
+
+def load_sections(prefix: str, dirs: list[str] | None = None) -> dict[str, dict[str, str]]:
+    """Returns the values of all sections `[prefix:NAME]` by name.
+
+    Args:
+        prefix: what stands before the colon.
+        dirs: folders to look in; unless told, the files that count for the working directory.
+    """
+    config = load_config(dirs)
+    return {
+        name: {key: setting.value for key, setting in config.section(f"{prefix}:{name}").items()}
+        for name in config.sections(prefix)
+    }
+
+
+def get_configs(prefix: str, name: str, dirs: list[str] | None = None) -> dict[str, str]:
+    """Returns the values of the section `[prefix:name]`, empty when there is none.
+
+    Args:
+        prefix: what stands before the colon.
+        name: what stands after it.
+        dirs: folders to look in; unless told, the files that count for the working directory.
+    """
+    section = load_config(dirs).section(f"{prefix}:{name}")
+    return {key: setting.value for key, setting in section.items()}
+
+
+def get_config(prefix: str, name: str, key: str, dirs: list[str] | None = None) -> str | None:
+    """Returns one value of the section `[prefix:name]`, None when there is none.
+
+    Args:
+        prefix: what stands before the colon.
+        name: what stands after it.
+        key: which value.
+        dirs: folders to look in; unless told, the files that count for the working directory.
+    """
+    return get_configs(prefix, name, dirs).get(key)
+
+
+def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
+    """Returns the paths of the configuration files that count, the strongest first.
+
+    Args:
+        dirs: folders to look in; unless told, the files that count for the working directory.
+
+    Raises:
+        ConfigNotFoundError: `$TORCHXCONFIG` names a file that does not exist; also a FileNotFoundError.
+    """
+    return [str(path) for path in find_files(dirs).paths]
+
+
+def _add(config: Config, scheduler: str, cfg: dict[str, CfgVal]) -> None:
+    if not config.section(scheduler):
+        return
+    for key, option in scheduler_options(config, scheduler, _opts_of(scheduler)).items():
+        cfg.setdefault(key, option.value)
+
+
+def _opts_of(scheduler: str) -> runopts:
+    from torchx.schedulers import create_scheduler
+
+    created = create_scheduler(scheduler, "config")
+    try:
+        return created.run_opts()
+    finally:
+        created.close()
+
+
+def _about(opt: runopt) -> str:
+    from torchx.specs.runopts import get_type_name
+
+    need = ", required" if opt.is_required else ""
+    return f"{' '.join(opt.help.split())} ({get_type_name(opt.opt_type)}{need})".strip()
+
+
+def _shown(opt: runopt) -> str:
+    """Returns a default as it is written in a file, a reminder for what a person must fill in."""
+    value = opt.default
+    if opt.is_required and value is None:
+        return FILL_IN
+    if isinstance(value, list):
+        return ",".join(value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{val}" for key, val in value.items())
+    return str(value).replace("%", "%%")

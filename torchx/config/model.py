@@ -1,0 +1,195 @@
+"""The configuration as a whole: the files laid over one another, the profile on top."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from torchx.config.files import Found, find_files
+from torchx.config.ini import ConfigError, ConfigFile, Setting, read_config
+from torchx.words import did_you_mean, nearest
+
+PROFILE = "profile"
+
+COMMAND_KEYS: dict[str, tuple[str, ...]] = {
+    "run": ("component", "scheduler", "workspace"),
+    "list": ("scheduler",),
+}
+"""The keys of `[cli:COMMAND]`."""
+
+PREFIXES = ("component", "cli", "torchx", "tracker", PROFILE)
+"""What may stand before the first `:` of a section; plugins may bring their own."""
+
+FORMER_SCHEDULERS = frozenset(
+    {"aws_batch", "aws_sagemaker", "gcp_batch", "kubernetes_mcad", "local", "local_dir", "lsf", "ray"}
+)
+"""Schedulers of older versions: their sections still stand in people's files and do no harm."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value of one file, with what became of it.
+
+    Attributes:
+        section: the section it counts for, without the profile.
+        key: its name.
+        setting: the value and where it stands.
+        profile: the profile it belongs to, None for all.
+        effective: whether this is the value that counts.
+    """
+
+    section: str
+    key: str
+    setting: Setting
+    profile: str | None
+    effective: bool
+
+
+@dataclass(frozen=True)
+class Config:
+    """All configuration files that count.
+
+    Attributes:
+        files: what was read, the strongest first.
+        profile: the chosen profile; its sections `[profile:NAME:SECTION]` are the strongest.
+        found: which files were looked at.
+    """
+
+    files: tuple[ConfigFile, ...] = ()
+    profile: str | None = None
+    found: Found = field(default_factory=lambda: Found(()))
+
+    def section(self, name: str) -> dict[str, Setting]:
+        """Returns the values of a section, each from the strongest file that has it."""
+        merged: dict[str, Setting] = {}
+        for layer in self._layers(name):
+            for key, setting in layer.items():
+                merged.setdefault(key, setting)
+        return merged
+
+    def get(self, section: str, key: str) -> Setting | None:
+        """Returns one value, None when no file has it."""
+        return self.section(section).get(key)
+
+    def sections(self, prefix: str) -> list[str]:
+        """Returns the names after `prefix:` of all sections that begin so, in the order of the files."""
+        names = (split_profile(name)[1] for file in self.files for name in self._used(file))
+        return list(dict.fromkeys(n[len(prefix) + 1 :] for n in names if n.startswith(prefix + ":")))
+
+    def entries(self) -> Iterator[Entry]:
+        """Yields every value that a file holds for this profile, the strongest of each key first."""
+        names = (split_profile(name)[1] for file in self.files for name in self._used(file))
+        for section in dict.fromkeys(names):
+            seen: set[str] = set()
+            for layer in self._layers(section):
+                for key, setting in layer.items():
+                    profile, _ = split_profile(setting.origin.section)
+                    yield Entry(section, key, setting, profile, key not in seen)
+                seen.update(layer)
+
+    def _used(self, file: ConfigFile) -> Iterator[str]:
+        return (name for name in file.sections if split_profile(name)[0] in (None, self.profile))
+
+    def _layers(self, section: str) -> list[dict[str, Setting]]:
+        names = [f"{PROFILE}:{self.profile}:{section}"] if self.profile is not None else []
+        return [dict(file.sections.get(n, {})) for n in (*names, section) for file in self.files]
+
+
+def split_profile(section: str) -> tuple[str | None, str]:
+    """Splits the heading of a section into profile and section.
+
+    >>> split_profile("profile:big:cli:run"), split_profile("cli:run")
+    (('big', 'cli:run'), (None, 'cli:run'))
+    """
+    if not section.startswith(PROFILE + ":"):
+        return None, section
+    _, profile, rest = [*section.split(":", 2), ""][:3]
+    return profile, rest
+
+
+def load_config(dirs: Iterable[str | os.PathLike[str]] | None = None, profile: str | None = None) -> Config:
+    """Reads the configuration files that count.
+
+    Args:
+        dirs: folders to look in; unless given, the files that count for the working directory.
+        profile: the profile whose sections are laid on top.
+
+    Raises:
+        ConfigError: a file has a line, a section or a key that is not understood, or none has the profile.
+    """
+    found = find_files(dirs)
+    config = Config(tuple(read_config(path) for path in found.paths), profile, found)
+    for file in config.files:
+        for name in file.sections:
+            _check_section(file, name)
+    _check_profile(config)
+    return config
+
+
+def _check_profile(config: Config) -> None:
+    if config.profile is None:
+        return
+    profiles = {split_profile(name)[0] for file in config.files for name in file.sections}
+    if config.profile not in profiles:
+        known = sorted(p for p in profiles if p)
+        told = "profiles: " + ", ".join(known) if known else "no file has a section [profile:NAME:SECTION]"
+        raise ConfigError(
+            f"unknown profile `{config.profile}` (from --profile)",
+            hint=did_you_mean(config.profile, known, told),
+        )
+
+
+def _check_section(file: ConfigFile, heading: str) -> None:
+    profile, section = split_profile(heading)
+    prefix, colon, name = section.partition(":")
+    if profile is not None and not (profile and section and prefix != PROFILE):
+        raise _section_error(file, heading, "a profile's section is written [profile:NAME:SECTION]")
+    if not colon:
+        _check_scheduler(file, heading, section)
+    elif prefix == "cli":
+        _check_command(file, heading, name)
+    elif prefix == "torchx" and name != "tracker":
+        raise _section_error(file, heading, f"unknown section [{section}]", "did you mean [torchx:tracker]?")
+    elif prefix not in PREFIXES:
+        close = nearest(prefix, PREFIXES)  # far from all of ours: a plugin's own section
+        if close:
+            hint = f"did you mean [{close}:{name}]?"
+            raise _section_error(file, heading, f"unknown section [{section}]", hint)
+
+
+def _check_scheduler(file: ConfigFile, heading: str, section: str) -> None:
+    from torchx.schedulers import get_scheduler_factories  # on demand: may have to look for plugins
+
+    if section in FORMER_SCHEDULERS or section in get_scheduler_factories():
+        return
+    known = [*get_scheduler_factories(), *(f"{p}:" for p in PREFIXES)]
+    hint = did_you_mean(
+        section, known, "a section is a scheduler, component:NAME, cli:COMMAND or tracker:NAME"
+    )
+    raise _section_error(file, heading, f"unknown section [{section}]", hint)
+
+
+def _check_command(file: ConfigFile, heading: str, command: str) -> None:
+    if command not in COMMAND_KEYS:
+        from importlib.metadata import entry_points  # on demand: only a section that looks wrong needs it
+
+        if any(point.name == command for point in entry_points(group="torchx.cli.cmds")):
+            return
+        known = [f"cli:{name}" for name in COMMAND_KEYS]
+        told = "configured can be: " + ", ".join(f"[{name}]" for name in known)
+        hint = did_you_mean(f"cli:{command}", known, told)
+        raise _section_error(file, heading, f"unknown section [cli:{command}]", hint)
+    keys = COMMAND_KEYS[command]
+    for key, setting in file.sections[heading].items():
+        if key not in keys:
+            raise ConfigError(
+                f"{setting.origin}: unknown key `{key}` in [{heading}]",
+                hint=did_you_mean(key, keys, "keys: " + ", ".join(keys)),
+            )
+
+
+def _section_error(file: ConfigFile, heading: str, what: str, hint: str | None = None) -> ConfigError:
+    from torchx.config.ini import shown_path
+
+    return ConfigError(f"{shown_path(file.path)} line {file.lines[heading]}: {what}", hint=hint)

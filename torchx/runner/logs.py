@@ -1,0 +1,106 @@
+"""Log lines of several replicas as one stream, for schedulers that give them one replica at a time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from torchx.logs import LogChunk, LogQuery, Stream
+from torchx.scheduler import Scheduler
+from torchx.specs.app import Role
+
+_CROWD = 1000
+"""How many chunks may wait for the reader before the replicas' readers are held up."""
+
+
+def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, int]]:
+    """Returns the replicas that a query asks for, in the order of the roles.
+
+    >>> roles = [Role("a", "img", num_replicas=2), Role("b", "img")]
+    >>> wanted_replicas(roles, LogQuery({"a": frozenset({1})})), len(wanted_replicas(roles, LogQuery()))
+    ([('a', 1)], 3)
+    """
+    wanted: list[tuple[str, int]] = []
+    for role in roles:
+        if query.replicas and role.name not in query.replicas:
+            continue
+        ids = query.replicas.get(role.name)
+        wanted += [(role.name, k) for k in range(role.num_replicas) if not ids or k in ids]
+    return wanted
+
+
+def merged(
+    scheduler: Scheduler[Any], app_id: str, roles: Iterable[Role], query: LogQuery
+) -> Iterator[LogChunk]:
+    """Yields the lines that a query asks for, a chunk each.
+
+    Replicas come one after the other; when the query follows, their lines come as they are written.
+    """
+    replicas = wanted_replicas(roles, query)
+    if query.follow and len(replicas) > 1:
+        chunks = _together(scheduler, app_id, replicas, replace(query, tail=None))
+    else:
+        chunks = (chunk for role, k in replicas for chunk in _one(scheduler, app_id, role, k, query))
+    if query.tail is None or query.follow:
+        return chunks
+    return iter(deque(chunks, maxlen=query.tail))
+
+
+def _one(scheduler: Scheduler[Any], app_id: str, role: str, k: int, query: LogQuery) -> Iterator[LogChunk]:
+    lines = scheduler.log_iter(
+        app_id,
+        role,
+        k,
+        query.regex,
+        query.since,
+        query.until,
+        query.follow,
+        None if query.stream is Stream.COMBINED else query.stream,
+    )
+    for line in lines:
+        yield LogChunk(role, k, 1, query.stream, 0.0, line.encode("utf-8", "surrogateescape"))
+
+
+def _together(
+    scheduler: Scheduler[Any], app_id: str, replicas: list[tuple[str, int]], query: LogQuery
+) -> Iterator[LogChunk]:
+    """Reads all replicas at once, a thread each, and yields what comes first; ends when all have ended."""
+    found: queue.Queue[LogChunk | BaseException | None] = queue.Queue(_CROWD)
+    stop = threading.Event()
+
+    def give(item: LogChunk | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                found.put(item, timeout=0.5)
+                return
+            except queue.Full:
+                continue
+
+    def read(role: str, k: int) -> None:
+        try:
+            for chunk in _one(scheduler, app_id, role, k, query):
+                give(chunk)
+                if stop.is_set():
+                    return
+        except Exception as error:  # raised again where the lines are read
+            give(error)
+        give(None)
+
+    for role, k in replicas:
+        threading.Thread(target=read, args=(role, k), daemon=True, name=f"log {role}/{k}").start()
+    try:
+        reading = len(replicas)
+        while reading:
+            item = found.get()
+            if item is None:
+                reading -= 1
+            elif isinstance(item, LogChunk):
+                yield item
+            else:
+                raise item
+    finally:
+        stop.set()

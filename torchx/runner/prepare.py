@@ -1,0 +1,113 @@
+"""What happens to an application before a scheduler sees it: a copy, checks, and its environment."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from functools import cache
+
+from torchx import settings
+from torchx.errors import UsageError
+from torchx.specs.app import MISSING, AppDef, resolve_overrides
+
+
+def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None) -> AppDef:
+    """Returns a checked copy of an application with the environment that every replica gets.
+
+    Args:
+        app: what to run; never changed.
+        scheduler: the name of the scheduler it goes to.
+        session: the session part of its handle.
+        parent_run_id: the run that it belongs to.
+
+    Raises:
+        UsageError: it has no roles, or a role without entrypoint or replicas.
+    """
+    ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], copy.deepcopy(app.metadata))
+    check(ready)
+    env = run_env(scheduler, session, parent_run_id)
+    for role in ready.roles:
+        role.env.update(env)
+    return ready
+
+
+def check(app: AppDef) -> None:
+    """Refuses an application that no scheduler could run.
+
+    Raises:
+        UsageError: it has no roles, or a role without entrypoint or replicas.
+    """
+    if not app.roles:
+        raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
+    names = [role.name for role in app.roles]
+    for role in app.roles:
+        if not role.entrypoint or role.entrypoint == MISSING:
+            raise UsageError(f"role `{role.name}` of application `{app.name}` has no entrypoint")
+        if role.num_replicas <= 0:
+            raise UsageError(
+                f"role `{role.name}` of application `{app.name}` needs at least one replica, "
+                f"got num_replicas={role.num_replicas}"
+            )
+        if role.min_replicas is not None and not 0 < role.min_replicas <= role.num_replicas:
+            raise UsageError(
+                f"role `{role.name}` of application `{app.name}` has min_replicas={role.min_replicas}; "
+                f"it must be between 1 and num_replicas={role.num_replicas}"
+            )
+        if names.count(role.name) > 1:
+            raise UsageError(f"application `{app.name}` has two roles of the name `{role.name}`")
+
+
+def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str, str]:
+    """Returns the environment variables that every replica of a run gets."""
+    env = {
+        settings.TORCHX_JOB_ID: f"{scheduler}://{session}/${{app_id}}",
+        settings.TORCHX_INTERNAL_SESSION_ID: session_id(),
+    }
+    if parent_run_id:
+        env[settings.TORCHX_PARENT_RUN_ID] = parent_run_id
+    trackers = configured_trackers()
+    if trackers:
+        env[settings.TORCHX_TRACKERS] = ",".join(trackers)
+    for name, config in trackers.items():
+        if config:
+            env[tracker_variable(name)] = config
+    return env
+
+
+@cache
+def session_id() -> str:
+    """Returns the id that all runs of this process share; inside a replica that of its launcher."""
+    return os.environ.get(settings.TORCHX_INTERNAL_SESSION_ID) or str(uuid.uuid4())
+
+
+def tracker_variable(name: str) -> str:
+    """Returns the variable that hands a tracker its configuration.
+
+    >>> tracker_variable("fsspec")
+    'TORCHX_TRACKER_FSSPEC_CONFIG'
+    """
+    return f"TORCHX_TRACKER_{name.upper()}_CONFIG"
+
+
+def configured_trackers(env: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """Returns the trackers by name with their configuration, as the environment or the config names them.
+
+    `$TORCHX_TRACKERS` comes before `[torchx:tracker]`, and `$TORCHX_TRACKER_<NAME>_CONFIG` before
+    `config` in `[tracker:<name>]`.
+    """
+    env = os.environ if env is None else env
+    from torchx.config import load_config
+
+    config = load_config()
+    named = env.get(settings.TORCHX_TRACKERS)
+    names = list(config.section("torchx:tracker"))
+    if named is not None:
+        names = [name for name in re.split(r"\s*,\s*", named.strip()) if name]
+    found: dict[str, str | None] = {}
+    for name in names:
+        setting = config.get(f"tracker:{name}", "config")
+        found[name] = env.get(tracker_variable(name)) or (setting.value if setting else None)
+    return found

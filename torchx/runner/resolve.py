@@ -1,0 +1,119 @@
+"""Short names of applications: `@last`, an app id, the start of one, or the name of an application."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from torchx import settings
+from torchx.errors import StateError, TorchxError
+from torchx.specs.handles import MalformedAppHandleException, UnknownAppException, parse_app_handle
+from torchx.specs.home import TORCHX_HOME
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduler import ListAppResponse
+
+LAST = "@last"
+"""Stands for the application that was submitted last from this machine."""
+
+_TOLD = 5
+"""How many applications an error lists."""
+
+
+def remember_last(handle: str) -> None:
+    """Keeps a handle for `@last`; what an application itself submits does not count."""
+    if settings.TORCHX_JOB_ID in os.environ:
+        return
+    try:
+        path = TORCHX_HOME() / "last"
+        partial = path.with_name(f"last.{os.getpid()}.partial")
+        partial.write_text(handle + "\n", encoding="utf-8")
+        partial.replace(path)
+    except (OSError, TorchxError):
+        return  # the application runs: a convenience must not turn that into an error
+
+
+def recall_last() -> str | None:
+    """Returns the handle that was kept last, None when there is none."""
+    try:
+        return (TORCHX_HOME() / "last").read_text(encoding="utf-8").strip() or None
+    except (OSError, TorchxError, UnicodeDecodeError):
+        return None
+
+
+def resolve(runner: Runner, text: str) -> str:
+    """Returns the handle that a person means.
+
+    A handle stands for itself. Anything shorter is looked for in the default scheduler first, and in
+    the others when that does not have it: a whole app id, then the name of an application, then the
+    start of an app id.
+
+    Raises:
+        MalformedAppHandleException: it is neither a handle nor a short name of one.
+        UnknownAppException: nothing answers to it.
+        StateError: more than one application answers to it.
+    """
+    if "://" in text:
+        parse_app_handle(text)
+        return text
+    if not text or "/" in text or text.isspace():
+        raise MalformedAppHandleException(text)
+    if text == LAST:
+        return _last(runner)
+    backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
+    seen: list[ListAppResponse] = []
+    silent: list[str] = []
+    for backend in backends:
+        apps = _list(runner, backend, silent)
+        found = _matches(text, apps)
+        if len(found) == 1:
+            return found[0].app_handle
+        if found:
+            raise _ambiguous(text, found)
+        seen += apps
+    error = UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
+    if silent:
+        error.hint = f"{error.hint}   not reached: {', '.join(silent)}"
+    raise error
+
+
+def _list(runner: Runner, backend: str, silent: list[str]) -> list[ListAppResponse]:
+    """Returns what a scheduler knows; one that cannot be asked is noted as silent."""
+    try:
+        return runner.list(backend)
+    except (TorchxError, NotImplementedError, OSError):
+        silent.append(backend)
+        return []
+
+
+def _matches(text: str, apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
+    apps = list(apps)
+    return (
+        [app for app in apps if app.app_id == text]
+        or [app for app in apps if app.name == text]
+        or [app for app in apps if app.app_id.startswith(text)]
+    )
+
+
+def _ambiguous(text: str, found: list[ListAppResponse]) -> StateError:
+    told = ", ".join(f"{app.app_id} ({app.state.name})" for app in found[:_TOLD])
+    more = f" and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+    return StateError(
+        f"`{text}` can mean {len(found)} applications: {told}{more}",
+        hint=f"the one that was submitted last is {LAST}",
+    )
+
+
+def _last(runner: Runner) -> str:
+    kept = recall_last()
+    if kept is not None and runner.exists(kept):
+        return kept
+    apps = [app for backend in runner.scheduler_backends() for app in _list(runner, backend, [])]
+    dated = [app for app in apps if app.submitted_at is not None]
+    if not dated:
+        raise StateError(
+            f"{LAST} means nothing: no application is known", hint="all applications: torchx list"
+        )
+    return max(dated, key=lambda app: (app.submitted_at, app.app_id)).app_handle
