@@ -1,4 +1,4 @@
-"""Helpers of the tests of local jobs: applications made of one shell line for each role, and what runs of them."""
+"""Helpers of the tests of local jobs: applications of shell lines, and what runs of them."""
 
 from __future__ import annotations
 

@@ -105,8 +105,9 @@ def test_what_a_replica_leaves_behind_ends_with_it() -> None:
 
 
 def test_left_overs_of_an_attempt_are_gone_before_the_next(tmp_path: Path) -> None:
-    script = f"""[ -e {tmp_path}/again ] && {{ kill -0 $(cat {tmp_path}/pid) 2>/dev/null; echo alive=$?; exit 0; }}
-    touch {tmp_path}/again; sleep 600 & echo $! > {tmp_path}/pid; exit 1"""
+    script = f"""cd {tmp_path}
+    [ -e again ] && {{ kill -0 $(cat pid) 2>/dev/null; echo alive=$?; exit 0; }}
+    touch again; sleep 600 & echo $! > pid; exit 1"""
     done = run(sh(script, retries=1, policy="REPLICA"))
     assert done.state is AppState.SUCCEEDED
     assert text(done.app_id) == "alive=1\n"

@@ -1,0 +1,302 @@
+"""The log of a job: what is written and what is read back, for any bytes, from any moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import wait_until
+
+from torchx.jobs.events import Clock
+from torchx.jobs.log_index import LAYOUT, STDERR, STDOUT
+from torchx.jobs.log_reader import JobLog, Member
+from torchx.jobs.paths import LogPaths
+from torchx.logs import LogQuery, Stream
+from torchx.supervisor.output import LONGEST_HELD, AttemptOutput, Index
+from torchx.supervisor.replicas import set_aside
+
+MEMBERS = [Member("w", 0), Member("w", 1), Member("ps", 0)]
+
+
+class SteppedClock(Clock):
+    """A clock that goes on by one second at each look."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_700_000_000
+
+    def ns(self) -> int:
+        self.seconds += 1
+        return self.seconds * 10**9
+
+
+class Writer:
+    """Writes the log of the three replicas as a supervisor does."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.paths = LogPaths(folder)
+        self.index = Index(self.paths.index)
+        self.clock = SteppedClock()
+        self.attempts = [1, 1, 1]
+        self.outputs = [self._output(n) for n in range(3)]
+        self.lives = True
+
+    def _output(self, replica: int) -> AttemptOutput:
+        folder = self.paths.replica(*MEMBERS[replica])
+        return AttemptOutput(folder, replica, self.attempts[replica], self.index, self.clock)
+
+    def put(self, replica: int, data: bytes, stream: int = STDOUT) -> None:
+        self.outputs[replica].feed(stream, data)
+        self.index.flush()
+
+    def retry(self, replica: int) -> None:
+        self.outputs[replica].close()
+        set_aside(self.paths.replica(*MEMBERS[replica]), self.attempts[replica])
+        self.attempts[replica] += 1
+        self.outputs[replica] = self._output(replica)
+
+    def end(self) -> None:
+        for output in self.outputs:
+            output.close()
+        self.index.flush()
+        self.lives = False
+
+    def log(self) -> JobLog:
+        return JobLog(self.paths, MEMBERS, lambda: self.lives)
+
+    def text(self, **query: object) -> str:
+        return b"".join(c.data for c in self.log().read(LogQuery(**query))).decode()  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    made = Writer(tmp_path / "job")
+    yield made
+    if made.lives:
+        made.end()
+    made.index.close()
+
+
+def test_lines_of_all_replicas_come_in_the_order_of_time(writer: Writer) -> None:
+    writer.put(0, b"a\n")
+    writer.put(1, b"b\nc\n")
+    writer.put(2, b"d\n", STDERR)
+    writer.put(0, b"e\n")
+    chunks = list(writer.log().read(LogQuery()))
+    assert [(c.role, c.replica, c.stream, c.data) for c in chunks] == [
+        ("w", 0, Stream.STDOUT, b"a\n"),
+        ("w", 1, Stream.STDOUT, b"b\nc\n"),
+        ("ps", 0, Stream.STDERR, b"d\n"),
+        ("w", 0, Stream.STDOUT, b"e\n"),
+    ]
+    assert [c.time for c in chunks] == sorted(c.time for c in chunks)
+
+
+def test_a_line_that_comes_in_parts_is_told_whole(writer: Writer) -> None:
+    writer.put(0, b"one ")
+    writer.put(0, b"err\n", STDERR)
+    writer.put(0, b"line\ntw")
+    writer.put(0, b"o\n")
+    assert writer.text() == "err\none line\ntwo\n"
+    assert (writer.paths.replica("w", 0) / "stdout.log").read_bytes() == b"one line\ntwo\n"
+    assert (writer.paths.replica("w", 0) / "combined.log").read_bytes() == b"err\none line\ntwo\n"
+
+
+def test_a_last_line_without_an_end_is_kept(writer: Writer) -> None:
+    writer.put(0, b"no end")
+    writer.end()
+    assert writer.text() == "no end"
+
+
+def test_the_begin_of_a_line_is_kept_after_a_while_and_joined_by_readers(writer: Writer) -> None:
+    writer.put(0, b"downloading ")
+    writer.outputs[0].flush(older_than=0.0)
+    writer.put(0, b"done\n")
+    assert writer.text() == "downloading done\n"
+    assert writer.text(regex="^downloading done$") == "downloading done\n"
+
+
+def test_a_very_long_line_needs_no_memory(writer: Writer) -> None:
+    line = b"x" * (LONGEST_HELD // 4)
+    for _ in range(12):
+        writer.put(0, line)
+    assert not writer.outputs[0].holds or len(writer.outputs[0]._held[STDOUT]) < LONGEST_HELD
+    writer.put(0, b"\nnext\n")
+    assert writer.text() == "x" * (len(line) * 12) + "\nnext\n"
+
+
+def test_any_bytes_are_kept(writer: Writer) -> None:
+    data = bytes(range(256)) + b"\n\xff\xfe\n"
+    writer.put(0, data)
+    assert b"".join(c.data for c in writer.log().read(LogQuery())) == data
+    assert b"".join(c.data for c in writer.log().read(LogQuery(regex="."))) == data.replace(b"\n\n", b"\n")
+
+
+def test_attempts_are_kept_apart_and_read_in_order(writer: Writer) -> None:
+    writer.put(0, b"first\n")
+    writer.retry(0)
+    writer.put(0, b"second\n")
+    assert [(c.attempt, c.data) for c in writer.log().read(LogQuery())] == [(1, b"first\n"), (2, b"second\n")]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"replicas": {"w": frozenset([1])}}, "1a\n1b\n"),
+        ({"replicas": {"w": frozenset()}}, "0a\n1a\n0b\n1b\n"),
+        ({"replicas": {"ps": frozenset([0]), "w": frozenset([0])}}, "0a\n2a\n0b\n"),
+        ({"stream": Stream.STDERR}, "2a\n"),
+        ({"regex": "a$|1"}, "0a\n1a\n2a\n1b\n"),
+        ({"tail": 2}, "0b\n1b\n"),
+        ({"tail": 1, "regex": "a"}, "2a\n"),
+        ({"tail": 0}, ""),
+        ({"tail": 100}, "0a\n1a\n2a\n0b\n1b\n"),
+        ({"tail": 1, "replicas": {"w": frozenset([0])}}, "0b\n"),
+    ],
+)
+def test_queries(writer: Writer, query: dict[str, object], expected: str) -> None:
+    writer.put(0, b"0a\n")
+    writer.put(1, b"1a\n")
+    writer.put(2, b"2a\n", STDERR)
+    writer.put(0, b"0b\n")
+    writer.put(1, b"1b\n")
+    assert writer.text(**query) == expected
+
+
+def test_since_and_until(writer: Writer) -> None:
+    start = datetime.fromtimestamp(writer.clock.seconds, timezone.utc)
+    for n in range(10):
+        writer.put(0, b"%d\n" % n)  # at start + n + 1 seconds
+    assert writer.text(since=start + timedelta(seconds=8)) == "7\n8\n9\n"
+    assert writer.text(until=start + timedelta(seconds=3)) == "0\n1\n"
+    both = {"since": start + timedelta(seconds=3), "until": start + timedelta(seconds=5)}
+    assert writer.text(**both) == "2\n3\n"
+    assert writer.text(since=start + timedelta(days=1)) == ""
+
+
+def test_tail_cuts_within_a_piece(writer: Writer) -> None:
+    writer.put(0, b"".join(b"%d\n" % n for n in range(1000)))
+    assert writer.text(tail=2) == "998\n999\n"
+
+
+def follow(writer: Writer, got: list[bytes], **query: object) -> threading.Thread:
+    def read() -> None:
+        for chunk in writer.log().read(LogQuery(follow=True, **query)):  # type: ignore[arg-type]
+            got.append(chunk.data)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return thread
+
+
+def test_following_ends_with_the_job_and_misses_nothing(writer: Writer) -> None:
+    writer.put(0, b"before\n")
+    got: list[bytes] = []
+    thread = follow(writer, got)
+    wait_until(lambda: got, "the history is told")
+    for n in range(200):
+        writer.put(n % 3, b"%d\n" % n)
+        if n == 100:
+            writer.retry(0)
+    writer.end()
+    thread.join(10)
+    assert b"".join(got) == b"before\n" + b"".join(b"%d\n" % n for n in range(200))
+
+
+def test_following_shows_a_prompt_that_has_no_end_yet(writer: Writer) -> None:
+    got: list[bytes] = []
+    thread = follow(writer, got)
+    writer.put(0, b"name? ")
+    writer.outputs[0].flush()
+    writer.index.flush()
+    wait_until(lambda: got == [b"name? "], "the prompt is shown")
+    writer.end()
+    thread.join(10)
+
+
+def test_following_with_a_tail_shows_the_last_lines_and_all_that_comes(writer: Writer) -> None:
+    writer.put(0, b"1\n2\n3\n4\n")
+    got: list[bytes] = []
+    thread = follow(writer, got, tail=2)
+    wait_until(lambda: b"".join(got) == b"3\n4\n", "the last two lines are told")
+    writer.put(0, b"5\n6\n7\n")
+    writer.end()
+    thread.join(10)
+    assert b"".join(got) == b"3\n4\n5\n6\n7\n"
+
+
+def test_what_a_killed_supervisor_did_not_come_to_note_is_told(writer: Writer) -> None:
+    writer.put(0, b"noted\n")
+    with open(writer.paths.replica("w", 0) / "combined.log", "ab") as file:
+        file.write(b"not noted\n")
+    writer.end()
+    assert writer.text() == "noted\nnot noted\n"
+
+
+def test_a_half_written_entry_is_passed_over(writer: Writer) -> None:
+    writer.put(0, b"a\n")
+    with open(writer.paths.index, "ab") as file:
+        file.write(b"x" * (LAYOUT.size // 2))
+    assert writer.text() == "a\n"
+
+
+def test_a_log_that_was_removed_is_passed_over(writer: Writer) -> None:
+    writer.put(0, b"a\n")
+    writer.put(1, b"b\n")
+    (writer.paths.replica("w", 0) / "combined.log").unlink()
+    assert writer.text() == "b\n"
+
+
+def test_a_job_without_output_has_an_empty_log(tmp_path: Path) -> None:
+    assert list(JobLog(LogPaths(tmp_path), MEMBERS, lambda: False).read(LogQuery())) == []
+
+
+def test_output_that_cannot_be_kept_is_counted(writer: Writer) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("needs /dev/full, which Linux has")
+    stdout = writer.paths.replica("w", 0) / "stdout.log"
+    stdout.unlink()
+    stdout.symlink_to(full)
+    output = AttemptOutput(stdout.parent, 0, 1, writer.index, writer.clock, keep_open=False)
+    output.feed(STDOUT, b"lost\n")
+    assert (output.lost, output.lost_why) == (5, "No space left on device")
+    output.close()
+
+
+def test_files_need_not_stay_open(tmp_path: Path) -> None:
+    index = Index(tmp_path / "log.index")
+    output = AttemptOutput(tmp_path / "w" / "0", 0, 1, index, Clock(), keep_open=False)
+    output.feed(STDOUT, b"a\n")
+    output.feed(STDOUT, b"b\n")
+    output.close()
+    index.close()
+    assert (tmp_path / "w" / "0" / "combined.log").read_bytes() == b"a\nb\n"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([STDOUT, STDERR]), st.binary(max_size=12))))
+def test_nothing_is_lost_and_no_line_is_torn(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, int, bytes]]
+) -> None:
+    writer = Writer(tmp_path_factory.mktemp("log"))
+    expected: dict[tuple[int, int], bytes] = {}
+    for replica, stream, data in writes:
+        writer.put(replica, data, stream)
+        expected[replica, stream] = expected.get((replica, stream), b"") + data
+    writer.end()
+    got: dict[tuple[int, int], bytes] = {}
+    for chunk in writer.log().read(LogQuery()):
+        key = (
+            MEMBERS.index(Member(chunk.role, chunk.replica)),
+            STDOUT if chunk.stream is Stream.STDOUT else STDERR,
+        )
+        assert got.get(key, b"\n").endswith(b"\n")  # only the last line of a stream lacks its end
+        got[key] = got.get(key, b"") + chunk.data
+    writer.index.close()
+    assert got == {key: data for key, data in expected.items() if data}
