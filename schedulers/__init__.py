@@ -16,6 +16,7 @@ DEFAULT_SCHEDULER = "local_cwd"
 
 BUILT_IN: Mapping[str, str] = {
     "local_cwd": "torchx.schedulers.local_scheduler:create_cwd_scheduler",
+    "local_dir": "torchx.schedulers.local_scheduler:create_dir_scheduler",
     "local_docker": "torchx.schedulers.docker_scheduler:create_scheduler",
 }
 """Name in handles and on the command line, and the factory as ``module:function``."""

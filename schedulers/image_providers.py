@@ -1,11 +1,15 @@
-"""What the image of a role means on this machine."""
+"""What the image of a role means on this machine: nothing, a folder, or an archive that becomes one."""
 
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from torchx.errors import UsageError
+from torchx.jobs.paths import user_home
+from torchx.schedulers.archives import ARCHIVES, unpack, version_of
 from torchx.schedulers.local_request import ReplicaParam
 from torchx.specs.app import Role
 from torchx.specs.runopts import CfgVal
@@ -17,6 +21,10 @@ class ImageProvider(abc.ABC):
     @abc.abstractmethod
     def fetch(self, image: str) -> str:
         """Makes an image available and returns the folder of it; an empty text when there is none."""
+
+    def locate_role(self, role: Role) -> str:
+        """Returns what :meth:`fetch_role` will return; asked at a dry-run, so it should bring nothing."""
+        return self.fetch_role(role)
 
     def fetch_role(self, role: Role) -> str:
         """As :meth:`fetch`, for a whole role; may add to the role's environment."""
@@ -68,3 +76,57 @@ class CWDImageProvider(ImageProvider):
     def get_cwd(self, image: str) -> str | None:
         """Returns the working directory."""
         return self._cwd
+
+
+class LocalDirectoryImageProvider(ImageProvider):
+    """Takes a folder of this machine for an image, or an archive anywhere, which is unpacked once.
+
+    An archive (``.zip``, ``.tar`` and compressed tars) may be named by a path or by any URL that fsspec
+    knows. Its folder is named after its address and its present version, so a changed one is unpacked anew.
+
+    Args:
+        cfg: the run options; none matters here.
+    """
+
+    def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
+        self._cache = user_home() / "images"
+
+    def locate_role(self, role: Role) -> str:
+        """Returns the folder of a role's image, there or not."""
+        return self.locate(role.image)
+
+    def locate(self, image: str) -> str:
+        """Returns the folder of an image, there or not.
+
+        Raises:
+            UsageError: the image is neither a folder nor an archive that can be found.
+        """
+        folder = Path(image).expanduser()
+        if folder.is_dir():
+            return str(folder.absolute())
+        if not image.endswith(ARCHIVES):
+            raise UsageError(
+                f"image `{image}` is neither a folder nor an archive ({', '.join(ARCHIVES)})",
+                hint="local_dir runs what is in a folder; to run in the working directory: -s local_cwd",
+            )
+        return str(self._cache / version_of(image))
+
+    def fetch(self, image: str) -> str:
+        """Makes the folder of an image and returns it.
+
+        Raises:
+            UsageError: the image is neither a folder nor an archive that can be read.
+        """
+        folder = Path(self.locate(image))
+        if not folder.is_dir():
+            unpack(image, folder)
+        return str(folder)
+
+    def get_cwd(self, image: str) -> str | None:
+        """Returns the folder of the image."""
+        return self.locate(image)
+
+    def get_entrypoint(self, img_root: str, role: Role) -> str:
+        """Returns the program in the image; one that the image does not have is looked for on PATH."""
+        program = Path(img_root, role.entrypoint)
+        return str(program) if os.sep in role.entrypoint or program.exists() else role.entrypoint

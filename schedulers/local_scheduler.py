@@ -1,4 +1,4 @@
-"""Runs applications as processes of this machine: ``local_cwd``."""
+"""Runs applications as processes of this machine: ``local_cwd`` and ``local_dir``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
-from torchx.jobs.paths import Home, LogPaths, state_home
+from torchx.jobs.paths import Home, LogPaths, state_home, user_home
 from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.ports import PortLeases
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler, replicas_of
 from torchx.schedulers.ids import make_unique
-from torchx.schedulers.image_providers import CWDImageProvider, ImageProvider
+from torchx.schedulers.image_providers import CWDImageProvider, ImageProvider, LocalDirectoryImageProvider
 from torchx.schedulers.local_checks import check_programs, notes_of
 from torchx.schedulers.local_devices import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
 from torchx.schedulers.local_jobs import LocalJobs, describe_job, to_record
@@ -92,10 +92,10 @@ class LocalScheduler(Scheduler[PopenRequest]):
         provider = self._image_provider_class(cfg)
         told = cfg.get("log_dir")
         # logs land there whatever the working directory is later
-        log_dir = Path(str(told)).expanduser().absolute() if told else self._home_path() / "logs"
+        log_dir = Path(str(told)).expanduser().absolute() if told else Home(user_home()).logs
         logs = LogPaths(log_dir / self.session_name / app_id)
         request = PopenRequest(app_id, str(logs.folder))
-        roots = {role.name: provider.fetch_role(role) for role in app.roles}
+        roots = {role.name: provider.locate_role(role) for role in app.roles}
         for name, root in roots.items():
             only = AppDef(app.name, [role for role in app.roles if role.name == name])
             request.role_params[name] = []
@@ -145,6 +145,9 @@ class LocalScheduler(Scheduler[PopenRequest]):
         request, app, cfg = dryrun_info.request, dryrun_info.app, dryrun_info.cfg
         if app is None:
             raise UsageError("a request is submitted with the application that it was made from")
+        provider = self._image_provider_class(cfg)
+        for role in app.roles:
+            provider.fetch_role(role)
         check_programs(app, request)
         home = Home(state_home())
         leases = Leases(home.devices)
@@ -241,12 +244,7 @@ class LocalScheduler(Scheduler[PopenRequest]):
         return self._jobs().log(app_id, query)
 
     def _jobs(self) -> LocalJobs:
-        return LocalJobs(Home(self._home_path()), self.backend)
-
-    @staticmethod
-    def _home_path() -> Path:
-        told = os.environ.get(settings.TORCHX_HOME)
-        return Path(told).expanduser().absolute() if told else Path.home() / ".torchx"
+        return LocalJobs(Home(user_home()), self.backend)
 
 
 def create_cwd_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
@@ -254,4 +252,10 @@ def create_cwd_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
     return LocalScheduler(session_name, CWDImageProvider)
 
 
+def create_dir_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
+    """Returns the scheduler ``local_dir``."""
+    return LocalScheduler(session_name, LocalDirectoryImageProvider, backend="local_dir")
+
+
 create_scheduler = create_cwd_scheduler
+"""The documented name of the factory."""

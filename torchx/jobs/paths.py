@@ -17,10 +17,7 @@ def state_home() -> Path:
     Raises:
         StateError: it cannot be made, is not a folder, or belongs to someone else.
     """
-    told = os.environ.get(settings.TORCHX_HOME)
-    home = Path(told).expanduser() if told else _user_home() / ".torchx"
-    if not home.is_absolute():
-        home = Path.cwd() / home
+    home = user_home()
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = home.stat()
@@ -38,9 +35,15 @@ def state_home() -> Path:
 _OTHER_HOME = f"set {settings.TORCHX_HOME} to a folder of your own"
 
 
-def _user_home() -> Path:
+def user_home() -> Path:
+    """Returns the folder that holds all state, there or not.
+
+    Raises:
+        StateError: nothing says where it should be.
+    """
+    told = os.environ.get(settings.TORCHX_HOME)
     try:
-        return Path.home()
+        return Path(told).expanduser().absolute() if told else Path.home() / ".torchx"
     except RuntimeError as error:  # no HOME, and a user without an entry in the password file
         raise StateError("no home folder is known for this user", hint=_OTHER_HOME) from error
 
