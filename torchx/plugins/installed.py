@@ -99,6 +99,9 @@ class PluginRegistry:
 
     def clear(self) -> None:
         """Forgets what was found, so that the next question searches again."""
+        import importlib
+
+        importlib.invalidate_caches()  # folders may have changed since Python looked into them
         self._found.clear()
 
     def __str__(self) -> str:
@@ -157,11 +160,8 @@ def _from_entry_points(plugin_type: PluginType, found: _Found) -> None:
 
 def _from_namespace(plugin_type: PluginType, found: _Found) -> None:
     for module in _modules(plugin_type, found):
-        for fn in list(vars(module).values()):
-            for registration in registrations(fn):
-                # a function that was imported from another plugin module is offered there
-                if getattr(fn, "__module__", module.__name__) == module.__name__:
-                    _offer(fn, registration, module.__name__, plugin_type, found)
+        for fn, registration in registrations(module):
+            _offer(fn, registration, module.__name__, plugin_type, found)
 
 
 def _modules(plugin_type: PluginType, found: _Found) -> Iterator[ModuleType]:

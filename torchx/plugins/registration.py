@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import ModuleType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MARK = "__torchx_registrations__"
+# in a plugin module: its decorated functions, some of which may share a name such as `_`
+_NOTED = "__torchx_registrations__"
 
 
 class PluginType(str, Enum):
@@ -31,7 +34,7 @@ class PluginType(str, Enum):
 
 @dataclass(frozen=True)
 class Registration:
-    """What a decorator noted on a function.
+    """What a decorator noted of a function.
 
     Attributes:
         plugin_type: what the function makes.
@@ -65,9 +68,9 @@ class register:
         self._more: dict[str, Any] = {}
 
     def __call__(self, fn: F) -> F:
-        """Notes the registration on the function and returns it."""
+        """Notes the registration in the function's module and returns the function."""
         noted = Registration(self._type, self._name or fn.__name__, **self._more)
-        setattr(fn, _MARK, (*getattr(fn, _MARK, ()), noted))
+        vars(sys.modules[fn.__module__]).setdefault(_NOTED, []).append((fn, noted))
         return fn
 
     @staticmethod
@@ -106,10 +109,9 @@ class register:
         return registering
 
 
-def registrations(fn: object) -> tuple[Registration, ...]:
-    """Returns what decorators noted on an object, nothing for any other."""
-    try:
-        found = vars(fn).get(_MARK, ())
-    except TypeError:  # an object without attributes of its own
-        return ()
-    return found if isinstance(found, tuple) else ()
+def registrations(module: ModuleType) -> list[tuple[Callable[..., Any], Registration]]:
+    """Returns what the functions of a module were decorated with, in the order of the file.
+
+    What it imported from elsewhere is not among them: that was noted where it was written.
+    """
+    return list(vars(module).get(_NOTED, ()))
