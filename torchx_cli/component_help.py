@@ -108,7 +108,7 @@ def _table(rows: list[_Row], width: int, colour: bool) -> Iterator[str]:
         for row in rows:
             yield from _stacked(row, width, colour)
         return
-    used = min(room, max(len(r.text) for r in rows))
+    used = min(room, max(1, *(len(r.text) for r in rows)))
     for row in rows:
         lines = textwrap.wrap(row.text, used, break_on_hyphens=False) or [""]
         if len(row.flags) > first:  # too long for its column: the rest starts on the next line

@@ -80,11 +80,13 @@ def parse_arguments(
                 del given[other]
         given.update(layer)
     top = [p for p in component.parameters if p.kind != VARARGS]
-    missing = [name for p in top for name in _missing(p, given)]
+    every = {p.name: p for each in top for p in _every(each)}
+    values = {n: _take(component, every[n], g) for n, g in given.items() if n in every}
+    missing = [name for p in top for name in _missing(p, values)]
     if missing:
         raise _missing_error(component, missing)
-    values = {p.name: _assemble(component, p, given) for p in top}
-    return Arguments(values, _varargs(component, words, given), words.notes)
+    rest = _varargs(component, words, given)
+    return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, words.notes)
 
 
 def _named(
@@ -145,10 +147,10 @@ def _fields(component: Component, parameter: Parameter, given: Given) -> dict[st
     return {known[k].name: Given(v, given.origin, f"{given.key}.{k}") for k, v in data.items()}
 
 
-def _assemble(component: Component, parameter: Parameter, given: Mapping[str, Given]) -> Any:
-    """Returns the value of a parameter."""
+def _assemble(component: Component, parameter: Parameter, given: Mapping[str, Any]) -> Any:
+    """Returns the value of a parameter: the one given, a dataclass made of its fields, or the default."""
     if parameter.name in given:
-        return _take(component, parameter, given[parameter.name])
+        return given[parameter.name]
     group = group_of(parameter.shape)
     touched = [name for name in given if name.startswith(parameter.name + ".")]
     if group is None or (not touched and parameter.default is not REQUIRED):
@@ -188,7 +190,7 @@ def _varargs(component: Component, words: Words, given: Mapping[str, Given]) -> 
     ]
 
 
-def _missing(parameter: Parameter, given: Mapping[str, Given]) -> Iterator[str]:
+def _missing(parameter: Parameter, given: Mapping[str, Any]) -> Iterator[str]:
     if parameter.name in given:
         return
     if not parameter.fields:

@@ -116,7 +116,8 @@ def same(word: str) -> str:
 
 def looks_like_flag(word: str) -> bool:
     """Tells whether a word can only be meant as a flag: it has a dash, and is no number and no sentence."""
-    return len(word) > 1 and word[0] == "-" and " " not in word and not _NUMBER.match(word)
+    name = word.partition("=")[0]
+    return len(word) > 1 and word[0] == "-" and " " not in name and not _NUMBER.match(word)
 
 
 def is_switch(parameter: Parameter) -> bool:

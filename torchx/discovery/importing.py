@@ -56,8 +56,9 @@ class SearchPath:
                 finally:
                     self._depth -= 1
                 return
-            hidden = {n: m for n in self._modules if (m := sys.modules.get(n)) is not None}
             before = list(sys.path)
+            hidden = self._hide()
+            loaded = set(sys.modules)
             sys.modules.update(self._modules)
             self._forget_listings()
             sys.path += [f for f in self.folders if f not in sys.path]
@@ -70,7 +71,8 @@ class SearchPath:
                 # what the file itself put on the path stays; what we put there goes
                 sys.path[:] = [p for p in sys.path if p in before or p not in self.folders]
                 self._forget_listings()
-                self._take_out(hidden)
+                self._take_out(loaded)
+                sys.modules.update(hidden)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: object = None
@@ -105,15 +107,36 @@ class SearchPath:
         """Counts a module as found here."""
         self._found.add(name)
 
+    def _hide(self) -> dict[str, ModuleType]:
+        """Takes out loaded modules that have the name of a sibling, or of what was imported here before."""
+        siblings = {name for folder in self.folders for name in _importable(Path(folder))}
+        siblings -= {self.own, *_OURS, *sys.stdlib_module_names}
+        tops = {n for n in siblings & set(sys.modules) if not self._is_from_here(sys.modules[n])}
+        tops |= {n.partition(".")[0] for n in self._modules}
+        names = [n for n in sys.modules if n.partition(".")[0] in tops]
+        return {name: sys.modules.pop(name) for name in names}
+
+    def _is_from_here(self, module: ModuleType) -> bool:
+        places = [*getattr(module, "__path__", [])] or [getattr(module, "__file__", None)]
+        return any(str(Path(place).resolve().parent) in self.folders for place in places if place)
+
     def _forget_listings(self) -> None:
         for folder in self.folders:  # a file may be younger than Python's listing of its folder
             sys.path_importer_cache.pop(folder, None)
 
-    def _take_out(self, hidden: dict[str, ModuleType]) -> None:
+    def _take_out(self, loaded: set[str]) -> None:
+        """Takes out what was imported from the folders, to be put back when they are active again."""
+        tops = {n for n in set(sys.modules) - loaded if "." not in n and self._is_from_here(sys.modules[n])}
         for name in list(sys.modules):
-            if name.partition(".")[0] in self._found:
+            if name.partition(".")[0] in self._found | tops:
                 self._modules[name] = sys.modules.pop(name)
-        sys.modules.update(hidden)
+
+
+def _importable(folder: Path) -> Iterator[str]:
+    """Yields the names under which the modules and packages of a folder are imported."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.suffix == ".py" or (entry / "__init__.py").is_file():
+            yield entry.stem
 
 
 def _quiet(spec: ModuleSpec | None) -> ModuleSpec | None:

@@ -77,8 +77,13 @@ def no_such_function(source: SourceFile, name: str) -> ComponentNotFoundExceptio
 
 
 def problems(found: Outline, source: SourceFile) -> list[LinterMessage]:
-    """Returns all that is wrong with one component, in the order of the source."""
-    messages = [*argument_problems(found, source), *return_problems(found, source)]
+    """Returns all that is wrong with one component, in the order of the source.
+
+    Of a function that was never meant as one, only that it returns no AppDef.
+    """
+    messages = [*return_problems(found, source)]
+    if found.function is None or found.returns_appdef(source) or found.builds_appdef(source):
+        messages += argument_problems(found, source)
     return sorted(messages, key=lambda m: (m.line, m.char))
 
 
@@ -125,7 +130,7 @@ def _flag_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage
         shorts = {"-" + argument.name} if len(argument.name) == 1 else set()
         for short in sorted(shorts | set(_short_flags(argument, source))):
             owners[short] += 1
-            if owners[short] == 2:
+            if owners[short] > 1:
                 text = (
                     f"argument `{argument.name}` takes the flag {short}, which another argument has already"
                 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LONGEST = 300
+_LONGEST_LINE = 80
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Place:
 
     def __str__(self) -> str:
         where = f"{shown(self.path)}:{self.line}"
-        return f"{where}, {self.text}" if self.text else where
+        text = self.text if len(self.text) <= _LONGEST_LINE else self.text[: _LONGEST_LINE - 1] + "…"
+        return f"{where}, {text}" if text else where
 
 
 def shown(path: str | os.PathLike[str]) -> str:

@@ -1,0 +1,442 @@
+"""Words after a component's name: which flag they belong to, what they become, and where they go wrong."""
+
+# ruff: noqa: UP007, UP045  (the older spellings of unions are what people's files hold)
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NewType, Optional, Union
+
+import pytest
+
+from torchx.discovery import ArgumentError, Arguments, component_of, parse_arguments, split_component
+from torchx.specs import AppDef
+
+
+class Optimiser(enum.Enum):
+    ADAM = "adam"
+    SGD = "sgd"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@dataclass
+class Steps:
+    warm_up: int = 1
+    total: Optional[int] = None
+
+
+@dataclass
+class Opt:
+    """Settings of the optimiser.
+
+    Attributes:
+        lr: learning rate
+    """
+
+    lr: float
+    names: list[str] = field(default_factory=list)
+    steps: Steps = field(default_factory=Steps)
+
+
+Port = NewType("Port", int)
+
+
+def trainer(
+    *script_args: str,
+    lr: float = 0.001,
+    resume: bool = False,
+    keep: bool = True,
+    num_steps: int | None = None,
+    optimizer: Literal["adam", "sgd"] = "adam",
+    env: dict[str, str] | None = None,
+    j: str = "1x2",
+    h: str | None = None,
+    config_name: Annotated[str, "-cn"] = "base",
+    config_dir: Annotated[str, "-cd"] = ".",
+) -> AppDef:
+    return AppDef("t")
+
+
+def flags_only(data: Path, n: int, level: Level = Level.LOW, on: bool | None = None) -> AppDef:
+    return AppDef("f")
+
+
+def parse(fn: Callable[..., AppDef], *words: str, **more: Any) -> Arguments:
+    return parse_arguments(component_of(fn), words, **more)
+
+
+def value(fn: Callable[..., AppDef], name: str, *words: str, **more: Any) -> Any:
+    return parse(fn, *words, **more).values[name]
+
+
+def refusal(fn: Callable[..., AppDef], *words: str, **more: Any) -> ArgumentError:
+    with pytest.raises(ArgumentError) as caught:
+        parse(fn, *words, **more)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "expected"),
+    [
+        (["--lr", "0.1"], "lr", 0.1),
+        (["--lr=0.1"], "lr", 0.1),
+        (["--lr", "-1e-3"], "lr", -0.001),
+        (["--num_steps", "3"], "num_steps", 3),
+        (["--num-steps", "3"], "num_steps", 3),
+        (["--num-steps=-3"], "num_steps", -3),
+        (["-j", "2x2"], "j", "2x2"),
+        (["-j2x2"], "j", "2x2"),
+        (["-j=2x2"], "j", "2x2"),
+        (["-h", "gpu.small"], "h", "gpu.small"),
+        (["--h", "gpu.small"], "h", "gpu.small"),
+        (["-cn", "big"], "config_name", "big"),
+        (["-cn=big"], "config_name", "big"),
+        (["--config-name", "a b --c"], "config_name", "a b --c"),
+        (["--config-name=--x"], "config_name", "--x"),
+        (["--config-name", "-"], "config_name", "-"),
+        (["--config-name="], "config_name", ""),
+        (["--env", "FOO=a,b;BAR=x=y"], "env", {"FOO": "a,b", "BAR": "x=y"}),
+        (["--env", "ID=${app_id},URL=http://h:1/?a=b"], "env", {"ID": "${app_id}", "URL": "http://h:1/?a=b"}),
+        (["--env", ""], "env", None),
+        (["--env", '{"A": "x,B=1"}'], "env", {"A": "x,B=1"}),
+        (["--resume"], "resume", True),
+        (["--resume", "no"], "resume", False),
+        (["--resume=ON"], "resume", True),
+        (["--keep"], "keep", True),
+        (["--no-keep"], "keep", False),
+        (["--no_keep"], "keep", False),
+        (["--keep", "0"], "keep", False),
+    ],
+)
+def test_a_flag_and_its_value(words: list[str], name: str, expected: object) -> None:
+    assert value(trainer, name, *words) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "rest"),
+    [
+        ([], []),
+        (["train.py"], ["train.py"]),
+        (["train.py", "--lr", "3"], ["train.py", "--lr", "3"]),
+        (["--", "--lr", "3"], ["--lr", "3"]),
+        (["--", "--", "x"], ["--", "x"]),
+        (["x", "--", "y"], ["x", "--", "y"]),
+        (["--resume", "train.py"], ["train.py"]),
+        (["--resume", "--", "true"], ["true"]),
+        (["--resume", "true", "yes"], ["yes"]),
+        (["-5", "x"], ["-5", "x"]),
+        (["", "--help"], ["", "--help"]),
+    ],
+)
+def test_from_the_first_other_word_on_all_is_for_the_script(words: list[str], rest: list[str]) -> None:
+    given = parse(trainer, *words)
+    assert (given.varargs, given.values["lr"], given.wants_help) == (rest, 0.001, False)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--lr", "1", "--help", "x"], ["--he"]])
+def test_help_is_asked_for_before_the_first_other_word(words: list[str]) -> None:
+    assert parse(trainer, *words).wants_help
+
+
+def test_dash_h_is_help_where_no_argument_takes_it() -> None:
+    assert parse(flags_only, "-h").wants_help
+    assert not parse(trainer, "-h", "x").wants_help
+
+
+@pytest.mark.parametrize(
+    ("words", "note", "name", "expected"),
+    [
+        (["--opt", "sgd"], "`--opt` was read as `--optimizer`", "optimizer", "sgd"),
+        (["--num=3"], "`--num` was read as `--num_steps`", "num_steps", 3),
+        (["--no-res"], "`--no-res` was read as `--no-resume`", "resume", False),
+        (["--config-n", "x"], "`--config-n` was read as `--config_name`", "config_name", "x"),
+    ],
+)
+def test_an_abbreviation_is_read_and_told(words: list[str], note: str, name: str, expected: object) -> None:
+    given = parse(trainer, *words)
+    assert (given.values[name], given.notes) == (expected, [note])
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["--lrr", "1"], "unknown flag `--lrr` for trainer", "did you mean `--lr`?"),
+        (["--resum", "--lr"], "--lr takes a float, and got nothing", None),
+        (["-lr", "1"], "unknown flag `-lr` for trainer", "did you mean `--lr`?"),
+        (["--epochs", "1"], "unknown flag `--epochs` for trainer", "put `--` before it"),
+        (["--config", "x"], "`--config` may be any of --config_name, --config_dir", "write it in full"),
+        (["-c", "x"], "`-c` may be any of -cn, -cd", "write it in full"),
+        (["--lr"], "--lr takes a float, and got nothing", None),
+        (["--lr", "--resume"], "--lr takes a float, and got nothing", None),
+        (["--config_name", "-what"], "`-what` looks like a flag", "--config_name=-what"),
+        (["--lr", "1", "--lr", "2"], "--lr is given twice", None),
+        (["-j", "1", "--j=2"], "--j is given twice", None),
+        (["--resume", "--no-resume"], "--resume is given twice", None),
+        (["--no-resume=1"], '--no-resume takes no value, got "1"', None),
+        (["--resume=maybe"], "--resume takes true or false (1/0, yes/no, on/off)", None),
+        (["--num_steps", "None"], '--num_steps takes an int, got "None"', None),
+        (["--num_steps", "none"], '--num_steps takes an int, got "none"', None),
+        (["--num_steps", ""], '--num_steps takes an int, got ""', None),
+        (["--num_steps", "1.5"], '--num_steps takes an int, got "1.5"', None),
+        (["--optimizer", "adma"], '--optimizer takes adam or sgd, got "adma"', "did you mean `adam`?"),
+        (["--env", "novalue"], '--env takes pairs such as key=value,key2=value2, got "novalue"', None),
+    ],
+)
+def test_a_wrong_word_is_refused(words: list[str], message: str, hint: str | None) -> None:
+    error = refusal(trainer, *words)
+    assert message in error.message
+    assert (hint or "") in (error.hint or "")
+
+
+def test_an_error_shows_where_the_argument_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    line = next(
+        n for n, text in enumerate(Path(__file__).read_text().split("\n"), 1) if "lr: float = 0" in text
+    )
+    assert refusal(trainer, "--lr", "fast").message == (
+        f'--lr takes a float, got "fast"  (test_component_arguments.py:{line}, lr: float = 0.001)'
+    )
+
+
+def test_without_varargs_other_words_have_no_place() -> None:
+    error = refusal(flags_only, "--data", "d", "--n", "1", "hello")
+    assert error.message == 'flags_only takes flags only, got "hello"'
+    assert "--data" in (error.hint or "")
+    assert "takes true or false" in refusal(flags_only, "--on", "maybe").message
+    assert parse(flags_only, "--data", "d", "--n", "1", "--").varargs == []
+
+
+def test_all_that_is_missing_is_told_at_once() -> None:
+    assert refusal(flags_only).message == "flags_only needs --data and --n"
+    assert refusal(flags_only, "--data", "d").message == "flags_only needs --n"
+
+
+def test_the_last_of_two_wins_where_a_program_calls() -> None:
+    assert value(trainer, "lr", "--lr", "1", "--lr", "2", last_wins=True) == 2
+
+
+def test_enums_are_given_by_name_or_by_value() -> None:
+    def fn(a: Optimiser = Optimiser.ADAM, b: Level = Level.LOW) -> AppDef:
+        return AppDef("t")
+
+    for words in (["--a", "sgd", "--b", "HIGH"], ["--a", "SGD", "--b", "2"]):
+        assert parse(fn, *words).values == {"a": Optimiser.SGD, "b": Level.HIGH}
+    assert refusal(fn, "--a", "sgdd").message.startswith('--a takes adam or sgd, got "sgdd"')
+    assert refusal(fn, "--b", "HIHG").message.startswith('--b takes LOW or HIGH, got "HIHG"')
+    assert refusal(fn, "--b", "HIHG").hint == "did you mean `HIGH`?"
+    assert value(fn, "b", config={"b": 2}) is Level.HIGH
+
+
+@dataclass
+class Inner:
+    a: int
+    b: str = "x"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "expected"),
+    [
+        (Path, "a/b", Path("a/b")),
+        (list[str], "a, b,", ["a", "b", ""]),
+        (list[int], "1,2", [1, 2]),
+        (list, "a", ["a"]),
+        (list[str], "", None),
+        (dict[str, int], "a=1,b=2", {"a": 1, "b": 2}),
+        (dict[str, str], "", None),
+        (tuple[int, str], "1,a", (1, "a")),
+        (tuple[int, ...], "1,2,3", (1, 2, 3)),
+        (tuple[int, ...], "", ()),
+        (set[int], "1,1", {1}),
+        (Union[None, int], "3", 3),
+        (Union[str, int], "3", 3),
+        (Union[str, int], "x", "x"),
+        (Union[bool, int, None], "1", 1),
+        (Union[bool, int, None], "yes", True),
+        (Optional[list[float]], "1,2.5", [1.0, 2.5]),
+        (list[list[int]], "[[1], [2, 3]]", [[1], [2, 3]]),
+        (dict[str, list[int]], '{"a": [1]}', {"a": [1]}),
+        (list[dict[str, str]], '[{"a": "b"}]', [{"a": "b"}]),
+        (list[Inner], '[{"a": 1}, {"a": 2, "b": "y"}]', [Inner(1), Inner(2, "y")]),
+        (list[Optimiser], "adam,SGD", [Optimiser.ADAM, Optimiser.SGD]),
+        (Literal[1, 2, "auto"], "2", 2),
+        (Literal[1, 2, "auto"], "auto", "auto"),
+        (Annotated[Optional[int], "-x"], "4", 4),
+        (Port, "80", 80),
+        (Any, "x", "x"),
+    ],
+)
+def test_types(annotation: Any, text: str, expected: object) -> None:
+    def fn(arg: str) -> AppDef:
+        return AppDef("t")
+
+    fn.__annotations__["arg"] = annotation
+    got = value(fn, "arg", f"--arg={text}")
+    assert (got, type(got)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "message"),
+    [
+        (list[int], "1,x", '--arg takes a list such as 1,1, got "1,x": "x" is not an int'),
+        (list[int], "1,,2", '--arg takes a list such as 1,1, got "1,,2": "" is not an int'),
+        (tuple[int, int], "1", '--arg takes 2 values (an int, an int), got "1": it has 1'),
+        (dict[str, int], "a=b", 'got "a=b": "b" is not an int'),
+        (Union[int, float], "x", '--arg takes an int or a float, got "x"'),
+        (list[list[int]], "1,2", "it is no JSON"),
+        (list[list[int]], '[["a"]]', '"a" is not an int'),
+        (list[Inner], '[{"b": "x"}]', "it lacks a"),
+        (list[Inner], '[{"a": 1, "c": 2}]', "Inner has no field `c`"),
+        (dict[str, list[int]], "[1]", "--arg takes a JSON object"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_and_its_part_named(
+    annotation: Any, text: str, message: str
+) -> None:
+    def fn(arg: str) -> AppDef:
+        return AppDef("t")
+
+    fn.__annotations__["arg"] = annotation
+    assert message in refusal(fn, "--arg", text).message
+
+
+def grouped(opt: Opt, other: Opt | None = None, given: Opt = Opt(0.5, steps=Steps(7))) -> AppDef:  # noqa: B008
+    return AppDef("g")
+
+
+def test_a_dataclass_has_a_flag_for_each_field() -> None:
+    values = parse(grouped, "--opt.lr", "0.1", "--opt.steps.warm-up", "3", "--opt.names", "a,b").values
+    assert values == {"opt": Opt(0.1, ["a", "b"], Steps(3)), "other": None, "given": Opt(0.5, steps=Steps(7))}
+
+
+def test_a_field_that_is_not_given_keeps_the_default_of_the_object() -> None:
+    values = parse(grouped, "--opt.lr", "0.1", "--given.lr", "0.2").values
+    assert values["given"] == Opt(0.2, steps=Steps(7))
+
+
+def test_a_dataclass_may_be_json_too_and_its_flags_win() -> None:
+    words = ["--opt", '{"lr": 1, "steps": {"warm_up": 2}}', "--opt.steps.warm_up", "5"]
+    assert value(grouped, "opt", *words) == Opt(1.0, steps=Steps(5))
+    config = {"opt": {"lr": 1, "names": ["a"]}, "other": None}
+    assert value(grouped, "opt", "--opt.lr=2", config=config) == Opt(2.0, ["a"])
+
+
+def test_a_dataclass_says_what_it_lacks_and_what_it_does_not_know() -> None:
+    assert refusal(grouped).message == "grouped needs --opt.lr"
+    assert refusal(grouped, "--opt.lr", "1", "--other.names", "x").message == "grouped needs --other.lr"
+    error = refusal(grouped, config={"opt": {"lrr": 1}}, config_origin="job.json")
+    assert (error.message, error.hint) == (
+        "`opt` has no field `lrr` (from job.json)",
+        "did you mean `lr`?   fields: lr, names, steps",
+    )
+    assert "--opt.steps.warm_up takes an int" in refusal(grouped, "--opt.steps.warm_up", "x").message
+    assert "--opt.lr takes a float" in refusal(grouped, "--opt.lr", "x").message
+
+
+@dataclass(frozen=True)
+class Setting:
+    value: str
+    origin: str
+
+
+def test_words_win_over_json_over_the_configuration_over_the_default() -> None:
+    section: Mapping[str, object] = {"lr": "3", "num_steps": "3", "j": "3"}
+    config: Mapping[str, object] = {"lr": 2, "num-steps": 2}
+    values = parse(trainer, "--lr", "1", config=config, section=section).values
+    assert (values["lr"], values["num_steps"], values["j"], values["resume"]) == (1, 2, "3", False)
+
+
+def test_a_bad_value_tells_where_it_comes_from() -> None:
+    section = {"lr": Setting("fast", ".torchxconfig line 4 [component:trainer]")}
+    message = refusal(trainer, section=section).message
+    assert message.startswith(
+        'lr (from .torchxconfig line 4 [component:trainer]) takes a float, got "fast"  ('
+    )
+    assert refusal(trainer, config={"num_steps": "x"}).message.startswith(
+        'num_steps (from the JSON of --stdin) takes an int, got "x"'
+    )
+    assert refusal(trainer, config={"lr": [1]}).message.startswith(
+        "lr (from the JSON of --stdin) takes a float, got [1]"
+    )
+
+
+def test_a_name_that_is_no_argument_is_refused_or_passed_over() -> None:
+    section = {"lrr": Setting("1", ".torchxconfig line 4")}
+    error = refusal(trainer, section=section)
+    assert error.message == "unknown argument `lrr` for trainer (from .torchxconfig line 4)"
+    assert (error.hint or "").startswith("did you mean `lr`?")
+    assert parse(trainer, section=section, strict=False).values["lr"] == 0.001
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "expected"),
+    [
+        ({"lr": 5}, "lr", 5.0),
+        ({"lr": "5"}, "lr", 5.0),
+        ({"resume": True}, "resume", True),
+        ({"resume": "on"}, "resume", True),
+        ({"env": {"A": "1"}}, "env", {"A": "1"}),
+        ({"env": None}, "env", None),
+        ({"num_steps": None}, "num_steps", None),
+    ],
+)
+def test_json_data(config: Mapping[str, object], name: str, expected: object) -> None:
+    assert value(trainer, name, config=config) == expected
+
+
+@pytest.mark.parametrize(
+    "config", [{"lr": True}, {"lr": None}, {"num_steps": 1.5}, {"resume": 1}, {"j": 5}, {"env": 3}]
+)
+def test_json_data_of_another_type_is_refused(config: Mapping[str, object]) -> None:
+    assert "takes" in refusal(trainer, config=config).message
+
+
+def test_varargs_come_from_json_where_no_words_do() -> None:
+    assert parse(trainer, config={"script_args": ["a", "--b"]}).varargs == ["a", "--b"]
+    assert parse(trainer, "c", config={"script_args": ["a"]}).varargs == ["c"]
+    assert parse(trainer, section={"script_args": "a --b"}).varargs == ["a", "--b"]
+
+
+def test_varargs_have_a_type() -> None:
+    def fn(*sizes: int) -> AppDef:
+        return AppDef("t")
+
+    assert parse(fn, "1", "-2").varargs == [1, -2]
+    assert refusal(fn, "1", "x").message.startswith('*sizes takes an int, got "x"')
+
+
+def test_an_implicit_none_is_a_default() -> None:
+    def fn(n: int = None) -> AppDef:  # type: ignore[assignment]  # people write it  # noqa: RUF013
+        return AppDef("t")
+
+    assert value(fn, "n") is None
+    assert value(fn, "n", config={"n": None}) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "default", "expected"),
+    [
+        (["utils.echo", "--msg", "x"], None, ("utils.echo", ["--msg", "x"])),
+        (["--", "utils.echo", "--msg", "x"], None, ("utils.echo", ["--msg", "x"])),
+        (["--", "-j", "1x2", "--", "--epochs", "3"], "d", ("d", ["-j", "1x2", "--", "--epochs", "3"])),
+        (["--", "--", "x"], "d", ("d", ["--", "x"])),
+        ([], "d", ("d", [])),
+        (["--lr", "1"], None, (None, ["--lr", "1"])),
+    ],
+)
+def test_the_component_may_come_from_the_configuration(
+    words: list[str], default: str | None, expected: tuple[str | None, list[str]]
+) -> None:
+    assert split_component(words, default) == expected
+
+
+def test_from_the_configured_component_to_the_script() -> None:
+    _, words = split_component(["--", "-j", "1x2", "--", "--epochs", "3"], "dist.ddp")
+    given = parse(trainer, *words)
+    assert (given.values["j"], given.varargs) == ("1x2", ["--epochs", "3"])

@@ -1,0 +1,8 @@
+"""A component that would take anything."""
+# lint: 7:23 trainer: takes `**more`; a component names each of its arguments
+# run: trainer --x 1 => kwargs.py:7:23 trainer: takes `**more`; a component names each of its arguments
+from torchx.specs import AppDef
+
+
+def trainer(a: int, **more: str) -> AppDef:
+    return AppDef("a")

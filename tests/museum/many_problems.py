@@ -1,0 +1,24 @@
+"""Several components, several problems each: all are told at once."""
+# lint: 11:11 first: argument `a` has no type annotation; add one, e.g. `a: str`
+# lint: 11:16 first: takes `**b`; a component names each of its arguments
+# lint: 15:1 second: returns `None`; a component returns AppDef
+# lint: 15:20 second: argument `c` is a `bytes`, which no word on a command line can stand for
+# lint: 19:1 third: is `async`; a component is a plain function
+# run: second => many_problems.py:second is no valid component:
+from torchx.specs import AppDef
+
+
+def first(a, **b) -> AppDef:
+    return AppDef("a")
+
+
+def second(a: int, c: bytes) -> None:
+    return AppDef("a")
+
+
+async def third() -> AppDef:
+    return AppDef("a")
+
+
+def fourth() -> AppDef:
+    return AppDef("a")

@@ -1,0 +1,3 @@
+"""Fails when it is imported."""
+
+HALF = 1 / 0
