@@ -24,7 +24,7 @@ _UNKNOWN = "<N/A>"
 _WIDTH = 80
 # what RPC frameworks and c10 wrap round the message of another process, once a hop
 _NOISE = (
-    re.compile(r"^\s*On WorkerInfo\([^)]*\):\s*\n?", re.MULTILINE),
+    re.compile(r"On WorkerInfo\([^)]*\):\s*"),
     re.compile(r"^\s*Exception raised from .*\(most recent call first\):\s*$\n?", re.MULTILINE),
     re.compile(r"^\s*frame #\d+: .*$\n?", re.MULTILINE),
 )
@@ -127,7 +127,7 @@ def _wrapped(message: str) -> str:
     for noise in _NOISE:
         message = noise.sub("", message)
     rows = [row for line in message.strip().split("\n") for row in textwrap.wrap(line, _WIDTH) or [""]]
-    return "\n                ".join(rows)
+    return "\n".join(f"{'' if i == 0 or not row else ' ' * 16}{row}" for i, row in enumerate(rows))
 
 
 def _time(value: object) -> str:

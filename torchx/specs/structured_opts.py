@@ -147,7 +147,8 @@ def _takes_none(cls: type, field: Field[Any]) -> bool:
 
 
 def _is_group(tp: Any) -> bool:
-    return isinstance(tp, type) and issubclass(tp, StructuredOpts)
+    # to Python 3.10, list[str] is a type too
+    return isinstance(tp, type) and get_origin(tp) is None and issubclass(tp, StructuredOpts)
 
 
 def _key(field: Field[Any]) -> str:
