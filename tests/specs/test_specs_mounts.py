@@ -21,6 +21,7 @@ from torchx.specs.mounts import Mount
         ("type=bind source=/a destination=/b read_only=true", BindMount("/a", "/b", True)),
         ("type=bind src=/a dst=/b readonly=false", BindMount("/a", "/b", False)),
         ("type=bind,src=/a=b,dst=/b", BindMount("/a=b", "/b")),
+        ("type=bind src=/a,b dst=/b", BindMount("/a,b", "/b")),
         ("type=volume src=v dst=/b", VolumeMount("v", "/b")),
         ("type=volume src=~v dst=/b readonly", VolumeMount("~v", "/b", True)),
         ("type=device src=/dev/x", DeviceMount("/dev/x", "/dev/x", "rwm")),

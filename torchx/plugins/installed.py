@@ -7,12 +7,16 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.plugins import resources
+from torchx.plugins.groups import entry_points
 from torchx.plugins.registration import PluginType, Registration, registrations
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 NAMESPACE_PACKAGES = 1
 ENTRY_POINTS = 2
@@ -136,8 +140,6 @@ def registry() -> PluginRegistry:
 
 
 def _from_entry_points(plugin_type: PluginType, found: _Found) -> None:
-    from importlib.metadata import EntryPoint, entry_points
-
     def on_call(entry: EntryPoint) -> Callable[..., Any]:
         def load_and_call(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -151,7 +153,7 @@ def _from_entry_points(plugin_type: PluginType, found: _Found) -> None:
 
         return load_and_call
 
-    for entry in entry_points(group=plugin_type.value):
+    for entry in entry_points(plugin_type.value):
         module = entry.value.partition(":")[0]
         if entry.name not in found.plugins:
             found.rows.append({"name": entry.name, "module": module})

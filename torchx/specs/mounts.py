@@ -91,7 +91,7 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
     Each mount begins with ``type=bind``, ``type=volume`` or ``type=device``; its other words follow:
     ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
     ``read_only``; takes true or false too) and ``perm=`` (of devices: some of the letters r, w, m).
-    A word may hold several words joined by commas. ``~`` in the source of a bind mount is the home
+    A word that begins with ``type=`` may hold the others too, joined by commas. ``~`` in the source of a bind mount is the home
     folder; the destination of a device is its source unless told.
 
     Raises:
@@ -123,7 +123,8 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
 
 def _words(opts: Sequence[str]) -> Iterator[str]:
     for opt in opts:
-        for word in opt.split(","):
+        # a word that is no whole mount may be a path with a comma in it
+        for word in opt.split(",") if opt.strip().startswith("type=") else [opt]:
             if word.strip():
                 yield word.strip()
 
