@@ -91,8 +91,8 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
     Each mount begins with ``type=bind``, ``type=volume`` or ``type=device``; its other words follow:
     ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
     ``read_only``; takes true or false too) and ``perm=`` (of devices: some of the letters r, w, m).
-    A word that begins with ``type=`` may hold the others too, joined by commas. ``~`` in the source of a bind mount is the home
-    folder; the destination of a device is its source unless told.
+    A word that begins with ``type=`` may hold the others too, joined by commas. ``~`` in the source of a
+    bind mount is the home folder; the destination of a device is its source unless told.
 
     Raises:
         MountError: a word is unknown, doubled or missing (a UsageError, also a ValueError and KeyError).
