@@ -327,3 +327,23 @@ def test_the_lock_is_free_when_the_job_has_ended() -> None:
     assert lock.is_held(paths(app_id).lock)
     ended(app_id)
     assert not lock.is_held(paths(app_id).lock)
+
+
+def test_a_full_disk_loses_output_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", small]).returncode:
+        pytest.skip("needs the right to mount a small disk: run the tests as root")
+    try:
+        monkeypatch.setenv("TORCHX_HOME", str(small / "home"))
+        done = run(sh("i=0; while [ $i -lt 20000 ]; do echo line $i of many; i=$((i+1)); done; exit 5", 4))
+        assert done.state is AppState.FAILED
+        assert done.first_failure is not None
+        assert "bytes of its output were lost: No space left on device" in done.first_failure.msg
+        assert text(done.app_id).startswith("line 0 of many\n")
+        with pytest.raises(StateError, match="No space left on device"):
+            submit(sh("echo never"))
+        scheduler().delete(done.app_id)
+        assert text(run(sh("echo again")).app_id) == "again\n"
+    finally:
+        subprocess.run(["umount", small], check=True)

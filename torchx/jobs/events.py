@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -34,10 +35,12 @@ class EventLog:
     Args:
         path: the file; made when it is not there.
         clock: where the times come from.
+        reserve: a file that is there to be given up when the disk is full: its room goes to the events.
     """
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, reserve: Path | None = None) -> None:
         self._clock = clock
+        self._reserve = reserve
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def add(self, event: str, **facts: Any) -> float:
@@ -49,10 +52,19 @@ class EventLog:
         now = self._clock.now()
         line = json.dumps({"t": round(now, 6), "e": event, **facts}, separators=(",", ":"))
         data = line.encode() + b"\n"
-        written = os.write(self._descriptor, data)
-        if written < len(data):  # a full disk took a part; the line end keeps the next event readable
-            raise OSError(28, "No space left on device")
+        try:
+            self._write(data)
+        except OSError:
+            if self._reserve is None:
+                raise
+            self._reserve.unlink(missing_ok=True)
+            self._reserve = None
+            self._write(b"\n" + data)  # a part of it may be there: what follows is a line of its own
         return now
+
+    def _write(self, data: bytes) -> None:
+        if os.write(self._descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         """Closes the file."""

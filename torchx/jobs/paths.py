@@ -124,6 +124,11 @@ class JobPaths:
         return self.folder / "cancel"
 
     @property
+    def reserve(self) -> Path:
+        """Room that is kept for events, for the case that the disk fills up while the job runs."""
+        return self.folder / "reserve"
+
+    @property
     def supervisor_log(self) -> Path:
         """What the supervisor itself had to complain of; empty as a rule."""
         return self.folder / "supervisor.log"

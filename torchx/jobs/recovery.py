@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from torchx import processes, settings
 from torchx.jobs import ended, lock
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths, LogPaths
-from torchx.jobs.view import JobView, load
+from torchx.jobs.view import JobView, fold, load
 from torchx.processes import Process
 
 LONGEST_GRACE = 5.0
@@ -37,31 +39,36 @@ def settle(paths: JobPaths) -> JobView:
         view = load(paths)
         if not view.has_ended:
             _bury(view, paths)
-            view = load(paths)
     finally:
         os.close(held)
     return view
 
 
 def _bury(view: JobView, paths: JobPaths) -> None:
+    """Ends what is left of a job and notes how it ended, on disk where there is room, and in the view."""
     rebooted = bool(view.boot_id) and view.boot_id != processes.boot_id()
     if not rebooted:
         end_left_overs(view)
-    events = EventLog(paths.events, Clock())
-    try:
-        lost: tuple[int, int] | None = None
-        for ordinal, replica in enumerate(view.replicas):
-            if replica.attempts and replica.attempts[-1].ended_at is None:
-                events.add("exit", r=ordinal, a=replica.current, code=None, msg="nobody saw its end")
-                lost = lost or (ordinal, replica.current)
-        why = "the machine was restarted while it ran" if rebooted else "its supervisor was killed"
-        state = "CANCELLED" if view.cancelling else "FAILED"
-        events.add("end", state=state, msg=why, first=lost if state == "FAILED" else None)
-    finally:
-        events.close()
-    view = load(paths)
-    ended.write_success(view, LogPaths(Path(view.record.log_dir)))
-    ended.remember(view, paths)
+    lost: tuple[int, int] | None = None
+    what: list[dict[str, Any]] = []
+    for ordinal, replica in enumerate(view.replicas):
+        if replica.attempts and replica.attempts[-1].ended_at is None:
+            what.append({"e": "exit", "r": ordinal, "a": replica.current, "msg": "nobody saw its end"})
+            lost = lost or (ordinal, replica.current)
+    why = "the machine was restarted while it ran" if rebooted else "its supervisor was killed"
+    state = "CANCELLED" if view.cancelling else "FAILED"
+    what.append({"e": "end", "state": state, "msg": why, "first": lost if state == "FAILED" else None})
+    clock = Clock()
+    for event in what:
+        fold(view, {"t": clock.now(), **event})
+    with contextlib.suppress(OSError):  # a full or read-only disk: the next one who asks finds the same
+        events = EventLog(paths.events, clock, paths.reserve)
+        with contextlib.closing(events):
+            for event in what:
+                events.add(event.pop("e"), **event)
+        paths.reserve.unlink(missing_ok=True)
+        ended.write_success(view, LogPaths(Path(view.record.log_dir)))
+        ended.remember(view, paths)
 
 
 def end_left_overs(view: JobView) -> None:

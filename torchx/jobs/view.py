@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,13 +123,16 @@ def load(paths: JobPaths) -> JobView:
     record = JobRecord.load(paths.record)
     view = JobView(record, [ReplicaView(role.name, n, role.max_retries) for _, role, n in record.replicas()])
     for event in read_events(paths.events):
-        apply = _FOLD.get(event["e"])
-        if apply is not None:  # an event of a newer version is no reason to know nothing
-            try:
-                apply(view, event)
-            except (KeyError, IndexError, TypeError, ValueError):
-                continue  # a damaged line
+        fold(view, event)
     return view
+
+
+def fold(view: JobView, event: dict[str, Any]) -> None:
+    """Takes one event into the state of a job; one that is damaged or unknown changes nothing."""
+    apply = _FOLD.get(event["e"])
+    if apply is not None:  # an event of a newer version is no reason to know nothing
+        with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
+            apply(view, event)
 
 
 def _supervisor(view: JobView, event: dict[str, Any]) -> None:

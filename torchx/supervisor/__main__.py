@@ -33,6 +33,7 @@ def main(argv: list[str]) -> None:
     os.close(ready)
     supervisor.run()
     view = load(paths)
+    paths.reserve.unlink(missing_ok=True)
     ended.write_success(view, LogPaths(Path(record.log_dir)))
     ended.remember(view, paths)
 

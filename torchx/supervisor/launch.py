@@ -21,6 +21,9 @@ from torchx.jobs.view import load
 READY_WITHIN = 30.0
 """Seconds that a supervisor may take to say that it is there; it takes some hundredths as a rule."""
 
+RESERVE = 1 << 14
+"""Bytes of the disk that are kept for events; enough to tell the end of some hundred replicas."""
+
 # -I -S: neither the caller's Python settings nor its site packages have a say in the supervisor, and it
 # starts in half the time; the folder of this package goes last: it hides no standard module
 BOOTSTRAP = (
@@ -60,6 +63,7 @@ def launch(home: Home, record: JobRecord, held: Sequence[int] = ()) -> None:
             raise StateError(f"the lock {making.lock} is held by someone else")
         try:
             record.save(making.record)
+            making.reserve.write_bytes(bytes(RESERVE))
             making.folder.rename(paths.folder)
             _start(paths, [liveness, *held])
         finally:

@@ -40,7 +40,7 @@ class Supervisor:
         self._record = record
         self._paths = paths
         self._clock = Clock()
-        self._events = EventLog(paths.events, self._clock)
+        self._events = EventLog(paths.events, self._clock, paths.reserve)
         self._selector = selectors.DefaultSelector()
         self._replicas = Replicas(record, self._clock, self._selector, base_env)
         rules = []
