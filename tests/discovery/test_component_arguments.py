@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import enum
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +49,10 @@ class Opt:
 
 
 Port = NewType("Port", int)
+
+
+class Size(int):
+    pass
 
 
 def trainer(
@@ -156,6 +163,7 @@ def test_dash_h_is_help_where_no_argument_takes_it() -> None:
         (["--opt", "sgd"], "`--opt` was read as `--optimizer`", "optimizer", "sgd"),
         (["--num=3"], "`--num` was read as `--num_steps`", "num_steps", 3),
         (["--no-res"], "`--no-res` was read as `--no-resume`", "resume", False),
+        (["--n", "3"], "`--n` was read as `--num_steps`", "num_steps", 3),
         (["--config-n", "x"], "`--config-n` was read as `--config_name`", "config_name", "x"),
     ],
 )
@@ -269,6 +277,10 @@ class Inner:
         (Literal[1, 2, "auto"], "auto", "auto"),
         (Annotated[Optional[int], "-x"], "4", 4),
         (Port, "80", 80),
+        (Size, "80", Size(80)),
+        (datetime.date, "2026-01-31", datetime.date(2026, 1, 31)),
+        (decimal.Decimal, "0.10", decimal.Decimal("0.10")),
+        (Union[str, os.PathLike[str]], "a/b", Path("a/b")),
         (Any, "x", "x"),
     ],
 )
@@ -294,6 +306,8 @@ def test_types(annotation: Any, text: str, expected: object) -> None:
         (list[Inner], '[{"b": "x"}]', "it lacks a"),
         (list[Inner], '[{"a": 1, "c": 2}]', "Inner has no field `c`"),
         (dict[str, list[int]], "[1]", "--arg takes a JSON object"),
+        (datetime.date, "soon", '--arg takes a date, got "soon": Invalid isoformat string'),
+        (decimal.Decimal, "x", '--arg takes a Decimal, got "x"'),
     ],
 )
 def test_a_value_of_another_type_is_refused_and_its_part_named(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import collections.abc as abc
 import dataclasses
 import enum
+import inspect
+import os
 import types
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torchx.discovery.nested import Either, Field, Fixed, Group, Many, Pairs
@@ -50,6 +53,8 @@ def shape_of(annotation: Any, within: tuple[type, ...] = ()) -> Shape:
         return _union(annotation, args, within)
     if (origin or annotation) in (tuple, *_LISTS, *_DICTS, *_SETS):
         return _container(origin or annotation, args, within)
+    if (origin or annotation) is os.PathLike:
+        return Made(Path)
     if isinstance(annotation, type) and origin is None:
         return _class(annotation, within)
     raise _unsupported(annotation)
@@ -112,8 +117,10 @@ def _class(kind: type, within: tuple[type, ...]) -> Shape:
         return Choice.of_enum(kind)
     if dataclasses.is_dataclass(kind):
         return _group(kind, within)
-    if kind is type(None) or getattr(kind, "_is_protocol", False) or not makes_from_text(kind):
+    if kind is type(None) or inspect.isabstract(kind) or not makes_from_text(kind):
         raise _unsupported(kind)
+    if hasattr(kind, "fromisoformat"):  # a date or a time
+        return Made(kind.fromisoformat, kind)
     return Made(kind)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from torchx.discovery.errors import ComponentError
-from torchx.discovery.finder import TRACEBACK
+from torchx.discovery.finder import failure
 from torchx.discovery.model import VARARGS, Arguments, Component
-from torchx.discovery.places import blame, shown, told
+from torchx.discovery.places import blame, shown
 from torchx.errors import TorchxError, UsageError
 from torchx.specs.app import AppDef
 
@@ -62,12 +62,9 @@ def _failed(component: Component, error: BaseException) -> TorchxError:
         return ComponentError(
             f"{component.name}: {error}", hint=f"what it takes: torchx run {component.name} --help"
         )
-    place = blame(error, component.path) if component.path else None
-    where = f"  ({place})" if place else ""
-    if isinstance(error, UsageError):  # a sentence for people already
-        text, hint = error.message, error.hint
-    else:
-        text, hint = f"{component.name} failed: {told(error)}", TRACEBACK
-    return ComponentError(
-        f"{text}{where}", path=place.path if place else None, line=place.line if place else None, hint=hint
-    )
+    if isinstance(error, UsageError):
+        place = blame(error, component.path) if component.path else None
+        text = f"{error.message}  ({place})" if place else error.message
+        path, line = (place.path, place.line) if place else (None, None)
+        return ComponentError(text, path=path, line=line, hint=error.hint)
+    return failure(f"{component.name} failed", error, component.path)

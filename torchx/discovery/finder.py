@@ -21,6 +21,7 @@ from torchx.discovery.outline import BUILD, Outline, outline
 from torchx.discovery.places import blame, shown, told
 from torchx.discovery.signature import Signature, read_signature
 from torchx.discovery.source import SourceFile, read_source
+from torchx.errors import TorchxError
 
 TRACEBACK = "with `torchx --debug` the whole traceback is shown"
 
@@ -221,14 +222,34 @@ def _own_source(target: Any) -> tuple[str, Outline | None]:
 
 def import_error(error: BaseException, path: str) -> ComponentError:
     """Returns the error for a component file that fails when it is imported."""
-    place = blame(error, path)
+    return failure(f"{shown(path)} can't be imported", error, path)
+
+
+def failure(what: str, error: BaseException, path: str) -> ComponentError:
+    """Returns the error for a person's code that raised, with the line of theirs that it comes from.
+
+    Args:
+        what: what did not work, the beginning of the sentence.
+        error: what it raised.
+        path: the component's file, empty when it has none.
+    """
+    place = blame(error, path) if path else None
     where = f"  ({place})" if place else ""
-    hint = TRACEBACK
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        hint = f"`{error.name.partition('.')[0]}` is not installed for {sys.executable}"
     return ComponentError(
-        f"{shown(path)} can't be imported: {told(error)}{where}",
+        f"{what}: {told(error)}{where}",
         path=place.path if place else None,
         line=place.line if place else None,
-        hint=hint,
+        hint=_advice(error),
     )
+
+
+def _advice(error: BaseException) -> str | None:
+    if isinstance(error, TorchxError):
+        return error.hint
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.partition(".")[0]
+        if top == "torchx":
+            return f"this version of torchx has no `{error.name}`"
+        if top == error.name or top not in sys.modules:
+            return f"`{top}` is not installed for {sys.executable}"
+    return TRACEBACK

@@ -82,6 +82,8 @@ class Flags:
         begin = [
             w for w in self.exact if w.startswith(start) and w.startswith("--") == start.startswith("--")
         ]
+        if not start.startswith("--no_"):  # `--n` may be `--name` whatever bools there are
+            begin = [w for w in begin if not self.exact[w].negated] or begin
         if len(begin) == 1 and len(name.lstrip("-")) > 0:
             hit = self.exact[begin[0]]
             notes.append(f"`{name}` was read as `{hit.word}`")

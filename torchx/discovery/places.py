@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchx.errors import TorchxError
+
 _LONGEST = 300
 _LONGEST_LINE = 80
 
@@ -63,6 +65,8 @@ def told(error: BaseException) -> str:
     >>> told(ValueError("no such city"))
     'ValueError: no such city'
     """
+    if isinstance(error, TorchxError):  # a sentence for people already
+        return error.message
     if isinstance(error, SyntaxError):
         text = error.msg
     elif isinstance(error, KeyError) and len(error.args) == 1:

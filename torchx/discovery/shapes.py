@@ -205,12 +205,14 @@ class Made(Shape):
     """A class that makes an object from one text: ``Path``, ``Decimal``, or a person's own.
 
     Args:
+        make: what makes it: the class, or a function.
         kind: the class.
     """
 
-    def __init__(self, kind: Callable[[str], Any]) -> None:
-        name = kind.__name__
-        self.kind = kind
+    def __init__(self, make: Callable[[str], Any], kind: type | None = None) -> None:
+        self.make = make
+        self.kind = kind if kind is not None else make
+        name = str(getattr(self.kind, "__name__", "value"))
         self.label = "PATH" if name.endswith("Path") else name.upper()
         self.takes = "a path" if name.endswith("Path") else f"a {name}"
         self.sample = "path" if name.endswith("Path") else name.lower()
@@ -218,7 +220,7 @@ class Made(Shape):
     def read(self, text: str) -> Any:
         """Calls the class with the text."""
         try:
-            return self.kind(text)
+            return self.make(text)
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             raise BadValue(str(error)) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -56,26 +56,20 @@ class SourceFile:
     @cached_property
     def typing_only(self) -> frozenset[str]:
         """The names that are there for a type checker alone (``if TYPE_CHECKING:``)."""
-        guarded: set[str] = set()
+        guarded: list[ast.stmt] = []
         for statement in self.statements:
             if (
                 isinstance(statement, ast.If)
                 and dotted(statement.test, self.imports) == "typing.TYPE_CHECKING"
             ):
-                guarded.update(name for name, _ in _imported(_flat(statement.body)))
-        return frozenset(guarded)
+                guarded += _flat(statement.body)
+        always = _defined(s for s in self.statements if s not in guarded)
+        return frozenset(name for name, _ in _imported(guarded) if name not in always)
 
     @cached_property
     def names(self) -> frozenset[str]:
         """Every name that the module defines."""
-        found = {*self.definitions, *self.imports}
-        for statement in self.statements:
-            if not isinstance(statement, Definition):
-                stores = (n for n in ast.walk(statement) if isinstance(n, ast.Name))
-                found.update(n.id for n in stores if isinstance(n.ctx, ast.Store))
-            if type(statement).__name__ == "TypeAlias":  # `type X = ...`, from Python 3.12 on
-                found.add(statement.name.id)  # type: ignore[attr-defined]  # unknown to 3.10
-        return frozenset(found)
+        return frozenset(_defined(self.statements))
 
     def column(self, node: ast.expr | ast.stmt | ast.arg) -> int:
         """Returns the column of a node in characters, from 1."""
@@ -164,7 +158,23 @@ def _alias(statement: ast.stmt) -> tuple[str, str] | None:
     return None
 
 
-def _imported(statements: Iterator[ast.stmt] | list[ast.stmt]) -> Iterator[tuple[str, str]]:
+def _defined(statements: Iterable[ast.stmt]) -> set[str]:
+    """Returns the names that statements define, what is within their blocks left aside."""
+    every = list(statements)
+    found = {name for name, _ in _imported(every)}
+    for statement in every:
+        if isinstance(statement, Definition):
+            found.add(statement.name)
+        else:
+            within = {id(n) for inner in getattr(statement, "body", []) for n in ast.walk(inner)}
+            stores = (n for n in ast.walk(statement) if isinstance(n, ast.Name) and id(n) not in within)
+            found.update(n.id for n in stores if isinstance(n.ctx, ast.Store))
+        if type(statement).__name__ == "TypeAlias":  # `type X = ...`, from Python 3.12 on
+            found.add(statement.name.id)  # type: ignore[attr-defined]  # unknown to 3.10
+    return found
+
+
+def _imported(statements: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
     for statement in statements:
         if isinstance(statement, ast.Import):
             for name in statement.names:
