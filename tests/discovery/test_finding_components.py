@@ -18,6 +18,8 @@ from torchx.discovery import (
     parse_arguments,
 )
 from torchx.discovery.places import told
+from torchx.discovery.source import open_source
+from torchx.errors import StateError
 
 HEAD = "from torchx.specs import AppDef, Role\n"
 BODY = """
@@ -255,6 +257,18 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
         with pytest.raises(ComponentValidationException, match=rf"^{name}:\d+:\d+ is no valid Python"):
             find_component(f"{name}:trainer")
     assert start(find_component("cookie.py:trainer"))[0] == "é"
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "job.py").write_text("")
+    (tmp_path / "dir.py").mkdir()
+    with pytest.raises(ComponentNotFoundException, match=r"no file `loop\.py`"):
+        find_component("loop.py:trainer")
+    with pytest.raises(ComponentNotFoundException, match=r"no file `dir\.py`"):
+        find_component("dir.py:trainer")
+    with pytest.raises(StateError, match=r"^dir\.py can't be read: "):
+        open_source("dir.py")
 
 
 def test_ctrl_c_in_a_component_passes_through(tmp_path: Path) -> None:

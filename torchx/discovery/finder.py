@@ -20,7 +20,7 @@ from torchx.discovery.model import Component, LinterMessage
 from torchx.discovery.outline import BUILD, Outline, outline
 from torchx.discovery.places import blame, shown, told
 from torchx.discovery.signature import Signature, read_signature
-from torchx.discovery.source import SourceFile, read_source
+from torchx.discovery.source import SourceFile, open_source, read_source
 from torchx.errors import TorchxError
 
 TRACEBACK = "with `torchx --debug` the whole traceback is shown"
@@ -97,7 +97,7 @@ def _from_module(name: str, module: str, function: str, folder: Path) -> Compone
 
 def _prepare(name: str, path: str, function: str, load: Load, is_builtin: bool = False) -> Component:
     """Lints a function, imports its file and reads its signature."""
-    source = read_source(path)
+    source = open_source(path)
     if isinstance(source, LinterMessage):
         raise ComponentValidationException(name, [source])
     if function not in source.names and not source.has_star_import:

@@ -11,7 +11,7 @@ from torchx.discovery.errors import ComponentNotFoundException
 from torchx.discovery.model import LinterMessage, LintReport
 from torchx.discovery.outline import Argument, Outline, components, outline
 from torchx.discovery.places import shown
-from torchx.discovery.source import SourceFile, dotted, read_source
+from torchx.discovery.source import SourceFile, dotted, open_source
 from torchx.discovery.spelling import faults
 from torchx.words import did_you_mean
 
@@ -35,7 +35,7 @@ def lint(target: str) -> LintReport:
     messages: list[LinterMessage] = []
     checked = 0
     for file in files:
-        source = read_source(file)
+        source = open_source(file)
         if isinstance(source, LinterMessage):
             messages.append(source)
             checked += 1

@@ -11,7 +11,7 @@ from torchx.discovery.errors import ComponentNotFoundException
 from torchx.discovery.model import LinterMessage
 from torchx.discovery.outline import components
 from torchx.discovery.places import shown
-from torchx.discovery.source import read_source
+from torchx.discovery.source import open_source, read_source
 from torchx.words import did_you_mean, nearest
 
 ALL_COMPONENTS = "all components: torchx builtins"
@@ -149,7 +149,7 @@ def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
     path = cwd / Path(name).expanduser()
     if not path.is_file():
         return _no_file(name, path)
-    source = read_source(path)
+    source = open_source(path)
     known = [] if isinstance(source, LinterMessage) else [each.name for each in components(source)]
     hint = "   ".join(f"{name}:{each}" for each in known) or f"e.g. {name}:trainer"
     return ComponentNotFoundException(f"which component of {shown(path)}? a name is FILE:FUNCTION", hint=hint)

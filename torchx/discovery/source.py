@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from torchx.discovery.model import LinterMessage
+from torchx.discovery.places import shown
+from torchx.errors import StateError
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -105,6 +107,18 @@ def read_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
     except (ValueError, RecursionError) as error:
         return LinterMessage("", f"is no valid Python: {error}", 1, 1, path=where)
     return SourceFile(where, _decoded(data), tree)
+
+
+def open_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
+    """Parses a Python file as :func:`read_source` does.
+
+    Raises:
+        StateError: the file can't be read.
+    """
+    try:
+        return read_source(path)
+    except OSError as error:
+        raise StateError(f"{shown(path)} can't be read: {error.strerror}") from error
 
 
 def _decoded(data: bytes) -> str:
