@@ -169,7 +169,7 @@ with fsspec.open(sys.argv[1], "rb") as source, fsspec.open(sys.argv[2], "wb") as
 
 
 def copy(src: str, dst: str, image: str = TORCHX_IMAGE, mounts: list[str] | None = None) -> specs.AppDef:
-    """Copies one file from one place to another, each a path or a URL that fsspec knows (s3://, gs://, https://).
+    """Copies a file; both ends are paths or URLs that fsspec knows (s3://, gs://, https://).
 
     Args:
         src: the file to copy

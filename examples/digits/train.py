@@ -8,6 +8,7 @@ Every process has an equal share of the images and the same network; the gradien
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 
 import torch
@@ -103,6 +104,9 @@ def main() -> None:
         if dist.get_rank() == 0:
             print(f"held-out accuracy {100 * accuracy:.1f} %", flush=True)
     finally:
+        # What still refers to the group keeps its threads running, and one that lets go of a tensor while Python
+        # shuts down aborts the process: the model has to be gone, cycles and all, before the group is.
+        gc.collect()
         dist.destroy_process_group()
 
 

@@ -61,6 +61,8 @@ def test_what_a_page_says_to_type_works(name: str, tmp_path: Path, env: dict[str
     for block in blocks(BY_NAME[name]):
         if block.needs_torch and not all(importlib.util.find_spec(m) for m in ("torch", "sklearn")):
             skipped.append(f"{name}:{block.line}")
+        elif block.file:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "console" and block.is_run:
             run_console(block, tmp_path, env)
         elif block.language == "python" and block.is_run:
@@ -89,5 +91,15 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_what_is_not_run_has_a_reason() -> None:
     for page in PAGES:
         for block in blocks(page):
-            assert block.note in ("", "torch") or block.note.removeprefix("not run: ").strip(), block
+            assert block.note in ("", "torch") or block.file or not block.is_run, block
+            assert block.note.strip() != "not run:", block
             assert block.language, f"{page.name}:{block.line}: say what language it is"
+
+
+def test_every_command_is_told() -> None:
+    from torchx_cli.app import COMMANDS
+
+    rows = re.findall(
+        r"^\| `(\w+)` \|", (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(rows) == sorted(COMMANDS)
