@@ -234,8 +234,11 @@ def test_what_a_killed_supervisor_did_not_come_to_note_is_told(writer: Writer) -
     writer.put(0, b"noted\n")
     with open(writer.paths.replica("w", 0) / "combined.log", "ab") as file:
         file.write(b"not noted\n")
+    with open(writer.paths.replica("ps", 0) / "combined.log", "ab") as file:
+        file.write(b"nothing noted\n")
     writer.end()
-    assert writer.text() == "noted\nnot noted\n"
+    assert writer.text() == "noted\nnot noted\nnothing noted\n"
+    assert writer.text(tail=1) == "not noted\n"
 
 
 def test_a_half_written_entry_is_passed_over(writer: Writer) -> None:

@@ -63,6 +63,8 @@ class JobLog:
                 if _in(piece, query):
                     yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
             if query.until is None and not self._lives():
+                if query.since is None and query.tail is None:
+                    ends = {**self._beginnings(wanted), **ends}
                 for piece in self._unindexed(wanted, ends):
                     yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
             yield from lines.rest(self._members)
@@ -97,9 +99,9 @@ class JobLog:
                 position += len(data)
                 yield from decode(data)
                 if not data:
-                    yield None
                     if not (query.follow and alive):
                         return
+                    yield None
                     time.sleep(POLL)
         finally:
             os.close(descriptor)
@@ -125,12 +127,21 @@ class JobLog:
         return first
 
     def _unindexed(self, wanted: list[bool], ends: dict[int, tuple[int, int]]) -> Iterator[Piece]:
-        """Yields what a killed supervisor had written without coming to note it."""
+        """Yields what was written and not noted: by a killed supervisor, or on a full disk."""
         for replica, (attempt, told) in sorted(ends.items()):
             if wanted[replica]:
                 size = os.fstat(self._open(replica, attempt)).st_size
                 if size > told:
                     yield Piece(time.time_ns(), told, size - told, replica, attempt, STDOUT, PARTIAL)
+
+    def _beginnings(self, wanted: list[bool]) -> dict[int, tuple[int, int]]:
+        """Returns the begin of the current attempt's log for each replica that has one."""
+        found = {}
+        for replica, member in enumerate(self._members):
+            folder = self._paths.replica(*member)
+            if wanted[replica] and (folder / "combined.log").exists():
+                found[replica] = (1 + len(list(folder.glob("attempt-*"))), 0)
+        return found
 
     # --- the logs --------------------------------------------------------------------------------
 

@@ -67,6 +67,15 @@ class Supervisor:
 
     def run(self) -> None:
         """Runs the job; returns when nothing of it runs any more."""
+        try:
+            self._run()
+        except BaseException as error:
+            # whatever it was: nothing may stay behind that nobody looks after
+            ending.kill(ending.of_this_process())
+            self.note("end", state="FAILED", msg=f"its supervisor failed: {error!r}", first=self._failed)
+            raise
+
+    def _run(self) -> None:
         self._do(self._gang.begin())
         self._look_at_requests()
         while self._end is None or self._clean_up():

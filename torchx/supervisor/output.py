@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,20 +68,17 @@ class Index:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._waiting: list[bytes] = []
+        self._waiting = bytearray()
 
     def add(self, piece: Piece) -> None:
         """Notes one entry; :meth:`flush` writes it."""
-        self._waiting.append(encode(piece))
+        self._waiting += encode(piece)
 
     def flush(self) -> None:
-        """Writes what was noted, after the bytes it speaks of."""
-        if self._waiting:
-            data = b"".join(self._waiting)
-            self._waiting.clear()
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._descriptor, view) :]
+        """Writes what was noted, after the bytes it speaks of; what a full disk refuses waits for later."""
+        with contextlib.suppress(OSError):
+            while self._waiting:
+                del self._waiting[: os.write(self._descriptor, self._waiting)]
 
     def close(self) -> None:
         """Writes what was noted and closes the file."""
