@@ -104,8 +104,8 @@ def main() -> None:
         if dist.get_rank() == 0:
             print(f"held-out accuracy {100 * accuracy:.1f} %", flush=True)
     finally:
-        # What still refers to the group keeps its threads running, and one that lets go of a tensor while Python
-        # shuts down aborts the process: the model has to be gone, cycles and all, before the group is.
+        # What still refers to the group keeps its threads running, and one that lets go of a tensor while
+        # Python shuts down aborts the process: first the model has to be gone, reference cycles and all.
         gc.collect()
         dist.destroy_process_group()
 
