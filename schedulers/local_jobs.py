@@ -140,7 +140,7 @@ def to_record(
         submitted_at=datetime.now().timestamp(),
         log_dir=request.log_dir,
         roles=roles,
-        app=app_to_dict(app),
+        app=app_to_dict(app, strict=False),
         cfg=dict(cfg),
         grace=float(str(cfg.get("grace_period", 10.0))),
         fail_fast=bool(cfg.get("fail_fast", True)),

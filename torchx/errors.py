@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TorchxError(Exception):
     """Base of every error that this project raises on purpose.
@@ -18,6 +20,17 @@ class TorchxError(Exception):
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # whatever arguments a subclass takes: an error crosses to another process with its facts
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[TorchxError], args: tuple[Any, ...], facts: dict[str, Any]) -> TorchxError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class UsageError(TorchxError):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,10 @@ def test_a_pid_that_is_someone_elses_now_is_left_alone() -> None:
     running(app_id)
     replica = replicas(describe(app_id))[0].pid
     processes.send(supervisor_of(app_id), signal.SIGKILL)
+    started = time.clock_gettime(time.CLOCK_BOOTTIME)
+    wait_until(
+        lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > started + 0.02, "the clock of processes ticks"
+    )
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:
             # as if the replica had ended unseen and its pid had been used again
