@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.jobs import ended, lock
+from torchx.jobs import end, ended, lock
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.log_reader import JobLog, Member
 from torchx.jobs.paths import Home, LogPaths
-from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.recovery import settle
 from torchx.jobs.view import AttemptView, JobView, load
 from torchx.logs import LogChunk, LogQuery
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
-from torchx.schedulers.local_request import PopenRequest
-from torchx.specs.app import AppDef
-from torchx.specs.runopts import CfgVal
-from torchx.specs.serialize import app_from_dict, app_to_dict
+from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
-from torchx.supervisor.launch import request_end
 
 LONGEST_ERROR_FILE = 1 << 16
 
@@ -85,10 +79,12 @@ class LocalJobs:
         """Asks for the end of a job that has not ended."""
         view = self.find(app_id)
         if view is not None and not view.has_ended:
-            request_end(self._home.job(app_id), now=now)
+            end.request(self._home.job(app_id), now=now)
 
     def delete(self, app_id: str) -> None:
         """Ends a job and removes its record and its logs."""
+        import shutil
+
         self.request_end(app_id)
         paths = self._home.job(app_id)
         lock.wait_free(paths.lock)
@@ -116,36 +112,6 @@ class LocalJobs:
         members = [Member(replica.role, replica.id) for replica in view.replicas]
         log = JobLog(LogPaths(Path(view.record.log_dir)), members, lambda: lock.is_held(paths.lock))
         return log.read(query)
-
-
-def to_record(
-    request: PopenRequest, app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, session: str
-) -> JobRecord:
-    """Returns the record of a job that is about to start."""
-    roles = []
-    for role in app.roles:
-        params = request.role_params[role.name]
-        # what all replicas share is kept once
-        shared = dict(set.intersection(*(set(p.env.items()) for p in params))) if params else {}
-        replicas = [
-            ReplicaRecord(p.args, {k: v for k, v in p.env.items() if k not in shared}) for p in params
-        ]
-        cwd = params[0].cwd if params else None
-        roles.append(RoleRecord(role.name, replicas, shared, cwd, role.max_retries, role.retry_policy.value))
-    return JobRecord(
-        app_id=request.app_id,
-        scheduler=scheduler,
-        session=session,
-        name=app.name,
-        submitted_at=datetime.now().timestamp(),
-        log_dir=request.log_dir,
-        roles=roles,
-        app=app_to_dict(app, strict=False),
-        cfg=dict(cfg),
-        grace=float(str(cfg.get("grace_period", 10.0))),
-        fail_fast=bool(cfg.get("fail_fast", True)),
-        backoff=float(str(cfg.get("retry_backoff", 1.0))),
-    )
 
 
 def describe_job(view: JobView) -> DescribeAppResponse:

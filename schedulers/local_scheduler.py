@@ -2,56 +2,70 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchx import settings
-from torchx.errors import StateError, UsageError
-from torchx.jobs.paths import Home, LogPaths, state_home, user_home
+from torchx.errors import UsageError
+from torchx.jobs.paths import Home, user_home
 from torchx.logs import LogChunk, LogQuery, Stream
-from torchx.ports import PortLeases
-from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler, replicas_of
-from torchx.schedulers.ids import make_unique
-from torchx.schedulers.image_providers import CWDImageProvider, ImageProvider, LocalDirectoryImageProvider
-from torchx.schedulers.local_checks import check_programs, notes_of
-from torchx.schedulers.local_devices import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
-from torchx.schedulers.local_jobs import LocalJobs, describe_job, to_record
-from torchx.schedulers.local_request import PopenRequest, ReplicaParam, as_text
-from torchx.specs.app import AppDef, Role
+from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.schedulers.local_jobs import LocalJobs, describe_job
+from torchx.specs.app import AppDef
 from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.handles import make_app_handle
 from torchx.specs.runopts import CfgVal, runopts
-from torchx.supervisor.launch import launch
 
-ImageProviderFactory = Callable[[Mapping[str, CfgVal]], ImageProvider]
+if TYPE_CHECKING:
+    from torchx.schedulers.image_providers import CWDImageProvider as CWDImageProvider
+    from torchx.schedulers.image_providers import ImageProvider as ImageProvider
+    from torchx.schedulers.image_providers import LocalDirectoryImageProvider as LocalDirectoryImageProvider
+    from torchx.schedulers.local_request import PopenRequest as PopenRequest
+    from torchx.schedulers.local_request import ReplicaParam as ReplicaParam
+    from torchx.schedulers.local_submit import Submitter
+
+ImageProviderFactory = Callable[[Mapping[str, CfgVal]], "ImageProvider"]
+
+_ELSEWHERE = {
+    "CWDImageProvider": "image_providers",
+    "ImageProvider": "image_providers",
+    "LocalDirectoryImageProvider": "image_providers",
+    "PopenRequest": "local_request",
+    "ReplicaParam": "local_request",
+}
+"""Documented names of this module that only a submit needs."""
 
 
-class LocalScheduler(Scheduler[PopenRequest]):
+def __getattr__(name: str) -> Any:
+    if name in _ELSEWHERE:
+        from importlib import import_module
+
+        return getattr(import_module(f"torchx.schedulers.{_ELSEWHERE[name]}"), name)
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+class LocalScheduler(Scheduler["PopenRequest"]):
     """Starts each replica as a process of this machine, under a supervisor that belongs to no terminal.
 
     Args:
         session_name: the session part of the handles it makes.
-        image_provider_class: what the image of a role means.
+        image_provider_class: what the image of a role means; the working directory unless told.
+        cache_size: taken for compatibility; nothing is kept in memory here, so there is nothing to limit.
+        extra_paths: folders in which the replicas find programs, after those of PATH.
         backend: the name of the scheduler in handles.
-        extra_paths: folders that the replicas find programs in, after those of PATH.
     """
 
     def __init__(
         self,
         session_name: str,
-        image_provider_class: ImageProviderFactory = CWDImageProvider,
+        image_provider_class: ImageProviderFactory | None = None,
+        cache_size: int = 100,
+        extra_paths: Iterable[str] | None = None,
         *,
         backend: str = "local_cwd",
-        extra_paths: Iterable[str] = (),
     ) -> None:
         super().__init__(backend, session_name)
         self._image_provider_class = image_provider_class
-        self._extra_paths = list(extra_paths)
+        self._extra_paths = tuple(extra_paths or ())
 
     def _run_opts(self) -> runopts:
         opts = runopts()
@@ -88,104 +102,34 @@ class LocalScheduler(Scheduler[PopenRequest]):
                 raise UsageError(f"run option `{option}` of {self.backend} is {value}, expected 0 or more")
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
-        app_id = make_unique(app.name)
-        provider = self._image_provider_class(cfg)
-        told = cfg.get("log_dir")
-        # logs land there whatever the working directory is later
-        log_dir = Path(str(told)).expanduser().absolute() if told else Home(user_home()).logs
-        logs = LogPaths(log_dir / self.session_name / app_id)
-        request = PopenRequest(app_id, str(logs.folder))
-        roots = {role.name: provider.locate_role(role) for role in app.roles}
-        for name, root in roots.items():
-            only = AppDef(app.name, [role for role in app.roles if role.name == name])
-            request.role_params[name] = []
-            request.role_log_dirs[name] = []
-            for role, replica, filled in replicas_of(
-                only, app_id=app_id, img_root=root, rank0_env=settings.TORCHX_RANK0_HOST
-            ):
-                folder = logs.replica(role.name, replica)
-                param = provider.get_replica_param(
-                    root, filled, *(str(folder / f"{s}.log") for s in ("stdout", "stderr", "combined"))
-                )
-                param.env = self._env(param, filled, app_id, logs, replica, bool(cfg.get("prepend_cwd")))
-                request.role_params[name].append(param)
-                request.role_log_dirs[name].append(str(folder))
-        info = AppDryRunInfo(request, as_text)
+        from torchx.schedulers.local_checks import notes_of
+        from torchx.schedulers.local_request import as_text
+
+        info = AppDryRunInfo(self._submitter(cfg).request(app), as_text)
         info.notes += notes_of(app)
         return info
-
-    def _env(
-        self, param: ReplicaParam, role: Role, app_id: str, logs: LogPaths, replica: int, prepend_cwd: bool
-    ) -> dict[str, str]:
-        """Returns the environment of a replica; what the role itself sets stays."""
-        env = {
-            "PYTHONUNBUFFERED": "x",
-            settings.TORCHX_RANK0_HOST: "localhost",
-            settings.TORCHX_JOB_ID: make_app_handle(self.backend, self.session_name, app_id),
-            "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
-            "PET_LOG_DIR": str(logs.torchelastic(role.name)),
-            **param.env,
-        }
-        path = [p for p in (env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
-        cwd = [param.cwd] if param.cwd else []
-        # last of all, what was installed beside this program, as in an environment nobody has activated
-        beside = [str(Path(sys.executable).parent)]
-        path = cwd + path if prepend_cwd else path + cwd
-        env["PATH"] = os.pathsep.join([*path, *self._extra_paths, *beside])
-        return env
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
         """Starts the supervisor of a job.
 
         Raises:
-            UsageError: a program is missing, GPUs that were insisted on are not there, or the request was
-                submitted before.
-            StateError: the state home or the log folder cannot be used, or the supervisor cannot be started.
+            UsageError: a program is missing, or the request was submitted before.
+            StateError: GPUs that were insisted on are not there, the state home or the log folder cannot be
+                used, or the supervisor cannot be started.
         """
-        request, app, cfg = dryrun_info.request, dryrun_info.app, dryrun_info.cfg
-        if app is None:
+        if dryrun_info.app is None:
             raise UsageError("a request is submitted with the application that it was made from")
-        provider = self._image_provider_class(cfg)
-        for role in app.roles:
-            provider.fetch_role(role)
-        check_programs(app, request)
-        home = Home(state_home())
-        leases = Leases(home.devices)
-        with closing(leases):
-            self._lease_gpus(app, request, cfg, leases, dryrun_info.notes)
-            with PortLeases({name for role in app.roles for name in role.port_map}) as ports:
-                for params in request.role_params.values():
-                    for param in params:
-                        param.env = {**ports.env, **param.env}
-                record = to_record(request, app, cfg, self.backend, self.session_name)
-                launch(home, record, held=[*leases.held, *ports.descriptors])
-        return request.app_id
+        submitter = self._submitter(dryrun_info.cfg)
+        dryrun_info.notes += submitter.submit(dryrun_info.request, dryrun_info.app)
+        return dryrun_info.request.app_id
 
-    def _lease_gpus(
-        self, app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal], leases: Leases, notes: list[str]
-    ) -> None:
-        wanting = [
-            role for role in app.roles if role.resource.gpu > 0 and CUDA_VISIBLE_DEVICES not in role.env
-        ]
-        total = sum(role.resource.gpu * role.num_replicas for role in wanting)
-        if not total:
-            return
-        insists = bool(cfg.get("auto_set_cuda_visible_devices"))
-        visible = visible_gpus(os.environ)
-        taken = leases.take(visible, total) if len(visible) >= total else []
-        if len(taken) < total:
-            leases.close()
-            free = f"this machine has {len(visible)}, {len(taken)} of them free"
-            short = f"{app.name} asks for {total} GPUs; {free}"
-            if insists:
-                raise StateError(short, hint="see what runs: torchx list")
-            if visible:
-                notes.append(f"{short}: none is set apart, all replicas see all of them")
-            return
-        leased = iter(taken)
-        for role in wanting:
-            for param in request.role_params[role.name]:
-                param.env[CUDA_VISIBLE_DEVICES] = ",".join(next(leased) for _ in range(role.resource.gpu))
+    def _submitter(self, cfg: Mapping[str, CfgVal]) -> Submitter:
+        # on demand: who only asks about jobs need not wait for what starts them
+        from torchx.schedulers.image_providers import CWDImageProvider
+        from torchx.schedulers.local_submit import Submitter
+
+        provider = (self._image_provider_class or CWDImageProvider)(cfg)
+        return Submitter(self.backend, self.session_name, provider, cfg, self._extra_paths)
 
     # --- ask and end -----------------------------------------------------------------------------
 
@@ -249,11 +193,13 @@ class LocalScheduler(Scheduler[PopenRequest]):
 
 def create_cwd_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
     """Returns the scheduler ``local_cwd``."""
-    return LocalScheduler(session_name, CWDImageProvider)
+    return LocalScheduler(session_name)
 
 
 def create_dir_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
     """Returns the scheduler ``local_dir``."""
+    from torchx.schedulers.image_providers import LocalDirectoryImageProvider
+
     return LocalScheduler(session_name, LocalDirectoryImageProvider, backend="local_dir")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,6 +205,8 @@ def spawn(
     Raises:
         OSError: the program could not be started, with the reason.
     """
+    import subprocess  # on demand: most commands start nothing
+
     child = subprocess.Popen(
         list(args),
         env=None if env is None else dict(env),

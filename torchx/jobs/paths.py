@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
 from torchx import settings
 from torchx.errors import StateError
@@ -54,8 +53,13 @@ def file_name(name: str) -> str:
     >>> file_name("trainer"), file_name("a/b"), file_name("..")
     ('trainer', 'a%2Fb', '%2E%2E')
     """
-    safe = quote(name, safe=" +,=@:~")
-    return safe if safe.strip(".") else safe.replace(".", "%2E")
+    if name.strip(".") and name.isascii() and _SAFE.issuperset(name):
+        return name
+    safe = _SAFE if name.strip(".") else frozenset()
+    return "".join(chr(b) if chr(b) in safe else f"%{b:02X}" for b in name.encode("utf-8", "surrogateescape"))
+
+
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. +,=@:~")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Starts a job's supervisor, and asks it for things: the submitting and the cancelling side."""
+"""Starts a job's supervisor: the submitting side."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from torchx.errors import StateError, UsageError
 from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
-from torchx.jobs.view import load
 
 READY_WITHIN = 30.0
 """Seconds that a supervisor may take to say that it is there; it takes some hundredths as a rule."""
@@ -95,31 +94,3 @@ def _start(paths: JobPaths, held: Sequence[int]) -> None:
             raise StateError(f"the supervisor did not start: {complaint[-1] if complaint else 'no answer'}")
     finally:
         os.close(ready)
-
-
-def request_end(paths: JobPaths, *, now: bool = False) -> None:
-    """Asks a job's supervisor to end it; returns at once.
-
-    The request lies on disk before the supervisor is woken, so that it is found also by one that has not
-    come up yet.
-
-    Args:
-        paths: the job.
-        now: kill, with no time to clean up.
-
-    Raises:
-        StateError: the request cannot be written.
-    """
-    try:
-        descriptor = os.open(paths.cancel, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StateError(
-            f"the end of the job cannot be asked for at {paths.cancel}: {error.strerror}"
-        ) from error
-    try:
-        os.write(descriptor, b"kill\n" if now else b"cancel\n")
-    finally:
-        os.close(descriptor)
-    supervisor = load(paths).supervisor
-    if supervisor is not None and lock.is_held(paths.lock):
-        processes.send(supervisor, signal.SIGTERM)
