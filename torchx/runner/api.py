@@ -10,16 +10,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchx.runner import resolve
+from torchx.runner.engines import Engines
 from torchx.runner.events import log_event
-from torchx.scheduler import DescribeAppResponse, Kills, ListAppResponse, LogChunks, Scheduler, Waits
-from torchx.specs.handles import UnknownAppException, make_app_handle, parse_app_handle
+from torchx.runner.status import status_of
+from torchx.scheduler import DescribeAppResponse, Kills, ListAppResponse, LogChunks, Waits
+from torchx.specs.handles import UnknownAppException, make_app_handle
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers import SchedulerFactory
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
-    from torchx.specs.runopts import CfgVal, runopts
+    from torchx.specs.runopts import CfgVal
     from torchx.specs.status import AppStatus
 
 DEFAULT_NAME = "torchx"
@@ -30,7 +32,7 @@ _FIRST_LOOK = 0.05
 """Seconds before a scheduler that cannot wake us is asked for the second time."""
 
 
-class Runner:
+class Runner(Engines):
     """Submits applications and looks after them; a context manager that closes its schedulers.
 
     Args:
@@ -53,14 +55,8 @@ class Runner:
         component_defaults: Mapping[str, Mapping[str, str]] | None = None,
         scheduler_params: Mapping[str, object] | None = None,
     ) -> None:
-        from torchx.schedulers import get_default_scheduler_name
-
-        self._name = name
-        self._factories = scheduler_factories
+        super().__init__(name, scheduler_factories, scheduler_params)
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
-        self._scheduler_params = dict(scheduler_params or {})
-        self._schedulers: dict[str, Scheduler[Any]] = {}
-        self.default_scheduler = get_default_scheduler_name()
 
     def __enter__(self) -> Runner:
         return self
@@ -69,14 +65,6 @@ class Runner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Closes the schedulers; running applications are not touched."""
-        schedulers, self._schedulers = list(self._schedulers.values()), {}
-        for scheduler in schedulers:
-            scheduler.close()
-
-    # submitting
 
     def run_component(
         self,
@@ -87,15 +75,12 @@ class Runner:
         workspace: str | None = None,
         parent_run_id: str | None = None,
     ) -> str:
-        """Makes an application from a component and submits it.
+        """Makes an application from a component and submits it, as :meth:`run` does.
 
         Args:
             component: the name of the component.
             component_args: its arguments, as words of a command line or by name.
-            scheduler: where to run it.
-            cfg: run options of the scheduler.
-            workspace: local folder to lay over the image of the first role.
-            parent_run_id: the run that this one belongs to.
+            scheduler, cfg, workspace, parent_run_id: as for :meth:`run`.
 
         Returns:
             The handle of the application.
@@ -173,14 +158,11 @@ class Runner:
             return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
-        """Submits a request that :meth:`dryrun` has made, which may have been changed since.
-
-        Returns:
-            The handle of the application.
+        """Submits a request of :meth:`dryrun`, changed since or not, and returns the handle.
 
         Raises:
             StateError: the scheduler cannot take it now.
-            ValueError: the request does not say which scheduler it is for.
+            ValueError: the request names no scheduler.
         """
         scheduler = dryrun_info._scheduler
         if not scheduler:
@@ -194,54 +176,10 @@ class Runner:
         return handle
 
     def build_workspace(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> AppDef:
-        """Returns a copy of an application as the scheduler would send it, with workspaces in its images."""
+        """Returns a copy of an application as it would be sent, with its workspaces in its images."""
         built = self.dryrun(app, scheduler, cfg).app
         assert built is not None
         return built
-
-    # what schedulers there are
-
-    def scheduler_backends(self) -> Words:
-        """Returns the names of the schedulers."""
-        return list(self._known())
-
-    def scheduler_run_opts(self, scheduler: str) -> runopts:
-        """Returns the run options that a scheduler takes.
-
-        Raises:
-            UnknownSchedulerException: there is no such scheduler.
-        """
-        return self._scheduler(scheduler).run_opts()
-
-    def takes_workspace(self, scheduler: str) -> bool:
-        """Tells whether a scheduler lays workspaces over images.
-
-        Raises:
-            UnknownSchedulerException: there is no such scheduler.
-        """
-        return type(self._scheduler(scheduler))._apply_workspace is not Scheduler._apply_workspace
-
-    def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
-        """Reads run options such as ``a=1,b=x;y``; of an option in several texts the last counts.
-
-        Raises:
-            InvalidRunConfigException: an option is unknown or of the wrong type.
-        """
-        opts = self.scheduler_run_opts(scheduler)
-        cfg: dict[str, CfgVal] = {}
-        for text in cfg_literal:
-            cfg.update(opts.cfg_from_str(text, strict=True))
-        return cfg
-
-    def cfg_from_json_repr(self, scheduler: str, json_repr: str) -> dict[str, CfgVal]:
-        """Reads run options from a JSON object.
-
-        Raises:
-            InvalidRunConfigException: an option is unknown or of the wrong type.
-        """
-        return self.scheduler_run_opts(scheduler).cfg_from_json_repr(json_repr, strict=True)
-
-    # looking after applications
 
     def resolve_handle(self, text: str) -> str:
         """Returns the handle that a short name means, see :func:`torchx.runner.resolve.resolve`."""
@@ -259,12 +197,7 @@ class Runner:
         return scheduler.exists(app_id)
 
     def status(self, app_handle: str) -> AppStatus | None:
-        """Returns how an application fares, None when the scheduler does not know it.
-
-        Raises:
-            MalformedAppHandleException: the text is no handle.
-            UnknownSchedulerException: there is no such scheduler.
-        """
+        """Returns how an application fares, None when the scheduler does not know it."""
         described = self.description(app_handle)
         return None if described is None else status_of(described)
 
@@ -344,8 +277,6 @@ class Runner:
                 app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
         return apps
 
-    # logs
-
     def log_lines(
         self,
         app_handle: str,
@@ -364,8 +295,7 @@ class Runner:
             role_name: name of the role.
             k: id of the replica within the role.
             regex: only lines in which this pattern is found.
-            since: only lines written at or after this time.
-            until: only lines written before this time.
+            since, until: only lines of this time.
             should_tail: go on until the application has ended.
             streams: which output; what the scheduler prefers unless told.
 
@@ -393,53 +323,6 @@ class Runner:
 
         return merged(scheduler, app_id, described.roles, query)
 
-    # schedulers
-
-    def _known(self) -> Mapping[str, SchedulerFactory]:
-        if self._factories is None:
-            from torchx.schedulers import get_scheduler_factories
-
-            self._factories = get_scheduler_factories()
-        return self._factories
-
-    def _scheduler(self, name: str) -> Scheduler[Any]:
-        if name not in self._schedulers:
-            if self._factories is None:
-                from torchx.schedulers import create_scheduler
-
-                made = create_scheduler(name, self._name, **self._scheduler_params)
-            elif name in self._factories:
-                made = self._factories[name](self._name, **self._scheduler_params)
-            else:
-                from torchx.specs.handles import UnknownSchedulerException
-
-                raise UnknownSchedulerException(name, self._factories)
-            self._schedulers[name] = made
-        return self._schedulers[name]
-
-    def _of(self, app_handle: str) -> tuple[Scheduler[Any], str]:
-        backend, _, app_id = parse_app_handle(app_handle)
-        return self._scheduler(backend), app_id
-
-
-def status_of(described: DescribeAppResponse) -> AppStatus:
-    """Returns how an application fares, from all that a scheduler knows of it."""
-    from torchx.specs.status import AppStatus
-
-    return AppStatus(
-        state=described.state,
-        num_restarts=described.num_restarts,
-        msg=described.msg,
-        structured_error_msg=described.structured_error_msg,
-        ui_url=described.ui_url,
-        roles=described.roles_statuses,
-        submitted_at=described.submitted_at,
-        started_at=described.started_at,
-        ended_at=described.ended_at,
-        first_failure=described.first_failure,
-        log_dir=described.log_dir,
-    )
-
 
 def get_runner(
     name: str | None = None,
@@ -455,11 +338,6 @@ def get_runner(
         name: the session part of the handles it makes.
         component_defaults: arguments by component name, for those that are not given.
         scheduler_params: keyword arguments for the factories of the schedulers.
-
-    Example::
-
-        with get_runner() as runner:
-            print(runner.scheduler_backends())
     """
     from_env = {
         key.removeprefix("TORCHX_").lower(): value

@@ -1,0 +1,126 @@
+"""A run that stays with its application: Ctrl-C, a closed terminal, a killed command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program import answer, start, torchx
+from support import wait_until
+
+from torchx import processes
+
+COMPONENT = """
+import torchx.specs as specs
+
+
+def app(line: str) -> specs.AppDef:
+    return specs.AppDef("app", [specs.Role("app", "", entrypoint="sh", args=["-c", line])])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    Path("c.py").write_text(COMPONENT, encoding="utf-8")
+    yield
+    for app in answer("list", "-o", "json"):
+        torchx("delete", "--force", app["handle"])
+
+
+def attached(line: str) -> tuple[subprocess.Popen[str], str]:
+    """Starts an attached run, waits for the first line of its application, and returns its handle."""
+    process = start("run", "c.py:app", "--line", line)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    handle = process.stdout.readline().strip()
+    assert handle.startswith("local_cwd://torchx/app-")
+    assert process.stderr.readline() == "app/0 │ up\n"
+    return process, handle
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str, int]:
+    out, err = process.communicate(timeout=60)
+    return out, err, process.returncode
+
+
+def status(handle: str) -> dict[str, Any]:
+    found: dict[str, Any] = answer("status", handle, "-o", "json")
+    return found
+
+
+def test_the_first_ctrl_c_cancels_and_the_rest_of_the_output_is_shown() -> None:
+    process, handle = attached("trap 'echo cleaning up; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+    process.send_signal(signal.SIGINT)
+    out, err, code = finish(process)
+    app_id = handle.rpartition("/")[2]
+    lines = err.splitlines()
+    assert (out, code) == ("", 130)
+    assert lines[0] == f"cancelling {app_id} (again to kill)"
+    assert "app/0 │ cleaning up" in lines
+    assert lines[-1].startswith(f"{app_id} CANCELLED after ")
+    assert status(handle)["state"] == "CANCELLED"
+
+
+def test_the_second_ctrl_c_kills_what_does_not_listen() -> None:
+    process, handle = attached("trap '' TERM; echo up; while :; do sleep 0.05; done")
+    app_id = handle.rpartition("/")[2]
+    pid = status(handle)["roles"][0]["replicas"][0]["pid"]
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline() == f"cancelling {app_id} (again to kill)\n"
+    process.send_signal(signal.SIGINT)
+    _, err, code = finish(process)
+    assert code == 130
+    assert f"killing {app_id}" in err
+    assert processes.look_up(pid) is None
+    assert status(handle)["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_the_end_of_the_command_leaves_the_application_running(number: signal.Signals) -> None:
+    process, handle = attached("echo up; while ! test -e go; do sleep 0.02; done; echo done")
+    os.killpg(process.pid, number)
+    assert finish(process)[2] == -number
+    assert status(handle)["state"] == "RUNNING"
+    Path("go").touch()
+    follow = torchx("log", "-f", handle)
+    assert follow.stdout == "app/0 │ up\napp/0 │ done\n"
+    wait_until(lambda: status(handle)["state"] == "SUCCEEDED", "the application has ended")
+
+
+def test_an_ignored_sigint_stays_ignored() -> None:
+    """A shell without job control starts its background commands so."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process, handle = attached("echo up; while ! test -e go; do sleep 0.02; done")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    process.send_signal(signal.SIGINT)
+    assert status(handle)["state"] == "RUNNING"
+    Path("go").touch()
+    assert finish(process)[2] == 0
+
+
+def test_a_reader_that_goes_away_takes_nothing_with_it() -> None:
+    process, handle = attached("echo up; while ! test -e go; do sleep 0.02; done; echo more; exit 3")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stderr.close()
+    Path("go").touch()
+    assert process.wait(60) == 3
+    process.stdout.close()
+    assert status(handle)["first_failure"]["exit_code"] == 3
+
+
+def test_an_application_that_is_cancelled_from_elsewhere() -> None:
+    process, handle = attached("echo up; exec sleep 60")
+    assert torchx("cancel", handle).returncode == 0
+    _, err, code = finish(process)
+    assert code == 1
+    assert "CANCELLED after" in err

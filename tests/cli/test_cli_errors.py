@@ -1,0 +1,152 @@
+"""A museum of command lines that cannot work: one clear error each, the exit code, and nothing started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchx.runner import get_runner
+from torchx_cli.main import main
+
+USAGE = [
+    ("run -s local_cwd -cfg log_dri=/tmp/x utils.echo",
+     "error: unknown run option `log_dri` for local_cwd (from -cfg)\n"
+     "  did you mean `log_dir`?   all options: torchx runopts local_cwd"),
+    ("run -cfg prepend_cwd=perhaps utils.echo",
+     'error: run option `prepend_cwd` takes bool, got "perhaps" (from -cfg)\n'
+     "  all options: torchx runopts local_cwd"),
+    ("run -cfg log_dir=a -cfg log_dir=b utils.echo", "error: run option `log_dir` is given twice"),
+    ("run -s local_cw utils.echo",
+     "error: unknown scheduler `local_cw`\n"
+     "  did you mean `local_cwd`?   all schedulers: local_cwd, "),
+    ("run -s local_cwd -s local_cwd utils.echo", "error: -s is given twice; it takes one value"),
+    ("run utils.ehco", "error: no component `utils.ehco`\n  did you mean `utils.echo`?"),
+    ("run utils.echo --mgs hi", "error: unknown flag `--mgs` for utils.echo\n  did you mean `--msg`?"),
+    ("run", "error: which component?\n  e.g. torchx run utils.echo --msg hi"),
+    ("run -- --msg hi", "error: expected a component, got `--msg`"),
+    ("run --msg hi", "error: unknown flag `--msg`"),
+    ("run --workspace . utils.echo", "error: local_cwd takes no --workspace"),
+    ("run --detach --wait utils.echo", "error: --detach returns at once"),
+    ("run -o yaml utils.echo", "error: -o yaml shows a request: it goes with --dryrun"),
+    ("run -o xml utils.echo", "error: -o takes text, json or yaml, got `xml`"),
+    ("run -s", "error: -s takes a value"),
+    ("rnu utils.echo", "error: unknown command `rnu`\n  did you mean `run`?   all commands: torchx --help"),
+    ("--log_level loud list", "error: --log_level takes one of DEBUG, INFO, "),
+    ("--foo", "error: unknown flag `--foo`\n  see: torchx --help"),
+    ("status", "error: missing argument 'HANDLE'\n  see: torchx status --help"),
+    ("status a/b", "error: `a/b` is not an application handle\n  a handle reads SCHEDULER://SESSION/APP_ID"),
+    ("status nowhere://torchx/x", "error: unknown scheduler `nowhere`"),
+    ("status a b", "error: got unexpected extra argument"),
+    ("status --json -o yaml x", "error: --json and -o yaml cannot both be"),
+    ("log x/r/y", "error: `y` in `x/r/y` is no replica id"),
+    ("log x -n many", "error: -n takes a whole number, got `many`"),
+    ("log x --since tomorrow", "error: --since takes a time such as 10m, 2h, 1d or"),
+    ("log x --regex (", "error: --regex takes a pattern, got `(`"),
+    ("log x --streams both", "error: --streams takes stdout, stderr or combined, got `both`"),
+    ("log x -o yaml", "error: -o takes text or json, got `yaml`"),
+    ("list -cfg a=b", "error: -cfg is for one scheduler: say which with -s"),
+    ("list -s nowhere", "error: unknown scheduler `nowhere`"),
+    ("runopts nowhere", "error: unknown scheduler `nowhere`"),
+    ("configure -s nowhere", "error: unknown scheduler `nowhere`"),
+    ("builtins --print utils.ehco", "error: no component `utils.ehco`"),
+    ("lint missing.py", "error: "),
+    ("--profile big run utils.echo", "error: unknown profile `big` (from --profile)"),
+]  # fmt: skip
+
+STATE = [
+    ("status nope", "error: there is no application `nope`\n  all applications: torchx list"),
+    ("status local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
+    ("log nope", "error: there is no application `nope`"),
+    ("log local_cwd://torchx/nope/role/0", "error: there is no application `local_cwd://torchx/nope`"),
+    ("cancel local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
+    ("delete local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
+    ("describe local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
+    ("status @last", "error: @last means nothing: no application is known\n  all applications: torchx list"),
+]
+
+
+def check(line: str, message: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(message), told.err
+    assert "Traceback" not in told.err
+    with get_runner() as runner:
+        assert runner.list("local_cwd") == []
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("line", "message"), USAGE)
+def test_what_cannot_be_right(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check(line, message, 2, capsys)
+
+
+@pytest.mark.parametrize(("line", "message"), STATE)
+def test_what_is_not_there(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check(line, message, 1, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[local_cwd]\nlog_dri = x\n",
+            "error: .torchxconfig line 2: unknown run option `log_dri` for local_cwd",
+        ),
+        (
+            "[local_cwd]\nprepend_cwd = x\n",
+            'error: .torchxconfig line 2: `prepend_cwd` takes a bool, got "x"',
+        ),
+        ("[local]]\n[cli\n", "error: .torchxconfig line 2: a section is written [name], got `[cli`"),
+        ("[cli:run]\nschedule = x\n", "error: .torchxconfig line 2: unknown key `schedule` in [cli:run]"),
+        (
+            "[component:utils.echo]\nmgs = x\n",
+            "error: unknown argument `mgs` for utils.echo (from .torchxconfig line 2)",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_right(
+    text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(".torchxconfig").write_text(text, encoding="utf-8")
+    check("run utils.echo", message, 2, capsys)
+
+
+def test_a_traceback_is_shown_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--debug", "status", "nope"]) == 1
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert told.rstrip().endswith("all applications: torchx list")
+
+
+def test_a_component_that_fails_points_into_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(
+        "import torchx.specs as specs\n\n\ndef app(n: int = 1) -> specs.AppDef:\n    return 1 / (n - 1)\n",
+        encoding="utf-8",
+    )
+    check(
+        "run mine.py:app",
+        "error: mine.py:app failed: ZeroDivisionError: division by zero  (mine.py:5",
+        2,
+        capsys,
+    )
+
+
+def test_a_defect_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torchx_cli.cmd_runopts
+
+    def broken(opts: object) -> list[object]:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(torchx_cli.cmd_runopts, "as_data", broken)
+    assert main(["runopts", "local_cwd", "--json"]) == 1
+    assert capsys.readouterr().err == (
+        "error: KeyError: 'lost'\n  this is a defect of torchx; torchx --debug … shows where\n"
+    )

@@ -1,0 +1,103 @@
+"""How a command line is read: abbreviations, repeated flags, values."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchx.errors import UsageError
+from torchx_cli.app import build, load
+from torchx_cli.command import spell_out
+
+
+def spelled(*words: str, command: str = "run") -> list[str]:
+    loaded = load(command)
+    params = loaded.params
+    return list(spell_out(list(words), params, command != "run", f"torchx {command}"))
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["-s", "x", "a.b", "-s", "y"], ["-s", "x", "a.b", "-s", "y"]),
+        (["-sx", "a"], ["-s", "x", "a"]),
+        (["-s=x", "a"], ["-s", "x", "a"]),
+        (["--scheduler=x=y", "a"], ["--scheduler", "x=y", "a"]),
+        (["-cfg", "a=b", "-cfg=c=d", "x"], ["-cfg", "a=b", "-cfg", "c=d", "x"]),
+        (["-c", "a=b", "x"], ["-cfg", "a=b", "x"]),
+        (["--work", "x", "a"], ["--workspace", "x", "a"]),
+        (["--scheduler-args", "a=b", "x"], ["--scheduler_args", "a=b", "x"]),
+        (["--parent-run", "p", "x"], ["--parent_run_id", "p", "x"]),
+        (["--dry", "-d", "x"], ["--dryrun", "-d", "x"]),
+        (["-ds", "x", "a"], ["-d", "-s", "x", "a"]),
+        (["-s", "--", "--", "-j", "1"], ["-s", "--", "--", "-j", "1"]),
+        (["-", "-x"], ["-", "-x"]),
+    ],
+)
+def test_words_are_spelled_out(given: list[str], read: list[str]) -> None:
+    assert spelled(*given) == read
+
+
+def test_flags_after_the_handle_are_read_too() -> None:
+    assert spelled("h", "-fn5", "--time", command="log") == ["h", "-f", "-n", "5", "--timestamps"]
+
+
+def test_an_abbreviation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    spelled("-c", "a=b", "--parent=x", "--scheduler-args", "c=d", "y")
+    assert (
+        capsys.readouterr().err == "note: -c is short for -cfg\nnote: --parent is short for --parent_run_id\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--foo"], "unknown flag `--foo`"),
+        (["--dryrun=yes"], "--dryrun takes no value, got `yes`"),
+        (["-s", "a", "--scheduler", "b"], "--scheduler is given twice; it takes one value"),
+        (["--w"], "`--w` can mean --wait, --workspace"),
+        (["--sched", "x"], "`--sched` can mean --scheduler, --scheduler_args"),
+        (["-dx"], "unknown flag `-x` in `-dx`"),
+        (["-s"], "-s takes a value"),
+        (["--scheduler"], "--scheduler takes a value"),
+        (["-ds"], "-s takes a value"),
+        (["-z"], "unknown flag `-z`"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(given: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        spelled(*given)
+    assert error.value.message == message
+
+
+def test_every_command_can_be_loaded_and_has_help() -> None:
+    program = build()
+    with program.make_context("torchx", ["status", "x"]) as ctx:
+        for name in program.list_commands(ctx):
+            command = program.get_command(ctx, name)
+            with command.make_context(name, [], parent=ctx, resilient_parsing=True) as own:
+                text = command.get_help(own)
+                assert command.help, name
+                for param in command.get_params(own):
+                    told = getattr(param, "help", None)
+                    assert told, f"{name} {param.opts} has no help"
+                    assert told.split()[0] in text
+
+
+def test_flags_take_text_or_nothing() -> None:
+    """Anything else would go through pydantic, which takes longer to import than a command to run."""
+    for name in (
+        "run",
+        "status",
+        "log",
+        "list",
+        "cancel",
+        "delete",
+        "describe",
+        "runopts",
+        "builtins",
+        "lint",
+    ):
+        for param in load(name).params:
+            descriptor = getattr(param, "type_descriptor", None)
+            if descriptor is not None:
+                assert descriptor.annotation in (str, bool, list[str]), (name, param.name)

@@ -1,0 +1,174 @@
+"""The commands about configuration, components and options: configure, config, runopts, builtins, lint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from torchx_cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def out(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main(list(words)) == code
+    return capsys.readouterr().out
+
+
+def test_configure_writes_what_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["configure", "-s", "local_cwd", "-a"]) == 0
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "wrote .torchxconfig; what counts: torchx config show\n")
+    assert "\nlog_dir = None\n" in Path(".torchxconfig").read_text(encoding="utf-8")
+    assert main(["run", "--dryrun", "utils.echo"]) == 0
+
+
+def test_configure_never_overwrites_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".torchxconfig").write_text("[cli:run]\n", encoding="utf-8")
+    assert main(["configure"]) == 1
+    assert capsys.readouterr().err.startswith("error: .torchxconfig is there already, and stays as it is\n")
+    assert Path(".torchxconfig").read_text(encoding="utf-8") == "[cli:run]\n"
+    assert main(["configure", "--force", "-s", "local_cwd"]) == 0
+    assert Path(".torchxconfig").read_text(encoding="utf-8") == "[local_cwd]\n"
+
+
+def test_configure_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert out(capsys, "configure", "--print", "-s", "local_cwd") == "[local_cwd]\n"
+    assert "prepend_cwd = False" in out(capsys, "configure", "--print", "--all")
+    assert not Path(".torchxconfig").exists()
+
+
+CONFIG = """[cli:run]
+component = utils.echo
+[local_cwd]
+log_dir = /tmp/x
+[component:utils.echo]
+msg = hello
+[component:mine.py:app]
+env = HF_TOKEN=hush,A=1
+api_key = hush
+"""
+
+
+def test_config_show_tells_where_each_value_stands(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    (home / ".torchxconfig").write_text("[local_cwd]\nlog_dir = /home\nprepend_cwd = 1\n", encoding="utf-8")
+    Path(".torchxconfig").write_text(CONFIG, encoding="utf-8")
+    text = out(capsys, "config", "show")
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[0] == ["SECTION", "KEY", "VALUE", "FROM"]
+    assert ["cli:run", "component", "utils.echo", ".torchxconfig", "line", "2"] in rows
+    assert ["local_cwd", "log_dir", "/home", "home/.torchxconfig", "line", "2,", "hidden"] in rows
+    assert "hush" not in text
+    data = json.loads(out(capsys, "config", "show", "-o", "json"))
+    assert data["files"] == [str(tmp_path / ".torchxconfig"), str(home / ".torchxconfig")]
+    first = data["values"][1]
+    assert (first["section"], first["key"], first["value"], first["line"], first["effective"]) == (
+        "local_cwd", "log_dir", "/tmp/x", 4, True,
+    )  # fmt: skip
+    assert "hush" not in json.dumps(data)
+
+
+def test_config_show_of_a_scheduler_has_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".torchxconfig").write_text(CONFIG, encoding="utf-8")
+    rows = json.loads(out(capsys, "config", "show", "local_cwd", "--json"))["values"]
+    told = {row["key"]: (row["value"], row["origin"]) for row in rows}
+    assert told["log_dir"] == ("/tmp/x", ".torchxconfig line 4")
+    assert told["prepend_cwd"] == ("False", "default")
+
+
+def test_config_show_checks_every_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".torchxconfig").write_text("[local_cwd]\nlog_dri = x\n", encoding="utf-8")
+    assert main(["config", "show"]) == 2
+    assert capsys.readouterr().err.startswith("error: .torchxconfig line 2: unknown run option `log_dri`")
+
+
+def test_config_show_without_any(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show"]) == 0
+    assert capsys.readouterr().err == "no configuration\n"
+
+
+def test_runopts(capsys: pytest.CaptureFixture[str]) -> None:
+    text = out(capsys, "runopts", "local_cwd")
+    assert text.startswith("local_cwd:\n")
+    assert "log_dir=LOG_DIR (str, None)" in text
+    data = json.loads(out(capsys, "runopts", "-o", "json"))
+    assert data["local_cwd"][0] == {
+        "name": "log_dir",
+        "type": "str",
+        "required": False,
+        "default": None,
+        "help": data["local_cwd"][0]["help"],
+    }
+    assert "copy_env=COPY_ENV (list[str], None)" in out(capsys, "runopts", "local_docker")
+
+
+def test_builtins(capsys: pytest.CaptureFixture[str]) -> None:
+    text = out(capsys, "builtins")
+    assert "\nutils.echo " in text
+    assert "def echo(" in out(capsys, "builtins", "--print", "utils.echo")
+    names = [each["name"] for each in json.loads(out(capsys, "builtins", "--json"))]
+    assert {"utils.echo", "dist.ddp"} <= set(names)
+
+
+def test_lint(capsys: pytest.CaptureFixture[str]) -> None:
+    fine = (
+        "import torchx.specs as specs\n\n\ndef app(n: int) -> specs.AppDef:\n    return specs.AppDef('a')\n"
+    )
+    Path("fine.py").write_text(fine, encoding="utf-8")
+    assert out(capsys, "lint", "fine.py") == "1 component is fine\n"
+    Path("comps.py").write_text(fine.replace("n: int", "n"), encoding="utf-8")
+    assert out(capsys, "lint", "comps.py", code=1) == (
+        "comps.py:4:9 app: argument `n` has no type annotation; add one, e.g. `n: str`\n"
+        "1 problem in 1 component; 0 components are fine\n"
+    )
+    data = json.loads(out(capsys, "lint", "comps.py", "-o", "json", code=1))
+    assert (data["checked"], data["problems"][0]["line"]) == (1, 4)
+
+
+def test_no_words_and_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    from torchx.version import __version__
+
+    assert out(capsys, "--version") == f"torchx-{__version__}\n"
+    text = out(capsys)
+    assert text == out(capsys, "--help")
+    assert "\n  run " in text
+    assert out(capsys, "-h") == text
+
+
+PLUGIN = '''
+class Hello:
+    """Says hello."""
+
+    def add_arguments(self, parser):
+        parser.add_argument("--name", default="you")
+
+    def run(self, args):
+        print(f"hello {args.name}")
+'''
+
+
+def test_commands_of_other_packages(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hello_plugin.py").write_text(PLUGIN, encoding="utf-8")
+    info = tmp_path / "hello-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(
+        "[torchx.cli.cmds]\nhello = hello_plugin:Hello\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert out(capsys, "hello", "--name", "all") == "hello all\n"
+    assert "  hello " in out(capsys, "--help")
+    Path(".torchxconfig").write_text("[cli:hello]\nname = x\n", encoding="utf-8")
+    assert main(["run", "--dryrun", "utils.echo"]) == 0

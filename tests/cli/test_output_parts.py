@@ -1,0 +1,165 @@
+"""The parts of what is printed: tables, times, masking, plain data, the printing of log chunks."""
+
+from __future__ import annotations
+
+import io
+from datetime import datetime, timedelta, timezone
+from enum import Enum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchx.errors import UsageError
+from torchx.logs import LogChunk, Stream
+from torchx.specs.app import AppDef, Role
+from torchx_cli.ending import failure_lines, last_line
+from torchx_cli.masking import MASK, mask, mask_text, secret_values
+from torchx_cli.output import columns, error_line, fit, table
+from torchx_cli.plain import to_plain
+from torchx_cli.streaming import LogPrinter
+from torchx_cli.times import ago, duration, parse_time
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
+
+
+def test_a_table_is_aligned_by_what_is_seen() -> None:
+    rows = [[("名前", "bad"), ("x", "")], [("long", ""), ("y", "")]]
+    assert table(rows, ("A", "B"), io.StringIO()) == ["A     B", "名前  x", "long  y"]
+
+
+@given(st.text(max_size=30), st.integers(2, 20))
+def test_what_is_cut_fits(text: str, width: int) -> None:
+    assert columns(fit(text, width)) <= width
+
+
+def test_an_error_of_several_lines() -> None:
+    assert (
+        error_line("one\ntwo", "try this\nor that", io.StringIO())
+        == "error: one\n  two\n  try this\n  or that"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-1, "0.0 s"),
+        (0.04, "0.0 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min"),
+        (3599.6, "1 h"),
+        (86399, "23 h 59 min"),
+    ],
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.5, "just now"), (5, "5 s ago"), (7200, "2 h ago"), (90000, "1 d ago")]
+)
+def test_how_long_ago(seconds: float, said: str) -> None:
+    assert ago(NOW - timedelta(seconds=seconds), NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("90s", NOW - timedelta(seconds=90)),
+        ("1.5h", NOW - timedelta(minutes=90)),
+        ("1d2h", NOW - timedelta(hours=26)),
+        ("2026-04-30T10:00Z", NOW - timedelta(hours=26)),
+        ("2026-04-30T12:00:00+02:00", NOW - timedelta(hours=26)),
+    ],
+)
+def test_times_as_people_type_them(text: str, time: datetime) -> None:
+    assert parse_time("--since", text, NOW) == time
+
+
+@pytest.mark.parametrize("text", ["", "x", "5", "5 parsecs", "2026-13-01", "9999999999d", "-5m"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UsageError, match="--since takes a time"):
+        parse_time("--since", text, NOW)
+
+
+def test_secrets_in_every_place() -> None:
+    app = AppDef(
+        "a", [Role("r", "", env={"MY_SECRET": "s3cr3t-value", "API_KEY": "short", "N": "s3cr3t-value-2"})]
+    )
+    values = secret_values(app)
+    assert values == ("s3cr3t-value",)
+    data = {
+        "env": {"MY_SECRET": "s3cr3t-value", "API_KEY": "short", "TOKENIZERS_PARALLELISM": "false"},
+        "args": ["run", "s3cr3t-value", "HF_TOKEN='a b'"],
+        "container": [{"name": "DB_PASSWORD", "value": "x"}, {"name": "N", "value": "1"}],
+    }
+    assert mask(data, values) == {
+        "env": {"MY_SECRET": MASK, "API_KEY": MASK, "TOKENIZERS_PARALLELISM": "false"},
+        "args": ["run", MASK, f"HF_TOKEN={MASK}"],
+        "container": [{"name": "DB_PASSWORD", "value": MASK}, {"name": "N", "value": "1"}],
+    }
+    assert (
+        mask_text("export AWS_SECRET_ACCESS_KEY=abc; MAX=1") == f"export AWS_SECRET_ACCESS_KEY={MASK}; MAX=1"
+    )
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Native:
+    def to_dict(self) -> dict[str, object]:
+        return {"when": NOW}
+
+
+def test_plain_data() -> None:
+    assert to_plain({Colour.RED: (b"\xff", Native())}) == {
+        "red": ["\\xff", {"when": "2026-05-01T12:00:00+00:00"}]
+    }
+
+
+def printed(*chunks: LogChunk, **options: bool) -> bytes:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    printer = LogPrinter(out, ["w/10"], **options)
+    for chunk in chunks:
+        printer.write(chunk)
+    printer.close()
+    assert isinstance(out.buffer, io.BytesIO)
+    return out.buffer.getvalue()
+
+
+def chunk(data: bytes, replica: int = 0) -> LogChunk:
+    return LogChunk("w", replica, 1, Stream.STDOUT, 0.0, data)
+
+
+def test_chunks_get_a_name_before_each_line() -> None:
+    told = printed(chunk(b"one\ntwo\n"), chunk(b"three", 10), chunk(b""), chunk(b"\n\n"), chunk(b"\xff\r\n"))
+    assert told.decode("latin-1").encode("latin-1") == (
+        "w/0  │ one\nw/0  │ two\nw/10 │ three\nw/0  │ \nw/0  │ \n".encode() + "w/0  │ ".encode() + b"\xff\r\n"
+    )
+
+
+def test_chunks_without_names_are_what_was_written() -> None:
+    assert printed(chunk(b"a\r\n\xff\n"), chunk(b"last"), prefix=False) == b"a\r\n\xff\nlast\n"
+    assert printed(chunk(b"a\nb\n"), prefix=False, timestamps=True) == b"- a\n- b\n"
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20).map(lambda data: data.replace(b"\r", b"")), max_size=5))
+def test_no_byte_is_lost(pieces: list[bytes]) -> None:
+    whole = [piece if piece.endswith(b"\n") else piece + b"\n" for piece in pieces if piece]
+    lines = b"".join(whole).split(b"\n")[:-1]
+    prefix = "w/0  │ ".encode()
+    assert printed(*(chunk(piece) for piece in whole)) == b"".join(prefix + line + b"\n" for line in lines)
+
+
+def test_a_failure_that_nobody_can_explain_is_told_by_its_message() -> None:
+    from torchx.runner import Runner
+    from torchx.specs.status import AppState, AppStatus
+
+    status = AppStatus(
+        AppState.FAILED, msg="its supervisor died", started_at=NOW, ended_at=NOW + timedelta(seconds=3)
+    )
+    assert last_line("app-1", status, io.StringIO()) == "app-1 FAILED after 3.0 s"
+    with Runner("s", {}) as runner:
+        lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), called="app-1")
+    assert lines == ["  its supervisor died"]

@@ -1,0 +1,283 @@
+"""`torchx run` on local_cwd: what it prints where, its exit code, and where its values come from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from program import answer, on_terminal, torchx
+
+COMPONENTS = '''
+import torchx.specs as specs
+
+
+def app(*args: str, name: str = "app", n: int = 1, env: dict[str, str] | None = None) -> specs.AppDef:
+    """Runs a shell line.
+
+    Args:
+        args: the line
+        name: of the role
+        n: how many
+        env: variables
+    """
+    return specs.AppDef(name, [specs.Role(name, "", entrypoint="sh", args=["-c", " ".join(args)],
+        num_replicas=n, env=env or {})])
+
+
+def pair(first: str, second: str) -> specs.AppDef:
+    """Two roles."""
+    def role(name: str, line: str) -> specs.Role:
+        return specs.Role(name, "", entrypoint="sh", args=["-c", line])
+
+    return specs.AppDef("pair", [role("server", first), role("client", second)])
+'''
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("c.py").write_text(COMPONENTS, encoding="utf-8")
+    return tmp_path
+
+
+def config(text: str) -> None:
+    Path(".torchxconfig").write_text(text, encoding="utf-8")
+
+
+def request_of(*words: str) -> dict[str, list[str]]:
+    """The command of each replica of a dry-run."""
+    data = answer("run", "--dryrun", "-o", "json", *words)
+    return {role["name"]: [role["entrypoint"], *role["args"]] for role in data["app"]["roles"]}
+
+
+def test_the_handle_is_all_of_stdout_and_the_output_comes_on_stderr() -> None:
+    done = torchx("run", "-s", "local_cwd", "utils.echo", "--msg", "hi")
+    assert done.returncode == 0
+    assert done.stdout.startswith("local_cwd://torchx/echo-")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == "echo/0 │ hi\n"
+
+
+def test_replicas_are_told_apart_and_aligned() -> None:
+    done = torchx(
+        "run", "c.py:pair", "--first", "echo up; sleep 0.5", "--second", "sleep 0.2; echo a >&2; printf b"
+    )
+    assert done.returncode == 0
+    assert done.stderr == "server/0 │ up\nclient/0 │ a\nclient/0 │ b\n"
+
+
+@pytest.mark.parametrize(("line", "code"), [("exit 3", 3), ("kill -9 $$$$", 137), ("kill $$$$", 143)])
+def test_the_exit_code_is_that_of_the_replica(line: str, code: int) -> None:
+    assert torchx("run", "c.py:app", line).returncode == code
+
+
+def test_a_failure_tells_what_failed_first_and_why() -> None:
+    first = "exec sleep 60"
+    second = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i; done; exit 4"
+    done = torchx("run", "c.py:pair", "--first", first, "--second", second)
+    app_id = done.stdout.strip().rpartition("/")[2]
+    assert done.returncode == 4
+    told = done.stderr.splitlines()[12:]
+    assert told[0].startswith(f"{app_id} FAILED after ")
+    assert told[1] == "  client/0 failed first: exit 4 (attempt 1 of 1); server/0 was stopped"
+    assert told[2:12] == [f"  │ line {i}" for i in range(3, 13)]
+    assert told[12] == f"  full log: torchx log {app_id}/client/0"
+    assert shlex.split(told[13])[1:] == ["torchx", "run", "c.py:pair", "--first", first, "--second", second]
+    assert len(told) == 14
+    full = torchx(*shlex.split(told[12])[3:])
+    assert full.stdout == "".join(f"client/0 │ line {i}\n" for i in range(1, 13))
+
+
+def test_a_signal_is_named_with_what_it_often_means() -> None:
+    done = torchx("run", "c.py:app", "kill -9 $$$$")
+    assert "app/0 failed first: killed by SIGKILL" in done.stderr
+    assert "out-of-memory" in done.stderr
+
+
+def test_of_one_replica_the_last_lines_are_not_told_twice() -> None:
+    done = torchx("run", "c.py:app", "echo once; exit 1")
+    assert done.stderr.count("once") == 2  # the line itself, and the command to run it again
+    assert "  │ once" not in done.stderr
+
+
+def test_detach_returns_at_once_and_leaves_the_application_running() -> None:
+    done = torchx("run", "--detach", "c.py:app", "sleep 60")
+    assert (done.returncode, done.stderr) == (0, "")
+    handle = done.stdout.strip()
+    assert answer("status", handle, "-o", "json")["state"] in ("SUBMITTED", "PENDING", "RUNNING")
+    assert torchx("cancel", handle).returncode == 0
+
+
+def test_json_in_place_of_the_handle() -> None:
+    done = torchx("run", "--json", "c.py:app", "exit 5")
+    data = json.loads(done.stdout)
+    assert done.returncode == 5
+    assert (data["state"], data["exit_code"], data["scheduler"]) == ("FAILED", 5, "local_cwd")
+    assert data["handle"] == f"local_cwd://torchx/{data['app_id']}"
+    assert data["first_failure"]["role"] == "app"
+    started = json.loads(torchx("run", "--json", "-d", "c.py:app", "sleep 60").stdout)
+    assert started["exit_code"] is None
+    torchx("cancel", started["handle"])
+
+
+def test_the_command_sees_who_launched_it() -> None:
+    done = torchx("run", "c.py:app", "echo $TORCHX_CONTEXT_NAME $TORCHX_PARENT_RUN_ID; echo $TORCHX_JOB_ID")
+    lines = done.stderr.splitlines()
+    assert lines == ["app/0 │ cli_run", f"app/0 │ {done.stdout.strip()}"]
+
+
+def test_a_dry_run_shows_and_sends_nothing() -> None:
+    done = torchx("run", "--dryrun", "c.py:app", "--n", "2", "echo", "x")
+    assert done.returncode == 0
+    assert done.stdout.startswith("=== APPLICATION ===\nname: app\n")
+    assert "=== SCHEDULER REQUEST ===\n" in done.stdout
+    assert answer("list", "-o", "json") == []
+    data = answer("run", "--dryrun", "-o", "json", "-cfg", "prepend_cwd=1", "c.py:app", "x")
+    assert set(data) == {"scheduler", "cfg", "app", "request", "notes"}
+    assert data["cfg"]["prepend_cwd"] is True
+    yaml = torchx("run", "--dryrun", "-o", "yaml", "c.py:app", "x")
+    assert yaml.stdout.startswith("scheduler: local_cwd\ncfg:\n")
+
+
+def test_secrets_are_never_shown() -> None:
+    secret = "abcdefgh12345"
+    for form in ([], ["-o", "json"], ["-o", "yaml"]):
+        shown = torchx(
+            "run", "--dryrun", *form, "c.py:app", "--env", f"HF_TOKEN={secret}", f"curl -H {secret}"
+        )
+        assert shown.returncode == 0
+        assert secret not in shown.stdout + shown.stderr
+        assert "********" in shown.stdout
+    failed = torchx(
+        "run", "c.py:app", "--env", f"HF_TOKEN={secret}", "test $$HF_TOKEN = abcdefgh12345 && exit 7"
+    )
+    assert failed.returncode == 7  # the application itself has it
+    handle = failed.stdout.strip()
+    for words in (["describe", handle], ["describe", handle, "-o", "json"], ["status", handle, "-o", "json"]):
+        assert secret not in torchx(*words).stdout
+
+
+def test_the_component_of_the_configuration() -> None:
+    config("[cli:run]\ncomponent = c.py:app\n")
+    assert request_of("--", "--n", "2", "--", "echo", "--epochs", "3") == {
+        "app": ["sh", "-c", "echo --epochs 3"]
+    }
+    assert request_of("--", "--name", "x", "echo") == {"x": ["sh", "-c", "echo"]}
+    assert request_of() == {"app": ["sh", "-c", ""]}
+    assert request_of("utils.echo") == {"echo": ["echo", "hello world"]}
+    assert request_of("--", "utils.echo", "--msg", "x") == {"echo": ["echo", "x"]}
+
+
+def test_all_words_after_the_component_are_its_own() -> None:
+    assert request_of("c.py:app", "--", "-s", "x") == {"app": ["sh", "-c", "-s x"]}
+    assert request_of("c.py:app", "x", "-s", "--dryrun") == {"app": ["sh", "-c", "x -s --dryrun"]}
+    refused = torchx("run", "c.py:app", "--dryrun")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: unknown flag `--dryrun` for c.py:app")
+
+
+def test_values_come_from_the_nearest_place() -> None:
+    config("[component:c.py:app]\nname = conf\nn = 3\n[local_cwd]\nprepend_cwd = true\nlog_dir = /conf\n")
+    data = answer(
+        "run", "--dryrun", "-o", "json", "-cfg", "log_dir=/typed", "c.py:app", "--name", "typed", "x"
+    )
+    assert (data["cfg"]["prepend_cwd"], data["cfg"]["log_dir"]) == (True, "/typed")
+    assert [(role["name"], role["num_replicas"]) for role in data["app"]["roles"]] == [("typed", 3)]
+
+
+def test_a_profile(folder: Path) -> None:
+    config("[profile:big:component:c.py:app]\nn = 9\n[component:c.py:app]\nn = 2\n")
+    plain, big = (
+        answer(*words, "run", "--dryrun", "-o", "json", "c.py:app", "x")["app"]["roles"][0]["num_replicas"]
+        for words in ([], ["--profile", "big"])
+    )
+    assert (plain, big) == (2, 9)
+
+
+def test_a_workspace_of_the_configuration_that_cannot_be_used_is_told() -> None:
+    config("[cli:run]\nworkspace = .\n")
+    done = torchx("run", "utils.echo")
+    assert done.returncode == 0
+    assert done.stderr.startswith(
+        "note: local_cwd takes no workspace; the one from .torchxconfig line 2 is not used\n"
+    )
+
+
+def test_json_on_stdin() -> None:
+    asked = {
+        "component_name": "c.py:app",
+        "scheduler": "local_cwd",
+        "scheduler_args": {"prepend_cwd": True},
+        "component_args": {"n": 2, "name": "json"},
+        "component_args_str": "--name typed echo 'a b'",
+        "dryrun": True,
+        "parent_run_id": "p",
+    }
+    done = torchx("run", "--stdin", "-o", "json", stdin=json.dumps(asked))
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    role = data["app"]["roles"][0]
+    assert (role["name"], role["num_replicas"], role["args"]) == ("typed", 2, ["-c", "echo a b"])
+    assert data["cfg"]["prepend_cwd"] is True
+    assert role["env"]["TORCHX_PARENT_RUN_ID"] == "p"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "--stdin takes a JSON object: "),
+        ("[]", "--stdin takes a JSON object, got a list"),
+        ("{}", "`component_name` is missing (from --stdin)"),
+        ('{"componet_name": 1}',
+         "unknown key `componet_name` (from --stdin)\n  did you mean `component_name`?"),
+        ('{"component_name": 1}', "`component_name` takes a text, got a number (from --stdin)"),
+        ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {"log_dri": 1}}',
+         "unknown run option `log_dri` for local_cwd (from --stdin)\n  did you mean `log_dir`?"),
+        ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {}, '
+         '"component_args": {"m": 1}}',
+         "unknown argument `m` for c.py:app (from the JSON of --stdin)"),
+    ],
+)  # fmt: skip
+def test_json_that_cannot_be_right(text: str, message: str) -> None:
+    done = torchx("run", "--stdin", stdin=text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {message}")
+
+
+def test_flags_beside_stdin_are_refused() -> None:
+    done = torchx("run", "--stdin", "-s", "local_cwd", stdin="{}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --stdin tells all of the run")
+
+
+def test_the_help_of_a_component() -> None:
+    done = torchx("run", "c.py:app", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Runs a shell line.\n")
+    assert "--n INT" in done.stdout
+    assert answer("list", "-o", "json") == []
+
+
+def test_on_a_terminal_there_is_colour_and_nothing_wider_than_the_window() -> None:
+    shown, code = on_terminal(
+        "run", "c.py:pair", "--first", "echo up; exit 1", "--second", "sleep 60", columns=50
+    )
+    assert code == 1
+    assert "\x1b[36mserver/0 │ \x1b[0mup" in shown
+    assert "\x1b[31mFAILED\x1b[0m" in shown
+    plain, _ = on_terminal(
+        "run", "c.py:pair", "--first", "echo up; exit 1", "--second", "sleep 60", env={"NO_COLOR": "1"}
+    )
+    assert "\x1b" not in plain
+
+
+def test_a_progress_bar_stays_behind_its_name() -> None:
+    shown, _ = on_terminal("run", "c.py:app", r"printf '10%%\r20%%\r30%%\n'", env={"NO_COLOR": "1"})
+    assert "app/0 │ 10%\rapp/0 │ 20%\rapp/0 │ 30%\n" in shown
+
+
+def test_without_unicode() -> None:
+    done = torchx("run", "utils.echo", env={"LANG": "C", "LC_ALL": ""})
+    assert done.stderr == "echo/0 | hello world\n"

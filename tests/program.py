@@ -1,0 +1,88 @@
+"""Running the command line in tests: as a process of its own, with or without a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+COMMAND = [sys.executable, "-m", "torchx_cli"]
+
+
+def environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command, so that it runs this checkout in any folder."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **(env or {})}
+
+
+def torchx(
+    *words: str, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs one command line to its end."""
+    return subprocess.run(
+        [*COMMAND, *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=environment(env),
+        cwd=cwd,
+        timeout=90,
+    )
+
+
+def start(*words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Starts a command line in a session of its own, its stdout and stderr as pipes."""
+    return subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(env),
+        start_new_session=True,
+    )
+
+
+def answer(*words: str) -> Any:
+    """Runs a command line that prints JSON, and returns what it printed."""
+    done = torchx(*words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def on_terminal(*words: str, columns: int = 80, env: Mapping[str, str] | None = None) -> tuple[str, int]:
+    """Runs a command line on a terminal; returns what it showed and its exit code."""
+    import fcntl
+    import struct
+    import termios
+
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment({"TERM": "xterm", **(env or {})}),
+        start_new_session=True,
+    )
+    os.close(slave)
+    shown = b""
+    while True:
+        ready, _, _ = select.select([master], [], [], 60)
+        assert ready, "the command neither prints nor ends"
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not data:
+            break
+        shown += data
+    os.close(master)
+    return shown.decode().replace("\r\n", "\n"), process.wait(60)

@@ -1,0 +1,107 @@
+"""The schedulers that a runner speaks to: made when they are first asked for, and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchx.scheduler import Scheduler
+from torchx.specs.handles import UnknownSchedulerException, parse_app_handle
+
+if TYPE_CHECKING:
+    from torchx.schedulers import SchedulerFactory
+    from torchx.specs.runopts import CfgVal, runopts
+
+
+class Engines:
+    """The schedulers of a runner, and their run options.
+
+    Args:
+        name: the session part of the handles they make.
+        scheduler_factories: the schedulers by name; all that are installed unless given.
+        scheduler_params: keyword arguments for the factories.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        scheduler_factories: Mapping[str, SchedulerFactory] | None,
+        scheduler_params: Mapping[str, object] | None,
+    ) -> None:
+        from torchx.schedulers import get_default_scheduler_name
+
+        self._name = name
+        self._factories = scheduler_factories
+        self._scheduler_params = dict(scheduler_params or {})
+        self._schedulers: dict[str, Scheduler[Any]] = {}
+        self.default_scheduler = get_default_scheduler_name()
+
+    def close(self) -> None:
+        """Closes the schedulers; running applications are not touched."""
+        schedulers, self._schedulers = list(self._schedulers.values()), {}
+        for scheduler in schedulers:
+            scheduler.close()
+
+    def scheduler_backends(self) -> list[str]:
+        """Returns the names of the schedulers."""
+        return list(self._known())
+
+    def scheduler_run_opts(self, scheduler: str) -> runopts:
+        """Returns the run options that a scheduler takes.
+
+        Raises:
+            UnknownSchedulerException: there is no such scheduler.
+        """
+        return self._scheduler(scheduler).run_opts()
+
+    def takes_workspace(self, scheduler: str) -> bool:
+        """Tells whether a scheduler lays workspaces over images.
+
+        Raises:
+            UnknownSchedulerException: there is no such scheduler.
+        """
+        return type(self._scheduler(scheduler))._apply_workspace is not Scheduler._apply_workspace
+
+    def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
+        """Reads run options such as ``a=1,b=x;y``; of an option in several texts the last counts.
+
+        Raises:
+            InvalidRunConfigException: an option is unknown or of the wrong type.
+        """
+        opts = self.scheduler_run_opts(scheduler)
+        cfg: dict[str, CfgVal] = {}
+        for text in cfg_literal:
+            cfg.update(opts.cfg_from_str(text, strict=True))
+        return cfg
+
+    def cfg_from_json_repr(self, scheduler: str, json_repr: str) -> dict[str, CfgVal]:
+        """Reads run options from a JSON object.
+
+        Raises:
+            InvalidRunConfigException: an option is unknown or of the wrong type.
+        """
+        return self.scheduler_run_opts(scheduler).cfg_from_json_repr(json_repr, strict=True)
+
+    def _known(self) -> Mapping[str, SchedulerFactory]:
+        if self._factories is None:
+            from torchx.schedulers import get_scheduler_factories
+
+            self._factories = get_scheduler_factories()
+        return self._factories
+
+    def _scheduler(self, name: str) -> Scheduler[Any]:
+        if name not in self._schedulers:
+            if self._factories is None:
+                from torchx.schedulers import create_scheduler
+
+                made = create_scheduler(name, self._name, **self._scheduler_params)
+            elif name in self._factories:
+                made = self._factories[name](self._name, **self._scheduler_params)
+            else:
+                raise UnknownSchedulerException(name, self._factories)
+            self._schedulers[name] = made
+        return self._schedulers[name]
+
+    def _of(self, app_handle: str) -> tuple[Scheduler[Any], str]:
+        backend, _, app_id = parse_app_handle(app_handle)
+        return self._scheduler(backend), app_id

@@ -1,0 +1,23 @@
+"""The status of an application, from all that a scheduler knows of it."""
+
+from __future__ import annotations
+
+from torchx.scheduler import DescribeAppResponse
+from torchx.specs.status import AppStatus
+
+
+def status_of(described: DescribeAppResponse) -> AppStatus:
+    """Returns how an application fares, from all that a scheduler knows of it."""
+    return AppStatus(
+        state=described.state,
+        num_restarts=described.num_restarts,
+        msg=described.msg,
+        structured_error_msg=described.structured_error_msg,
+        ui_url=described.ui_url,
+        roles=described.roles_statuses,
+        submitted_at=described.submitted_at,
+        started_at=described.started_at,
+        ended_at=described.ended_at,
+        first_failure=described.first_failure,
+        log_dir=described.log_dir,
+    )

@@ -1,0 +1,1 @@
+"""The command line of torchx: the only code that prints, exits or installs signal handlers."""

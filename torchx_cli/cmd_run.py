@@ -1,0 +1,185 @@
+"""`torchx run`: from a component to a running application."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchx import settings
+from torchx.errors import UsageError
+from torchx_cli.flags import Cfg, Scheduler
+from torchx_cli.output import chosen_format, emit, note
+from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_words
+from torchx_cli.session import session_of
+
+if TYPE_CHECKING:
+    from torchx.config import Config, Setting
+    from torchx.runner.api import Runner
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+
+SETTINGS = {"allow_interspersed_args": False}  # the first word that is no flag is the component
+
+
+def run_(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMPONENT] [ARGS]...",
+            show_default=False,
+            help="The component, and all that comes after it for the component. Its own flags: "
+            "torchx run COMPONENT --help. Without a component: the one of [cli:run] in .torchxconfig.",
+        ),
+    ] = None,
+    scheduler: Scheduler = "",
+    cfg: Cfg = [],  # noqa: B006  # typer makes a new one
+    dryrun: Annotated[
+        bool, typer.Option("--dryrun", help="Show what would be sent, and send nothing.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("-d", "--detach", help="Return after the submission; the application runs on.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the end; local schedulers always do.")
+    ] = False,
+    log: Annotated[
+        bool, typer.Option("--log", help="Wait for the end and stream the logs; local schedulers always do.")
+    ] = False,
+    workspace: Annotated[
+        str,
+        typer.Option(
+            "--workspace",
+            "--buck-target",
+            metavar="FOLDER",
+            show_default=False,
+            help="Local folder to lay over the image of the first role.",
+        ),
+    ] = "",
+    parent_run_id: Annotated[
+        str,
+        typer.Option(
+            "--parent_run_id", metavar="ID", show_default=False, help="The run that this one belongs to."
+        ),
+    ] = "",
+    tee_logs: Annotated[
+        bool,
+        typer.Option("--tee_logs", help="Name the replica before each line of the logs; always so here."),
+    ] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read what to run from stdin, as JSON.")] = False,
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FORM", show_default=False, help="With --dryrun: json or yaml."
+        ),
+    ] = "",
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout in place of the handle.")
+    ] = False,
+) -> int:
+    """Run an application from a component.
+
+    The handle is the first line on stdout. On a local scheduler the command stays with the
+    application: it streams the logs on stderr, Ctrl-C cancels, and the exit code is that of the
+    replica that failed first. Closing the terminal leaves the application running.
+    """
+    form = chosen_format(output, json)
+    os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # what runs on this machine inherits it
+    request = RunRequest(
+        scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
+        dryrun=dryrun, wait=wait, log=log, detach=detach,
+    )  # fmt: skip
+    request.argv = list(words or ())
+    if stdin:
+        check_stdin_alone(request)
+        request = read_stdin(sys.stdin.read())
+        request.detach = detach
+    session = session_of(ctx)
+    if not stdin:
+        request.component, request.argv = split_words(request.argv, session.config)
+    if request.detach and (request.wait or request.log):
+        raise UsageError("--detach returns at once, so it goes with neither --wait nor --log")
+    if form == "yaml" and not request.dryrun:
+        raise UsageError("-o yaml shows a request: it goes with --dryrun")
+    return _run(request, form, session.config, session.runner())
+
+
+def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
+    app = make_app(request, config)
+    if app is None:
+        return 0  # its help was asked for
+    with opened as runner:
+        info = make_request(request, app, runner, config)
+        for line in info.notes:
+            note(f"note: {line}")
+        if request.dryrun:
+            from torchx_cli.dryrun_output import print_dryrun
+
+            print_dryrun(info, form)
+            return 0
+        from torchx_cli.attach import Attached
+
+        follow = follows(request, info._scheduler)
+        with Attached(runner, info, stream=follow) as attached:
+            told = len(info.notes)
+            handle = attached.submit()
+            for line in info.notes[told:]:  # what only the submission could find out
+                note(f"note: {line}")
+            if form == "text":
+                print(handle, flush=True)
+            ends = follow or request.wait
+            code = attached.to_the_end() if ends else attached.leave()
+            if form == "json":
+                emit(attached.as_data(), "json")
+            return code
+
+
+def follows(request: RunRequest, scheduler: str | None) -> bool:
+    """Tells whether a run stays with its application and shows its logs."""
+    return not request.detach and (request.log or (scheduler or "").startswith("local"))
+
+
+def make_app(request: RunRequest, config: Config) -> AppDef | None:
+    """Makes the application; prints the help of the component, and returns None, when that was asked for.
+
+    Raises:
+        UsageError: the component or its arguments cannot be right.
+    """
+    from torchx.discovery.arguments import parse_arguments
+    from torchx.discovery.build import build_app
+    from torchx.discovery.finder import find_component
+
+    component = find_component(request.component)
+    section: dict[str, Setting] = config.section(f"component:{request.component}")
+    arguments = parse_arguments(component, request.argv, config=request.component_args, section=section)
+    if arguments.wants_help:
+        from torchx_cli.component_help import render
+        from torchx_cli.output import has_colour, width_of
+
+        print(render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout)))
+        return None
+    for line in arguments.notes:
+        note(f"note: {line}")
+    return build_app(component, arguments)
+
+
+def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Config) -> AppDryRunInfo[Any]:
+    """Makes what would be sent to the scheduler.
+
+    Raises:
+        UsageError: the scheduler, its options or the workspace cannot be right.
+    """
+    named = config.get("cli:run", "scheduler")
+    scheduler = request.scheduler or (named.value if named else runner.default_scheduler)
+    cfg = run_options(request, scheduler, runner, config)
+    workspace = request.workspace
+    configured = config.get("cli:run", "workspace")
+    if not workspace and configured is not None:
+        if runner.takes_workspace(scheduler):
+            workspace = configured.value
+        elif configured.value:
+            note(f"note: {scheduler} takes no workspace; the one from {configured.origin} is not used")
+    return runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)

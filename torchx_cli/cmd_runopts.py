@@ -1,0 +1,54 @@
+"""`torchx runopts`: the run options of the schedulers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchx_cli.flags import Json, Output
+from torchx_cli.output import chosen_format, emit
+from torchx_cli.session import session_of
+
+if TYPE_CHECKING:
+    from torchx.specs.runopts import runopts
+
+
+def runopts_(
+    ctx: typer.Context,
+    scheduler: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SCHEDULER]", show_default=False, help="Only this scheduler; all unless told."
+        ),
+    ] = "",
+    output: Output = "",
+    json: Json = False,
+) -> None:
+    """Show the run options of the schedulers: what -cfg takes, and the sections of .torchxconfig."""
+    form = chosen_format(output, json)
+    with session_of(ctx).runner() as runner:
+        names = [scheduler] if scheduler else runner.scheduler_backends()
+        found = {name: runner.scheduler_run_opts(name) for name in names}
+    if form != "text":
+        emit({name: as_data(opts) for name, opts in found.items()}, form)
+        return
+    for name, opts in found.items():
+        text = "\n".join(f"    {line}" if line.strip() else "" for line in repr(opts).splitlines())
+        print(f"{name}:\n{text}\n")
+
+
+def as_data(opts: runopts) -> list[dict[str, Any]]:
+    """Returns the options of a scheduler as plain data."""
+    from torchx.specs.runopts import get_type_name
+
+    return [
+        {
+            "name": name,
+            "type": get_type_name(opt.opt_type),
+            "required": opt.is_required,
+            "default": opt.default,
+            "help": opt.help,
+        }
+        for name, opt in opts
+    ]

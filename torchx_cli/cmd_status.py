@@ -1,0 +1,82 @@
+"""`torchx status`: how an application fares."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchx_cli.flags import Handle, Json, Output, words
+from torchx_cli.output import chosen_format, emit
+from torchx_cli.session import session_of
+
+if TYPE_CHECKING:
+    from torchx.specs.status import AppStatus
+
+
+def status_(
+    ctx: typer.Context,
+    handle: Handle,
+    roles: Annotated[
+        str,
+        typer.Option("--roles", metavar="A,B", show_default=False, help="Tell of these roles alone."),
+    ] = "",
+    output: Output = "",
+    json: Json = False,
+) -> None:
+    """Tell how an application fares: its state, its replicas, and what failed first.
+
+    The exit code is 0 whenever the application is known, however it fares.
+    """
+    from torchx.runner.status import status_of
+    from torchx_cli.applications import find, short
+
+    form = chosen_format(output, json)
+    wanted = words(roles)
+    with session_of(ctx).runner() as runner:
+        full, described = find(runner, handle)
+        status = status_of(described)
+        check_roles(full, wanted, [role.role for role in status.roles])
+        if form != "text":
+            emit(as_data(full, described.name, status, wanted), form)
+            return
+        from torchx_cli.ending import failure_lines
+        from torchx_cli.status_text import status_lines
+
+        lines = status_lines(full, status, wanted, sys.stdout)
+        lines += failure_lines(runner, full, status, sys.stdout, called=short(runner, full))
+        print("\n".join(lines))
+
+
+def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict[str, Any]:
+    """Returns the status as plain data, secrets masked."""
+    from torchx.specs.handles import parse_app_handle
+    from torchx_cli.masking import mask
+
+    scheduler, session, app_id = parse_app_handle(handle)
+    return {
+        "handle": handle,
+        "app_id": app_id,
+        "name": name,
+        "scheduler": scheduler,
+        "session": session,
+        **mask(status.to_json(roles or None)),
+    }
+
+
+def check_roles(handle: str, wanted: list[str], known: list[str]) -> None:
+    """Refuses names of roles that an application does not have.
+
+    Raises:
+        StateError: there is no such role.
+    """
+    for role in wanted:
+        if role not in known:
+            from torchx.errors import StateError
+            from torchx.words import did_you_mean
+
+            raise StateError(
+                f"{handle} has no role `{role}`",
+                hint=did_you_mean(role, known, "its roles: " + ", ".join(known)),
+            )

@@ -1,0 +1,68 @@
+"""Flags and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from torchx.errors import UsageError
+
+Handle = Annotated[
+    str,
+    typer.Argument(
+        metavar="HANDLE",
+        show_default=False,
+        help="An application: its handle, its app id or the start of it, its name, or @last.",
+    ),
+]
+Handles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="HANDLE...",
+        show_default=False,
+        help="Applications: handles, app ids or the start of them, names, or @last.",
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option(
+        "-o", "--output", metavar="FORM", show_default=False, help="Print json or yaml in place of text."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
+Scheduler = Annotated[
+    str, typer.Option("-s", "--scheduler", metavar="NAME", show_default=False, help="The scheduler.")
+]
+Cfg = Annotated[
+    list[str],
+    typer.Option(
+        "-cfg",
+        "--scheduler_args",
+        metavar="K=V,...",
+        show_default=False,
+        help="Run options of the scheduler; may be repeated. All of them: torchx runopts NAME",
+    ),
+]
+
+
+def count(flag: str, text: str) -> int | None:
+    """Reads the number that a flag was given; None for none.
+
+    Raises:
+        UsageError: it is no number of things.
+    """
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f"{flag} takes a whole number, got `{text}`")
+    return int(text)
+
+
+def words(text: str) -> list[str]:
+    """Splits a list such as `a,b`.
+
+    >>> words(" a, b,")
+    ['a', 'b']
+    """
+    return [word.strip() for word in text.split(",") if word.strip()]

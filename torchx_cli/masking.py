@@ -1,0 +1,71 @@
+"""Secrets: values of environment variables that look like one are never printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
+
+MASK = "********"
+"""Stands for a value that is not shown."""
+
+_WORDS = "TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE"
+_NAME = re.compile(_WORDS, re.IGNORECASE)
+_ASSIGNMENT = re.compile(rf"\b([A-Z0-9_]*(?:{_WORDS})[A-Z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)")
+
+
+def looks_secret(name: str) -> bool:
+    """Tells whether a variable of this name may hold a secret.
+
+    >>> [looks_secret(n) for n in ("HF_TOKEN", "aws_secret_access_key", "TOKENIZERS_PARALLELISM", "PATH")]
+    [True, True, False, False]
+    """
+    return _NAME.search(name) is not None
+
+
+def secret_values(app: AppDef | None) -> tuple[str, ...]:
+    """Returns the values of an application's environment that must not be shown wherever they occur.
+
+    Short words and numbers are left out: they occur by chance, and are no secrets.
+    """
+    if app is None:
+        return ()
+    values = {v for role in app.roles for n, v in role.env.items() if looks_secret(n)}
+    return tuple(sorted((v for v in values if len(v) >= 8 and not v.isdigit()), key=len, reverse=True))
+
+
+def mask_text(text: str, values: Iterable[str] = ()) -> str:
+    """Returns a text without the given values, and without what it assigns to names of secrets.
+
+    >>> mask_text("srun --export=ALL,HF_TOKEN=abc123,N=1")
+    'srun --export=ALL,HF_TOKEN=********,N=1'
+    """
+    for value in values:
+        text = text.replace(value, MASK)
+    return _ASSIGNMENT.sub(lambda found: f"{found[1]}={MASK}", text)
+
+
+def mask(data: Any, values: Iterable[str] = ()) -> Any:
+    """Returns plain data with secrets masked: by the names of keys, and wherever the values occur.
+
+    >>> mask({"env": {"API_KEY": "x", "N": "1"}, "list": [{"name": "MY_TOKEN", "value": "y"}]})
+    {'env': {'API_KEY': '********', 'N': '1'}, 'list': [{'name': 'MY_TOKEN', 'value': '********'}]}
+    """
+    values = tuple(values)
+    if isinstance(data, Mapping):
+        pair = isinstance(data.get("name"), str) and looks_secret(data["name"])
+        return {
+            key: MASK if _hidden(str(key), value, pair) else mask(value, values)
+            for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return [mask(item, values) for item in data]
+    return mask_text(data, values) if isinstance(data, str) else data
+
+
+def _hidden(key: str, value: object, pair: bool) -> bool:
+    """A text under a secret's name; under `value` beside such a name, as Kubernetes writes it."""
+    return isinstance(value, str) and bool(value) and (looks_secret(key) or (pair and key == "value"))

@@ -1,0 +1,205 @@
+"""What the program prints: results on stdout, the rest on stderr; colour where there is a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from torchx.errors import UsageError
+
+COLOURS = {"good": "32", "bad": "31", "wait": "33", "dim": "2", "bold": "1"}
+"""Meaning -> the terminal's code for it."""
+
+STATE_MEANING = {
+    "SUCCEEDED": "good",
+    "RUNNING": "good",
+    "FAILED": "bad",
+    "CANCELLED": "wait",
+    "PENDING": "wait",
+    "SUBMITTED": "wait",
+}
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tells whether a person reads a stream on a terminal that moves its cursor."""
+    try:
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:  # closed
+        return False
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Tells whether a stream shows colour: a terminal, and nobody said NO_COLOR."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Returns the columns of a stream's window; None where it is no terminal and lines may be long."""
+    if not is_terminal(stream):
+        return None
+    try:
+        return max(20, os.get_terminal_size(stream.fileno()).columns or 80)
+    except OSError:
+        return 80
+
+
+def paint(text: str, meaning: str, stream: TextIO) -> str:
+    """Returns a text in the colour of its meaning, as it is where the stream shows none."""
+    code = COLOURS.get(meaning)
+    return f"\x1b[{code}m{text}\x1b[0m" if code and text and has_colour(stream) else text
+
+
+def paint_state(state: str, stream: TextIO) -> str:
+    """Returns the name of a state in its colour."""
+    return paint(state, STATE_MEANING.get(state, "dim"), stream)
+
+
+def speaks_unicode(stream: TextIO) -> bool:
+    """Tells whether a stream takes more than ASCII; LANG=C asks for ASCII whatever Python makes of it."""
+    locale = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
+    encoding = (getattr(stream, "encoding", None) or "ascii").lower()
+    return locale not in ("C", "POSIX") and encoding.replace("-", "") == "utf8"
+
+
+def bar_of(stream: TextIO) -> str:
+    """Returns the bar between the name of a replica and its line."""
+    return "│" if speaks_unicode(stream) else "|"
+
+
+def columns(text: str) -> int:
+    """Returns how many columns of a terminal a text takes.
+
+    >>> columns("abc"), columns("日本")
+    (3, 4)
+    """
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def fit(text: str, width: int | None) -> str:
+    """Returns a text that is cut, with an ellipsis, to a number of columns; None for no limit.
+
+    >>> fit("a longer text", 8)
+    'a long..'
+    """
+    if width is None or columns(text) <= width:
+        return text
+    while text and columns(text) > width - 2:
+        text = text[:-1]
+    return text + ".."[: max(0, width)]
+
+
+Row = Sequence[tuple[str, str]]
+"""The cells of a line of a table: each a text and its meaning ("" for none)."""
+
+
+def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequence[str] = ()) -> list[str]:
+    """Returns the lines of a table.
+
+    On a terminal it is no wider than the window: the last column is cut, and the columns named in
+    ``spare`` are left out as needed, the first of them first.
+    """
+    window = width_of(stream)
+    body: list[Row] = [[(head, "bold") for head in heads], *rows]
+    kept = list(range(len(heads)))
+    widths = [max(columns(row[at][0]) for row in body) for at in kept]
+    for head in spare:
+        if window is not None and sum(widths[at] + 2 for at in kept[:-1]) > window:
+            kept.remove(heads.index(head))
+    return [
+        _table_line([row[at] for at in kept], [widths[at] for at in kept], window, stream) for row in body
+    ]
+
+
+def _table_line(cells: Row, widths: Sequence[int], window: int | None, stream: TextIO) -> str:
+    line, used = "", 0
+    for (text, meaning), width in zip(cells[:-1], widths, strict=False):
+        line += paint(text, meaning, stream) + " " * (width - columns(text) + 2)
+        used += width + 2
+    text, meaning = cells[-1]
+    last = fit(text, None if window is None else max(0, window - used))
+    return (line + paint(last, meaning, stream)).rstrip()
+
+
+def wrap(text: str, stream: TextIO, indent: str = "") -> str:
+    """Returns a text that is broken to the window of a stream, as it is where that is no terminal."""
+    window = width_of(stream)
+    if window is None or columns(indent + text) <= window:
+        return indent + text
+    import textwrap
+
+    return textwrap.fill(
+        text, window, initial_indent=indent, subsequent_indent=indent + "  ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def error_line(message: str, hint: str | None, stream: TextIO) -> str:
+    """Returns an error as a person reads it: what was wrong, and below it what to type next."""
+    first, *rest = message.splitlines() or [""]
+    shown = wrap(f"error: {first}", stream)
+    if shown.startswith("error:"):
+        shown = paint("error:", "bad", stream) + shown[len("error:") :]
+    lines = [shown, *(f"  {line}" for line in rest)]
+    lines += [wrap(line, stream, "  ") for line in (hint or "").splitlines()]
+    return "\n".join(lines)
+
+
+def note(text: str) -> None:
+    """Tells something on the side, on stderr."""
+    print(wrap(text, sys.stderr), file=sys.stderr)
+
+
+FORMATS = ("text", "json", "yaml")
+
+
+def chosen_format(output: str, json_flag: bool) -> str:
+    """Returns the form of output that `-o` and `--json` ask for.
+
+    Raises:
+        UsageError: there is no such form.
+    """
+    if output not in ("", *FORMATS):
+        raise UsageError(f"-o takes {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got `{output}`")
+    if json_flag and output not in ("", "json"):
+        raise UsageError(f"--json and -o {output} cannot both be")
+    return output or ("json" if json_flag else "text")
+
+
+def emit(data: Any, form: str) -> None:
+    """Prints plain data on stdout as JSON or YAML."""
+    unicode = speaks_unicode(sys.stdout)
+    if form == "yaml":
+        import yaml
+
+        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=unicode), end="")
+        return
+    import json
+
+    print(json.dumps(data, indent=2, ensure_ascii=not unicode))
+
+
+def tolerate_any_text() -> None:
+    """Lets stdout and stderr take file names and arguments that are not valid text."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def quiet_pipe() -> None:
+    """Sends the rest of stdout nowhere: its reader is gone, and Python would complain at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError):
+            continue
+    os.close(nowhere)

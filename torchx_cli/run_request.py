@@ -1,0 +1,212 @@
+"""What a `torchx run` was asked to do, from its flags, from the configuration, or from JSON on stdin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import UsageError
+from torchx.words import did_you_mean
+
+if TYPE_CHECKING:
+    from torchx.config import Config
+    from torchx.runner.api import Runner
+    from torchx.specs.runopts import CfgVal, runopts
+
+
+@dataclass
+class RunRequest:
+    """What to run and how.
+
+    Attributes:
+        component: name of the component; empty when the configuration names it.
+        argv: the words for the component.
+        component_args: its arguments by name, from JSON.
+        scheduler: name of the scheduler; empty when the configuration names it.
+        scheduler_args: run options, each text as it was typed.
+        options: run options by name, from JSON.
+        workspace: local folder to lay over the image of the first role.
+        parent_run_id: the run that this one belongs to.
+        dryrun: show the request only.
+        wait: wait for the end.
+        log: stream the logs.
+        detach: return after the submission.
+    """
+
+    component: str = ""
+    argv: list[str] = field(default_factory=list)
+    component_args: dict[str, Any] | None = None
+    scheduler: str = ""
+    scheduler_args: list[str] = field(default_factory=list)
+    options: dict[str, Any] | None = None
+    workspace: str = ""
+    parent_run_id: str = ""
+    dryrun: bool = False
+    wait: bool = False
+    log: bool = False
+    detach: bool = False
+
+
+def split_words(words: Sequence[str], config: Config) -> tuple[str, list[str]]:
+    """Returns the component and the words for it.
+
+    The first word is the component, unless it begins with a dash or there is none: then the
+    configuration names it.
+
+    Raises:
+        UsageError: nobody names a component.
+    """
+    if words and not words[0].startswith("-"):
+        return words[0], list(words[1:])
+    setting = config.get("cli:run", "component")
+    if setting is None:
+        raise UsageError(
+            "which component?" if not words else f"expected a component, got `{words[0]}`",
+            hint="e.g. torchx run utils.echo --msg hi   all components: torchx builtins",
+        )
+    return setting.value, list(words)
+
+
+STDIN_KEYS: dict[str, tuple[type, ...]] = {
+    "component_name": (str,),
+    "scheduler": (str,),
+    "scheduler_args": (dict, str),
+    "dryrun": (bool,),
+    "wait": (bool,),
+    "log": (bool,),
+    "workspace": (str,),
+    "parent_run_id": (str,),
+    "tee_logs": (bool,),
+    "component_args": (dict,),
+    "component_args_str": (str, list),
+}
+"""The keys of the JSON that `--stdin` reads, and what they take."""
+
+_REQUIRED = ("component_name", "scheduler", "scheduler_args")
+
+
+def read_stdin(text: str) -> RunRequest:
+    """Reads the JSON that `torchx run --stdin` takes.
+
+    Raises:
+        UsageError: it is not valid, or a key is unknown, missing or of the wrong type.
+    """
+    import json
+
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--stdin takes a JSON object: {error}") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"--stdin takes a JSON object, got {_kind(data)}")
+    for key, value in data.items():
+        if key not in STDIN_KEYS:
+            hint = did_you_mean(key, STDIN_KEYS, "keys: " + ", ".join(STDIN_KEYS))
+            raise UsageError(f"unknown key `{key}` (from --stdin)", hint=hint)
+        if value is not None and not isinstance(value, STDIN_KEYS[key]):
+            expected = " or ".join(_NAMES[kind] for kind in STDIN_KEYS[key])
+            raise UsageError(f"`{key}` takes {expected}, got {_kind(value)} (from --stdin)")
+    for key in _REQUIRED:
+        if data.get(key) is None:
+            raise UsageError(f"`{key}` is missing (from --stdin)")
+    return _from_stdin({key: value for key, value in data.items() if value is not None})
+
+
+def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
+    import shlex
+
+    words = data.get("component_args_str", [])
+    options = data["scheduler_args"]
+    return RunRequest(
+        component=data["component_name"],
+        argv=shlex.split(words) if isinstance(words, str) else [str(word) for word in words],
+        component_args=data.get("component_args"),
+        scheduler=data["scheduler"],
+        scheduler_args=[options] if isinstance(options, str) and options else [],
+        options=options if isinstance(options, dict) else None,
+        workspace=data.get("workspace", ""),
+        parent_run_id=data.get("parent_run_id", ""),
+        dryrun=data.get("dryrun", False),
+        wait=data.get("wait", False),
+        log=data.get("log", False),
+    )
+
+
+_NAMES: dict[type, str] = {str: "a text", dict: "an object", list: "a list", bool: "true or false"}
+
+
+def _kind(value: Any) -> str:
+    """Returns what JSON calls the type of a value."""
+    if value is None:
+        return "null"
+    return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "a number")
+
+
+def check_stdin_alone(request: RunRequest) -> None:
+    """Refuses flags beside `--stdin`: only one of the two can tell what to run.
+
+    Raises:
+        UsageError: there are some.
+    """
+    empty = RunRequest()
+    for each in fields(RunRequest):
+        if each.name != "detach" and getattr(request, each.name) != getattr(empty, each.name):
+            raise UsageError("--stdin tells all of the run: leave out the component and the other flags")
+
+
+def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Config) -> dict[str, CfgVal]:
+    """Returns the run options: what was typed, over what the configuration says.
+
+    Raises:
+        UsageError: an option is unknown, of the wrong type, or was typed twice.
+    """
+    from torchx.config import scheduler_options
+
+    opts = runner.scheduler_run_opts(scheduler)
+    cfg: dict[str, CfgVal] = typed_options(request.scheduler_args, scheduler, opts)
+    if request.options is not None:
+        import json
+
+        with _origin("--stdin", scheduler):
+            cfg.update(opts.cfg_from_json_repr(json.dumps(request.options), strict=True))
+    for key, option in scheduler_options(config, scheduler, opts).items():
+        cfg.setdefault(key, option.value)
+    return cfg
+
+
+def typed_options(texts: Sequence[str], scheduler: str, opts: runopts) -> dict[str, CfgVal]:
+    """Reads what stands after `-cfg`, which may come several times.
+
+    Raises:
+        UsageError: an option is unknown, of the wrong type, or comes twice.
+    """
+    cfg: dict[str, CfgVal] = {}
+    for text in texts:
+        with _origin("-cfg", scheduler):
+            found = opts.cfg_from_str(text, strict=True)
+        for key in found:
+            if key in cfg:
+                raise UsageError(f"run option `{key}` is given twice (from -cfg)")
+        cfg.update(found)
+    return cfg
+
+
+class _origin:
+    """Adds to errors about run options where these came from, and how to see them all."""
+
+    def __init__(self, origin: str, scheduler: str) -> None:
+        self._origin, self._scheduler = origin, scheduler
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, UsageError):
+            return
+        more = f"all options: torchx runopts {self._scheduler}"
+        first = (error.hint or "").split("   ")[0]
+        hint = f"{first}   {more}" if first.startswith("did you mean") else more
+        unknown = error.message.startswith("unknown run option")
+        where = f"for {self._scheduler} (from {self._origin})" if unknown else f"(from {self._origin})"
+        raise UsageError(f"{error.message} {where}", hint=hint) from error

@@ -1,0 +1,65 @@
+"""What the commands of one command line share: the flags before the command, config and runner."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from torchx import settings
+from torchx.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typer import Context
+
+    from torchx.config import Config
+    from torchx.runner.api import Runner
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+SESSION = "torchx"
+"""The session part of the handles that the command line makes."""
+
+
+class Session:
+    """The flags before the command, and what is made from them on demand.
+
+    Args:
+        profile: the profile of the configuration, None for none.
+        log_level: the level of the project's own log messages; empty for `$LOGLEVEL`.
+    """
+
+    def __init__(self, profile: str | None = None, log_level: str = "") -> None:
+        self.profile = profile
+        self._config: Config | None = None
+        level = (log_level or os.environ.get(settings.LOGLEVEL, "")).upper()
+        if log_level and level not in LEVELS:
+            raise UsageError(f"--log_level takes one of {', '.join(LEVELS)}, got `{log_level}`")
+        if level in LEVELS:
+            import logging  # on demand: without a level nothing is set up
+
+            logging.basicConfig(level=level, format="torchx %(asctime)s %(levelname)-8s %(message)s")
+
+    @property
+    def config(self) -> Config:
+        """The configuration that counts."""
+        if self._config is None:
+            from torchx.config import load_config
+
+            self._config = load_config(profile=self.profile)
+        return self._config
+
+    @contextmanager
+    def runner(self) -> Iterator[Runner]:
+        """Opens the runner, and closes it at the end."""
+        from torchx.runner import get_runner
+
+        with get_runner(SESSION) as runner:
+            yield runner
+
+
+def session_of(ctx: Context) -> Session:
+    """Returns what the commands of this command line share."""
+    found = ctx.find_object(Session)
+    return found if found is not None else Session()

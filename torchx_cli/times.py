@@ -1,0 +1,97 @@
+"""Times as people say them, and times as people type them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from torchx.errors import UsageError
+
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def duration(seconds: float) -> str:
+    """Returns a length of time as people say it.
+
+    >>> duration(0.42), duration(12.4), duration(123), duration(7200), duration(90061)
+    ('0.4 s', '12.4 s', '2 min 3 s', '2 h', '1 d 1 h')
+    """
+    seconds = max(0.0, seconds)
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, small, small_unit in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def ago(when: datetime, now: datetime | None = None) -> str:
+    """Returns how long ago a time is, roughly; the date when it is more than a month.
+
+    >>> now = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
+    >>> ago(now - timedelta(seconds=150), now), ago(now - timedelta(days=50), now)
+    ('2 min ago', '2026-03-12')
+    """
+    seconds = ((now or datetime.now(timezone.utc)) - when).total_seconds()
+    if seconds >= 31 * 86400:
+        return when.astimezone().strftime("%Y-%m-%d")
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{int(seconds)} s ago" if seconds >= 1 else "just now"
+
+
+def span(started: datetime | None, ended: datetime | None) -> float | None:
+    """Returns the seconds from start to end, to now when it has not ended; None before the start."""
+    if started is None:
+        return None
+    return ((ended or datetime.now(timezone.utc)) - started).total_seconds()
+
+
+def iso(when: datetime | None) -> str | None:
+    """Returns a time as ISO 8601 with zone, None for None."""
+    return None if when is None else when.isoformat()
+
+
+def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
+    """Reads a time: ISO 8601 (local unless it has a zone), or how long ago, as in `10m`, `1h30m` and `2d`.
+
+    Args:
+        flag: the flag it was given to, for the error.
+        text: what was typed.
+        now: the time that "ago" counts from.
+
+    Raises:
+        UsageError: it is neither.
+
+    >>> now = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
+    >>> (now - parse_time("--since", "1h30m", now)).total_seconds()
+    5400.0
+    """
+    back = _length(text.strip())
+    if back is not None:
+        return (now or datetime.now(timezone.utc)) - timedelta(seconds=back)
+    iso_text = text.strip()
+    if iso_text.endswith(("Z", "z")):  # read by Python 3.11 and later only
+        iso_text = iso_text[:-1] + "+00:00"
+    try:
+        return datetime.fromisoformat(iso_text).astimezone()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"{flag} takes a time such as 10m, 2h, 1d or 2026-05-01T12:30, got `{text}`"
+        ) from None
+
+
+def _length(text: str) -> float | None:
+    """Returns the seconds of a length such as `1h30m`, None when it is none."""
+    import re
+
+    if not re.fullmatch(r"(\d+(\.\d+)?(s|min|m|h|d|w))+", text):
+        return None
+    total = sum(float(n) * _UNITS[unit] for n, _, unit in re.findall(r"(\d+(\.\d+)?)(s|min|m|h|d|w)", text))
+    return total if total < 3e9 else None
