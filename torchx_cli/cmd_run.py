@@ -11,7 +11,7 @@ import typer
 from torchx import settings
 from torchx.errors import UsageError
 from torchx_cli.flags import Cfg, Scheduler
-from torchx_cli.output import chosen_format, emit, note
+from torchx_cli.output import chosen_format, emit, give_up_output, note
 from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_words
 from torchx_cli.session import session_of
 
@@ -129,12 +129,21 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             for line in info.notes[told:]:  # what only the submission could find out
                 note(f"note: {line}")
             if form == "text":
-                print(handle, flush=True)
+                tell_handle(handle)
             ends = follow or request.wait
             code = attached.to_the_end() if ends else attached.leave()
             if form == "json":
                 emit(attached.as_data(), "json")
             return code
+
+
+def tell_handle(handle: str) -> None:
+    """Prints the handle on stdout; on stderr when nobody takes it there: the application runs already."""
+    try:
+        print(handle, flush=True)
+    except OSError:
+        give_up_output()
+        note(handle)
 
 
 def follows(request: RunRequest, scheduler: str | None) -> bool:

@@ -24,6 +24,24 @@ class TorchxCommand(TyperCommand):
         """Returns the parameters, --help among them."""
         return lighten(super().get_params(ctx))
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Returns what the usage line says after the name of the command."""
+        names = [p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument"]
+        return ["[OPTIONS]", *names]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes the arguments and the flags, alike in all versions of Typer."""
+        params = self.get_params(ctx)
+        arguments = [
+            (p.metavar, getattr(p, "help", None) or "") for p in params if p.param_type_name == "argument"
+        ]
+        records = (p.get_help_record(ctx) for p in params if p.param_type_name == "option")
+        flags = [record for record in records if record is not None]
+        for title, rows in (("Arguments", arguments), ("Options", flags)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads the words after the command; abbreviations are spelled out first."""
         if not ctx.resilient_parsing:  # otherwise a shell asks for completions of half a line

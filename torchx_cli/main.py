@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from torchx.errors import TorchxError, UsageError
-from torchx_cli.output import error_line, quiet_pipe, tolerate_any_text
+from torchx_cli.output import error_line, give_up_output, prepare_streams
 
 PROG = "torchx"
 
@@ -31,13 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         application; 1 otherwise.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    tolerate_any_text()
+    prepare_streams()
     try:
         code = _invoke(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        quiet_pipe()
+        give_up_output()
         return EXIT_PIPE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _debug(args)
         where = f": {error.filename}" if error.filename else ""
         _tell(f"{error.strerror or error}{where}", None)
+        give_up_output()
         return EXIT_FAILED
     except Exception as error:  # the last boundary: what comes here is a defect, told in one line
         _debug(args)

@@ -184,22 +184,33 @@ def emit(data: Any, form: str) -> None:
     print(json.dumps(data, indent=2, ensure_ascii=not unicode))
 
 
-def tolerate_any_text() -> None:
-    """Lets stdout and stderr take file names and arguments that are not valid text."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
+def prepare_streams() -> None:
+    """Lets stdout and stderr take text that is not valid, and makes up for those that are closed.
+
+    A file that is opened later would take the number of a closed one, and get what is printed there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is not None:
+            if number and hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        mode = "w" if number else "r"
+        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # for good
 
 
-def quiet_pipe() -> None:
-    """Sends the rest of stdout nowhere: its reader is gone, and Python would complain at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def give_up_output() -> None:
+    """Sends nowhere what a stream does not take any more: Python would complain of it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
-        except (OSError, ValueError):
+            os.close(nowhere)
+        except ValueError:  # closed
             continue
-    os.close(nowhere)

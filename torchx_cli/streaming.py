@@ -43,12 +43,15 @@ class LogPrinter:
         self._terminal = is_terminal(stream)
         self._prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
+        self._coloured = False  # by the application, which may have ended before it took that back
 
     def write(self, chunk: LogChunk) -> None:
         """Prints one chunk; ends its last line when that has no end of its own."""
         data = chunk.data
         if not data:
             return
+        if self._terminal and b"\x1b" in data:
+            self._coloured = True
         before = self._prefix_of(chunk.role, chunk.replica) if self._prefix else b""
         if self._timestamps:
             before = stamp(chunk.time).encode() + b" " + before
@@ -65,6 +68,8 @@ class LogPrinter:
 
     def close(self) -> None:
         """Shows what is still gathered."""
+        if self._coloured:
+            self._out.write(b"\x1b[0m")
         self._out.flush()
 
     def _prefix_of(self, role: str, replica: int) -> bytes:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import answer, start, torchx
+from program import COMMAND, answer, environment, start, torchx
 from support import wait_until
 
 from torchx import processes
+from torchx_cli.attach import Interrupts
 
 COMPONENT = """
 import torchx.specs as specs
@@ -124,3 +125,40 @@ def test_an_application_that_is_cancelled_from_elsewhere() -> None:
     _, err, code = finish(process)
     assert code == 1
     assert "CANCELLED after" in err
+
+
+def test_a_handle_that_stdout_does_not_take_comes_on_stderr() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*COMMAND, "run", "c.py:app", "--line", "echo up; exit 5"],
+            stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 5
+    assert done.stderr.startswith("local_cwd://torchx/app-")
+    assert "app/0 │ up\n" in done.stderr
+
+
+def test_ctrl_c_before_there_is_anything_to_cancel_counts_when_there_is(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    done: list[str] = []
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert done == []
+        interrupts.arm("app-1", lambda: done.append("cancel"), lambda: done.append("kill"))
+        wait_until(lambda: done == ["cancel"], "it is cancelled")
+        signal.raise_signal(signal.SIGINT)
+        wait_until(lambda: done == ["cancel", "kill"], "it is killed")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert capfd.readouterr().err.splitlines() == [
+        "cancelling as soon as it has started (again to leave)",
+        "cancelling app-1 (again to kill)",
+        "killing app-1",
+    ]
+
+
+def test_a_second_ctrl_c_before_the_start_leaves() -> None:
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)

@@ -150,6 +150,19 @@ def test_a_reader_that_has_seen_enough() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("w/0 │ line 0\nw/0 │ line 1\n", "", 0)
 
 
+def test_output_that_cannot_be_written() -> None:
+    handle = run("true")
+    for redirect, code, err in (
+        ("> /dev/full", 1, "error: No space left on device\n"),
+        (">&-", 0, ""),
+    ):
+        line = " ".join([*COMMAND, "status", handle, redirect])
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, env=environment(), timeout=60)
+        assert (done.returncode, done.stderr) == (code, err), redirect
+    line = " ".join([*COMMAND, "status", "nope", "2>&-"])
+    assert subprocess.run(line, shell=True, env=environment(), timeout=60).returncode == 1
+
+
 def test_list_is_the_newest_first_and_can_be_cut() -> None:
     assert torchx("list").stderr == "no applications\n"
     first = run("exit 3", "--name", "one")
