@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx.errors import StateError
-from torchx.jobs import end, ended, lock
+from torchx.jobs import ended, lock
 from torchx.jobs.ended import EndedJob
-from torchx.jobs.log_reader import JobLog, Member
 from torchx.jobs.paths import Home, LogPaths
-from torchx.jobs.recovery import settle
+from torchx.jobs.settled import settle
 from torchx.jobs.view import AttemptView, JobView, load
-from torchx.logs import LogChunk, LogQuery
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+
+if TYPE_CHECKING:
+    from torchx.logs import LogChunk, LogQuery
 
 LONGEST_ERROR_FILE = 1 << 16
 
@@ -79,6 +81,8 @@ class LocalJobs:
         """Asks for the end of a job that has not ended."""
         view = self.find(app_id)
         if view is not None and not view.has_ended:
+            from torchx.jobs import end
+
             end.request(self._home.job(app_id), now=now)
 
     def delete(self, app_id: str) -> None:
@@ -105,6 +109,8 @@ class LocalJobs:
         Raises:
             StateError: the job is not on record.
         """
+        from torchx.jobs.log_reader import JobLog, Member
+
         view = self.find(app_id)
         if view is None:
             raise StateError(f"{self._scheduler} knows no application `{app_id}`")

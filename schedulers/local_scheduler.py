@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
 from torchx.jobs.paths import Home, user_home
-from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.local_jobs import LocalJobs, describe_job
 from torchx.specs.app import AppDef
@@ -16,6 +15,7 @@ from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.runopts import CfgVal, runopts
 
 if TYPE_CHECKING:
+    from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.image_providers import CWDImageProvider as CWDImageProvider
     from torchx.schedulers.image_providers import ImageProvider as ImageProvider
     from torchx.schedulers.image_providers import LocalDirectoryImageProvider as LocalDirectoryImageProvider
@@ -172,6 +172,8 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         streams: Stream | None = None,
     ) -> Iterable[str]:
         """Returns the log lines of one replica, each with its line end."""
+        from torchx.logs import LogQuery, Stream
+
         query = LogQuery(
             {role_name: frozenset([k])}, regex, since, until, None, should_tail, streams or Stream.COMBINED
         )

@@ -11,16 +11,18 @@ import abc
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torchx.errors import UsageError
-from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import AppDef, Role, resolve_overrides
 from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.macros import macros
 from torchx.specs.resource import NULL_RESOURCE
 from torchx.specs.runopts import CfgVal, runopts
 from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus
+
+if TYPE_CHECKING:
+    from torchx.logs import LogChunk, LogQuery, Stream
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Jobs whose supervisor died: found by the free lock, their left-over processes ended, their state set."""
+"""The end of jobs whose supervisor died: their left-over processes are ended, their state is set."""
 
 from __future__ import annotations
 
@@ -10,41 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from torchx import processes, settings
-from torchx.jobs import ended, lock
+from torchx.jobs import ended
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths, LogPaths
-from torchx.jobs.view import JobView, fold, load
+from torchx.jobs.view import JobView, fold
 from torchx.processes import Process
 
 LONGEST_GRACE = 5.0
 """Seconds that the left-over processes of a dead supervisor get between TERM and KILL at most."""
 
 
-def settle(paths: JobPaths) -> JobView:
-    """Reads the state of a job; one whose supervisor is dead is brought to an end first.
-
-    Raises:
-        FileNotFoundError: no such job is on record.
-        StateError: its record is damaged.
-    """
-    view = load(paths)
-    if view.has_ended or lock.is_held(paths.lock):
-        return view
-    # its supervisor may have ended it properly between the two looks
-    while (held := lock.acquire(paths.lock)) is None:
-        if not paths.folder.exists():
-            raise FileNotFoundError(paths.folder)
-        lock.wait_free(paths.lock, 1.0)
-    try:
-        view = load(paths)
-        if not view.has_ended:
-            _bury(view, paths)
-    finally:
-        os.close(held)
-    return view
-
-
-def _bury(view: JobView, paths: JobPaths) -> None:
+def bury(view: JobView, paths: JobPaths) -> None:
     """Ends what is left of a job and notes how it ended, on disk where there is room, and in the view."""
     rebooted = bool(view.boot_id) and view.boot_id != processes.boot_id()
     if not rebooted:
