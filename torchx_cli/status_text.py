@@ -73,7 +73,8 @@ def _role_lines(role: RoleStatus, stream: TextIO) -> list[str]:
     widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
     window = width_of(stream)
     for row in rows:
-        cells = [row[0].rjust(widths[0]), *(row[at].ljust(widths[at]) for at in (1, 2, 3)), row[4]]
+        filled = [at for at in (1, 2, 3) if widths[at]]
+        cells = [row[0].rjust(widths[0]), *(row[at].ljust(widths[at]) for at in filled), row[4]]
         line = fit("  " + "  ".join(cells).rstrip(), window)
         lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
     if len(role.replicas) > len(shown):
