@@ -11,7 +11,7 @@ from torchx_cli.output import chosen_format, emit
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
-    from torchx.specs.runopts import runopts
+    from torchx.specs.run_options import runopts
 
 
 def runopts_(
@@ -40,7 +40,7 @@ def runopts_(
 
 def as_data(opts: runopts) -> list[dict[str, Any]]:
     """Returns the options of a scheduler as plain data."""
-    from torchx.specs.runopts import get_type_name
+    from torchx.specs.run_options import get_type_name
 
     return [
         {

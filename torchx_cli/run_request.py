@@ -12,7 +12,7 @@ from torchx.words import did_you_mean
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.runner.api import Runner
-    from torchx.specs.runopts import CfgVal, runopts
+    from torchx.specs.run_options import CfgVal, runopts
 
 
 @dataclass

@@ -27,10 +27,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("c.py").write_text(COMPONENT, encoding="utf-8")
 
 
-def run(line: str, *words: str, detach: bool = False) -> str:
-    done = torchx(
-        "run", *(["-d"] if detach else []), "-cfg", "retry_backoff=0.01", "c.py:app", "--line", line, *words
-    )
+def run(line: str, *words: str, detach: bool = False, cfg: str = "retry_backoff=0.01") -> str:
+    done = torchx("run", *(["-d"] if detach else []), "-cfg", cfg, "c.py:app", "--line", line, *words)
     handle = done.stdout.strip()
     assert handle, done.stderr
     return handle
@@ -84,7 +82,7 @@ def test_the_status_as_json_is_one_shape() -> None:
 
 
 def test_of_a_crowd_only_the_unusual_are_told_one_by_one() -> None:
-    handle = run('case $$TORCHX_TEST in "") ;; esac; test "${replica_id}" != 17 || exit 3', "--n", "20")
+    handle = run('test "${replica_id}" != 17 || exit 3', "--n", "20", cfg="fail_fast=no")
     told = torchx("status", handle).stdout.splitlines()
     assert len([line for line in told if line.startswith("  17  FAILED")]) == 1
     assert len(told) < 12
@@ -199,10 +197,15 @@ def test_describe() -> None:
 
 def test_cancel() -> None:
     handle = run("exec sleep 60", detach=True)
-    done = torchx("cancel", handle)
+    other = run("trap 'sleep 1; exit' TERM; touch up; while :; do sleep 0.05; done", detach=True)
+    wait_until(Path("up").exists, "both run")
+    done = torchx("cancel", handle, other)
     assert (done.returncode, done.stdout) == (0, "")
-    assert short(handle) in done.stderr
-    wait_until(lambda: answer("status", handle, "--json")["state"] == "CANCELLED", "it is cancelled")
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith(f"{short(handle)} CANCELLED after ")
+    assert lines[1] == f"{short(other)} is being cancelled: it has time to clean up"
+    assert lines[2].startswith(f"{short(other)} CANCELLED after ")
+    assert answer("status", handle, "--json")["state"] == "CANCELLED"
     again = torchx("cancel", handle)
     assert (again.returncode, again.stderr) == (0, f"{short(handle)} has ended already: CANCELLED\n")
 

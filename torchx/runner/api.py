@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
-    from torchx.specs.runopts import CfgVal
+    from torchx.specs.run_options import CfgVal
     from torchx.specs.status import AppStatus
 
 DEFAULT_NAME = "torchx"
@@ -223,6 +223,10 @@ class Runner(Engines):
             time.sleep(interval)
             interval = min(interval * 1.5, wait_interval)
 
+    def wakes(self, app_handle: str) -> bool:
+        """Tells whether :meth:`wait` is woken at the end of an application, or has to look for it."""
+        return isinstance(self._of(app_handle)[0], Waits)
+
     def cancel(self, app_handle: str) -> None:
         """Ends an application; nothing happens when it has ended or is not known."""
         scheduler, app_id = self._of(app_handle)
@@ -253,9 +257,7 @@ class Runner(Engines):
         from torchx.specs.app import AppDef
 
         found = self.description(app_handle)
-        if found is None:
-            return None
-        return AppDef(found.name or found.app_id, found.roles, found.metadata)
+        return None if found is None else AppDef(found.name or found.app_id, found.roles, found.metadata)
 
     def describe_native(self, app_handle: str) -> Any:
         """Returns the scheduler's own object for an application, None when it has none."""
@@ -311,7 +313,7 @@ class Runner(Engines):
         """Returns the log lines of any replicas as one stream, in the order of time where that is known.
 
         Raises:
-            UnknownAppException: the scheduler does not know the application.
+            UnknownAppException: the scheduler does not know it.
         """
         scheduler, app_id = self._of(app_handle)
         if isinstance(scheduler, LogChunks):

@@ -10,7 +10,7 @@ from torchx.specs.handles import UnknownSchedulerException, parse_app_handle
 
 if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
-    from torchx.specs.runopts import CfgVal, runopts
+    from torchx.specs.run_options import CfgVal, runopts
 
 
 class Engines:
