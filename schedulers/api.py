@@ -14,6 +14,6 @@ from torchx.scheduler import split_lines as split_lines
 from torchx.specs.app import AppDef as AppDef
 from torchx.specs.app import Role as Role
 from torchx.specs.dryrun import AppDryRunInfo as AppDryRunInfo
-from torchx.specs.runopts import CfgVal as CfgVal
-from torchx.specs.runopts import runopts as runopts
+from torchx.specs.run_options import CfgVal as CfgVal
+from torchx.specs.run_options import runopts as runopts
 from torchx.specs.structured_opts import StructuredOpts as StructuredOpts

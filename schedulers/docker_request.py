@@ -12,7 +12,7 @@ from torchx import settings
 from torchx.scheduler import replicas_of
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, VolumeMount
-from torchx.specs.runopts import CfgVal
+from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
 
 NETWORK = "torchx"

@@ -14,7 +14,7 @@ from torchx.schedulers.docker_request import DockerJob, as_text, to_request
 from torchx.schedulers.ids import make_unique
 from torchx.specs.app import AppDef
 from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.runopts import CfgVal, runopts
+from torchx.specs.run_options import CfgVal, runopts
 
 
 class DockerScheduler(Scheduler[DockerJob]):

@@ -12,7 +12,7 @@ from torchx.jobs.paths import user_home
 from torchx.schedulers.archives import ARCHIVES, unpack, version_of
 from torchx.schedulers.local_request import ReplicaParam
 from torchx.specs.app import Role
-from torchx.specs.runopts import CfgVal
+from torchx.specs.run_options import CfgVal
 
 
 class ImageProvider(abc.ABC):

@@ -12,7 +12,7 @@ from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.local_jobs import LocalJobs, describe_job
 from torchx.specs.app import AppDef
 from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.runopts import CfgVal, runopts
+from torchx.specs.run_options import CfgVal, runopts
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery, Stream

@@ -23,7 +23,7 @@ from torchx.schedulers.local_devices import CUDA_VISIBLE_DEVICES, Leases, visibl
 from torchx.schedulers.local_request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef, Role
 from torchx.specs.handles import make_app_handle
-from torchx.specs.runopts import CfgVal
+from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
 from torchx.supervisor.launch import launch
 

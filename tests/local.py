@@ -15,7 +15,7 @@ from torchx.processes import Process
 from torchx.scheduler import DescribeAppResponse
 from torchx.schedulers.local_scheduler import LocalScheduler, create_cwd_scheduler
 from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.runopts import CfgVal
+from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, ReplicaStatus
 
 

@@ -12,7 +12,7 @@ from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.api import Stream
 from torchx.specs.app import AppDef
 from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.runopts import CfgVal, runopts
+from torchx.specs.run_options import CfgVal, runopts
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

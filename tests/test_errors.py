@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from torchx.errors import TorchxError
-from torchx.specs.runopts import InvalidRunConfigException
+from torchx.specs.run_options import InvalidRunConfigException
 
 
 def test_errors_can_be_pickled() -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_check
 from torchx.errors import UsageError
 from torchx.specs.app import AppDef, Role, resolve_overrides
 from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.macros import macros
-from torchx.specs.resource import NULL_RESOURCE
-from torchx.specs.runopts import CfgVal, runopts
+from torchx.specs.macro import macros
+from torchx.specs.resources import NULL_RESOURCE
+from torchx.specs.run_options import CfgVal, runopts
 from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus
 
 if TYPE_CHECKING:

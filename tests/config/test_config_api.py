@@ -10,7 +10,7 @@ import pytest
 from torchx.config import ConfigError
 from torchx.runner.config import apply, dump, find_configs, get_config, get_configs, load, load_sections
 from torchx.specs.handles import UnknownSchedulerException
-from torchx.specs.runopts import CfgVal
+from torchx.specs.run_options import CfgVal
 
 
 @pytest.fixture

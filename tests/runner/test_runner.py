@@ -19,7 +19,7 @@ from torchx.specs.handles import (
     UnknownAppException,
     UnknownSchedulerException,
 )
-from torchx.specs.runopts import InvalidRunConfigException
+from torchx.specs.run_options import InvalidRunConfigException
 from torchx.specs.status import AppState
 
 

@@ -28,7 +28,7 @@ from support import wait_until
 from torchx.errors import UsageError
 from torchx.logs import Stream
 from torchx.specs.app import AppDef, Role
-from torchx.specs.runopts import InvalidRunConfigException
+from torchx.specs.run_options import InvalidRunConfigException
 from torchx.specs.status import AppState
 
 

@@ -52,10 +52,16 @@ def test_a_documented_name_is_there(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(module), name)
 
 
-def test_a_name_that_a_module_shares_is_the_name() -> None:
-    for module in ("resource", "runopts", "macros", "named_resources"):
-        importlib.import_module(f"torchx.specs.{module}")
+def test_no_module_has_the_name_of_something_else() -> None:
+    import pkgutil
+
     specs = importlib.import_module("torchx.specs")
+    modules = {module.name for module in pkgutil.iter_modules(specs.__path__)}
+    for module in modules:
+        importlib.import_module(f"torchx.specs.{module}")
+    assert modules & set(specs.__all__) == {"app_metadata", "cases"}
+    assert all(getattr(specs, name) is not None for name in specs.__all__)
+    assert set(specs.__all__) <= set(dir(specs))
     assert callable(specs.resource)
     assert isinstance(specs.runopts, type)
     assert isinstance(specs.macros, type)

@@ -12,7 +12,7 @@ from torchx.config.model import Config, load_config
 from torchx.config.options import FILL_IN, scheduler_options
 
 if TYPE_CHECKING:
-    from torchx.specs.runopts import CfgVal, runopt, runopts
+    from torchx.specs.run_options import CfgVal, runopt, runopts
 
 
 def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
@@ -129,7 +129,7 @@ def _opts_of(scheduler: str) -> runopts:
 
 
 def _about(opt: runopt) -> str:
-    from torchx.specs.runopts import get_type_name
+    from torchx.specs.run_options import get_type_name
 
     need = ", required" if opt.is_required else ""
     return f"{' '.join(opt.help.split())} ({get_type_name(opt.opt_type)}{need})".strip()

@@ -10,7 +10,7 @@ from torchx.config.model import Config
 from torchx.words import did_you_mean
 
 if TYPE_CHECKING:
-    from torchx.specs.runopts import CfgVal, runopt, runopts
+    from torchx.specs.run_options import CfgVal, runopt, runopts
 
 FILL_IN = "#FIXME"
 """Begins a value that `torchx configure` left for a person to fill in."""
@@ -58,7 +58,7 @@ def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:
     try:
         value: CfgVal = opt.cast_to_type(setting.value)
     except ValueError:
-        from torchx.specs.runopts import get_type_name
+        from torchx.specs.run_options import get_type_name
 
         kind = get_type_name(opt.opt_type)
         raise ConfigError(

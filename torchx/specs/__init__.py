@@ -1,55 +1,102 @@
-"""What an application is: plain data that every other part of the project speaks."""
+"""What an application is: plain data that every other part of the project speaks.
+
+Each name is loaded from its module when it is first asked for, so that who needs one does not wait for all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchx.specs import app_metadata as app_metadata
-from torchx.specs import cases as cases
-from torchx.specs.app import ALL, MISSING, UNKNOWN, AppDef, RetryPolicy, Role, resolve_overrides
-from torchx.specs.app_metadata import NA, TORCHX_CONTEXT_NAME
-from torchx.specs.capabilities import CapabilityKey
-from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.handles import (
-    AppHandle,
-    LogTarget,
-    MalformedAppHandleException,
-    ParsedAppHandle,
-    UnknownAppException,
-    UnknownSchedulerException,
-    make_app_handle,
-    parse_app_handle,
-    parse_log_target,
-)
-from torchx.specs.home import TORCHX_HOME
-from torchx.specs.macros import macros
-from torchx.specs.mounts import BindMount, DeviceMount, MountType, VolumeMount, parse_mounts
-from torchx.specs.named_resources import get_named_resources, named_resources, resource
-from torchx.specs.resource import NULL_RESOURCE, GiB, Resource
-from torchx.specs.runopts import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
-from torchx.specs.status import (
-    NONE,
-    AppState,
-    AppStatus,
-    AppStatusError,
-    AttemptStatus,
-    FirstFailure,
-    ReplicaState,
-    ReplicaStatus,
-    RoleStatus,
-    is_started,
-    is_terminal,
-)
-from torchx.specs.workspace import Workspace
-
 if TYPE_CHECKING:
-    materialize_appdef: Callable[..., AppDef]
+    from collections.abc import Callable
 
-# submodules that `import torchx.specs as specs` is enough for; loaded when they are asked for
+    from torchx.specs import app_metadata as app_metadata
+    from torchx.specs import cases as cases
+    from torchx.specs.app import ALL, MISSING, UNKNOWN, AppDef, RetryPolicy, Role, resolve_overrides
+    from torchx.specs.app_metadata import NA, TORCHX_CONTEXT_NAME
+    from torchx.specs.capabilities import CapabilityKey
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.handles import (
+        AppHandle,
+        LogTarget,
+        MalformedAppHandleException,
+        ParsedAppHandle,
+        UnknownAppException,
+        UnknownSchedulerException,
+        make_app_handle,
+        parse_app_handle,
+        parse_log_target,
+    )
+    from torchx.specs.home import TORCHX_HOME
+    from torchx.specs.macro import macros
+    from torchx.specs.mounts import BindMount, DeviceMount, MountType, VolumeMount, parse_mounts
+    from torchx.specs.resource_lookup import get_named_resources, named_resources, resource
+    from torchx.specs.resources import NULL_RESOURCE, GiB, Resource
+    from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
+    from torchx.specs.status import (
+        NONE,
+        AppState,
+        AppStatus,
+        AppStatusError,
+        AttemptStatus,
+        FirstFailure,
+        ReplicaState,
+        ReplicaStatus,
+        RoleStatus,
+        is_started,
+        is_terminal,
+    )
+    from torchx.specs.structured_opts import StructuredOpts
+    from torchx.specs.workspace import Workspace
+
+    materialize_appdef: Callable[..., AppDef]  # a door to a higher floor
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "app": ("ALL", "AppDef", "MISSING", "RetryPolicy", "Role", "UNKNOWN", "resolve_overrides"),
+    "app_metadata": ("NA", "TORCHX_CONTEXT_NAME"),
+    "builders": ("materialize_appdef",),
+    "capabilities": ("CapabilityKey",),
+    "dryrun": ("AppDryRunInfo",),
+    "handles": (
+        "AppHandle",
+        "LogTarget",
+        "MalformedAppHandleException",
+        "ParsedAppHandle",
+        "UnknownAppException",
+        "UnknownSchedulerException",
+        "make_app_handle",
+        "parse_app_handle",
+        "parse_log_target",
+    ),
+    "home": ("TORCHX_HOME",),
+    "macro": ("macros",),
+    "mounts": ("BindMount", "DeviceMount", "MountType", "VolumeMount", "parse_mounts"),
+    "resource_lookup": ("get_named_resources", "named_resources", "resource"),
+    "resources": ("GiB", "NULL_RESOURCE", "Resource"),
+    "run_options": ("CfgVal", "InvalidRunConfigException", "get_type_name", "runopt", "runopts"),
+    "status": (
+        "AppState",
+        "AppStatus",
+        "AppStatusError",
+        "AttemptStatus",
+        "FirstFailure",
+        "NONE",
+        "ReplicaState",
+        "ReplicaStatus",
+        "RoleStatus",
+        "is_started",
+        "is_terminal",
+    ),
+    "structured_opts": ("StructuredOpts",),
+    "workspace": ("Workspace",),
+}
+"""Names by module. No module is called as a name is: importing it would put it in the place of the name."""
+
 _MODULES = (
     "api",
+    "app_metadata",
     "builders",
+    "cases",
     "file_linter",
     "finder",
     "named_resources_aws",
@@ -58,8 +105,7 @@ _MODULES = (
     "serialize",
     "structured_opts",
 )
-# documented names whose modules are not needed to describe an application
-_LATE = {"materialize_appdef": "builders", "StructuredOpts": "structured_opts"}
+"""Modules for which `import torchx.specs` is enough."""
 
 __all__ = [
     "ALL",
@@ -94,6 +140,7 @@ __all__ = [
     "RetryPolicy",
     "Role",
     "RoleStatus",
+    "StructuredOpts",
     "UnknownAppException",
     "UnknownSchedulerException",
     "VolumeMount",
@@ -118,13 +165,20 @@ __all__ = [
 ]
 
 
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name in _LATE:
-        value = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
-        globals()[name] = value
+    if name in _MODULE_OF:
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        globals()[name] = value  # found at once from now on
         return value
     raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF, *_MODULES})

@@ -15,11 +15,11 @@ from torchx.specs.handles import (
     parse_app_handle,
 )
 from torchx.specs.home import TORCHX_HOME
-from torchx.specs.macros import macros
+from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount, DeviceMount, MountType, VolumeMount, parse_mounts
 from torchx.specs.pairs import to_dict
-from torchx.specs.resource import NULL_RESOURCE, Resource
-from torchx.specs.runopts import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
+from torchx.specs.resources import NULL_RESOURCE, Resource
+from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
 from torchx.specs.status import (
     NONE,
     AppState,

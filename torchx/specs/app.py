@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
 from torchx.specs.mounts import Mount
-from torchx.specs.resource import NULL_RESOURCE, Resource
+from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.specs.workspace import Workspace
 from torchx.words import did_you_mean
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast, get_origin, overload
 
-from torchx.specs.resource import Resource
-from torchx.specs.runopts import get_type_name
+from torchx.specs.resources import Resource
+from torchx.specs.run_options import get_type_name
 
 V = TypeVar("V")
 

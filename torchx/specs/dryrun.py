@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
-    from torchx.specs.runopts import CfgVal
+    from torchx.specs.run_options import CfgVal
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from torchx.specs.resource import GiB, Resource
+from torchx.specs.resources import GiB, Resource
 
 EFA_DEVICE = "vpc.amazonaws.com/efa"
 NEURON_DEVICE = "aws.amazon.com/neurondevice"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from torchx.specs.resource import GiB, Resource
+from torchx.specs.resources import GiB, Resource
 
 
 def _size(cpu: int, gpu: int, mem_mb: int) -> Callable[[], Resource]:

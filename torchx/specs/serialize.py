@@ -9,7 +9,7 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, Mount, MountType, VolumeMount
-from torchx.specs.resource import Resource
+from torchx.specs.resources import Resource
 from torchx.specs.workspace import Workspace
 
 _TUPLE = "!tuple"

@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torchx.specs.cases import snake_to_camel
-from torchx.specs.runopts import CfgVal, InvalidRunConfigException, get_type_name, runopts
+from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopts
 
 S = TypeVar("S", bound="StructuredOpts")
 

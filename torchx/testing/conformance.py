@@ -20,7 +20,7 @@ import pytest
 from torchx.errors import TorchxError, UsageError
 from torchx.scheduler import Scheduler
 from torchx.specs.app import RetryPolicy
-from torchx.specs.macros import macros
+from torchx.specs.macro import macros
 from torchx.specs.status import AppState, is_terminal
 from torchx.testing.harness import Harness
 

@@ -10,8 +10,8 @@ import pytest
 
 from torchx.scheduler import DescribeAppResponse, Scheduler
 from torchx.specs.app import AppDef, Role
-from torchx.specs.resource import Resource
-from torchx.specs.runopts import CfgVal
+from torchx.specs.resources import Resource
+from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
 
 T = TypeVar("T")

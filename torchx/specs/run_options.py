@@ -268,7 +268,7 @@ class runopts:
 
     def __repr__(self) -> str:
         """Returns the usage text."""
-        from torchx.specs.runopts_text import usage
+        from torchx.specs.run_options_text import usage
 
         return usage(self)
 

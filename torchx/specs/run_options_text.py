@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchx.specs.runopts import runopt, runopts
+    from torchx.specs.run_options import runopt, runopts
 
 
 def usage(opts: runopts) -> str:
     """Returns the usage text: one line that shows how to write all options, then each with its help."""
-    from torchx.specs.runopts import get_type_name
+    from torchx.specs.run_options import get_type_name
 
     def line(key: str, opt: runopt) -> str:
         about = get_type_name(opt.opt_type) + ("" if opt.is_required else f", {opt.default}")

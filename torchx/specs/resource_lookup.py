@@ -9,7 +9,7 @@ from typing import Any
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.plugins.tags import resource_tags
-from torchx.specs.resource import NULL_RESOURCE, Resource
+from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.words import did_you_mean
 
 
