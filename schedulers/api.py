@@ -4,6 +4,7 @@ from torchx.logs import LogChunk as LogChunk
 from torchx.logs import LogQuery as LogQuery
 from torchx.logs import Stream as Stream
 from torchx.scheduler import DescribeAppResponse as DescribeAppResponse
+from torchx.scheduler import Glances as Glances
 from torchx.scheduler import Kills as Kills
 from torchx.scheduler import ListAppResponse as ListAppResponse
 from torchx.scheduler import LogChunks as LogChunks

@@ -14,7 +14,6 @@ from torchx.jobs.paths import Home, LogPaths
 from torchx.jobs.settled import settle
 from torchx.jobs.view import AttemptView, JobView, load
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
-from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
 if TYPE_CHECKING:
@@ -121,9 +120,8 @@ class LocalJobs:
 
 
 def describe_job(view: JobView) -> DescribeAppResponse:
-    """Returns a job in the words of the interface."""
+    """Returns how a job fares in the words of the interface; what it is, is left out."""
     record = view.record
-    app = app_from_dict(record.app)
     roles: dict[str, RoleStatus] = {role.name: RoleStatus(role.name, []) for role in record.roles}
     for replica in view.replicas:
         attempts = [_attempt(attempt) for attempt in replica.attempts]
@@ -150,9 +148,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         num_restarts=view.restarts,
         msg=view.msg,
         structured_error_msg=error,
-        metadata=app.metadata,
         roles_statuses=list(roles.values()),
-        roles=app.roles,
         name=record.name,
         submitted_at=_time(record.submitted_at),
         started_at=_time(view.started_at),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,6 @@ from torchx.errors import UsageError
 from torchx.jobs.paths import Home, user_home
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.local_jobs import LocalJobs, describe_job
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.run_options import CfgVal, runopts
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery, Stream
@@ -22,8 +20,11 @@ if TYPE_CHECKING:
     from torchx.schedulers.local_request import PopenRequest as PopenRequest
     from torchx.schedulers.local_request import ReplicaParam as ReplicaParam
     from torchx.schedulers.local_submit import Submitter
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal, runopts
 
-ImageProviderFactory = Callable[[Mapping[str, CfgVal]], "ImageProvider"]
+ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
 
 _ELSEWHERE = {
     "CWDImageProvider": "image_providers",
@@ -68,6 +69,8 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         self._extra_paths = tuple(extra_paths or ())
 
     def _run_opts(self) -> runopts:
+        from torchx.specs.run_options import runopts
+
         opts = runopts()
         opts.add("log_dir", type_=str, help="folder for the logs; the state home unless told")
         opts.add(
@@ -104,6 +107,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
         from torchx.schedulers.local_checks import notes_of
         from torchx.schedulers.local_request import as_text
+        from torchx.specs.dryrun import AppDryRunInfo
 
         info = AppDryRunInfo(self._submitter(cfg).request(app), as_text)
         info.notes += notes_of(app)
@@ -135,6 +139,16 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns all that is known of a job, running or ended."""
+        view = self._jobs().find(app_id)
+        if view is None:
+            return None
+        from torchx.specs.serialize import app_from_dict
+
+        app = app_from_dict(view.record.app)
+        return replace(describe_job(view), roles=app.roles, metadata=app.metadata)
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns how a job fares, without its roles."""
         view = self._jobs().find(app_id)
         return None if view is None else describe_job(view)
 

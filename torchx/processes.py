@@ -10,15 +10,14 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PR_SET_CHILD_SUBREAPER = 36
 """From Linux's prctl(2)."""
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """A process as long as this machine runs.
 
     Attributes:
@@ -30,8 +29,7 @@ class Process:
     start: int
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the process table: the process, its parent, its process group and its session."""
 
     process: Process

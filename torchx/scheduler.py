@@ -14,15 +14,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torchx.errors import UsageError
-from torchx.specs.app import AppDef, Role, resolve_overrides
-from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.macro import macros
-from torchx.specs.resources import NULL_RESOURCE
-from torchx.specs.run_options import CfgVal, runopts
 from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery, Stream
+    from torchx.specs.app import AppDef, Role
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal, runopts
 
 T = TypeVar("T")
 
@@ -139,6 +137,9 @@ class Scheduler(abc.ABC, Generic[T]):
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
             UsageError: the application asks for what this engine cannot give.
         """
+        # on demand, here and below: who only asks how an application fares need not know what one is
+        from torchx.specs.app import resolve_overrides
+
         app = replace(app, roles=[resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata))
         resolved = self.run_opts().resolve(cfg)
         self._pre_build_validate(app, self.backend, resolved)
@@ -160,6 +161,8 @@ class Scheduler(abc.ABC, Generic[T]):
         return self._run_opts()
 
     def _run_opts(self) -> runopts:
+        from torchx.specs.run_options import runopts
+
         return runopts()
 
     @abc.abstractmethod
@@ -229,6 +232,8 @@ class Scheduler(abc.ABC, Generic[T]):
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         """Refuses an application that this engine cannot run: by default, one without resources."""
+        from torchx.specs.resources import NULL_RESOURCE
+
         for role in app.roles:
             if role.resource == NULL_RESOURCE:
                 raise UsageError(f"role `{role.name}` has no resource, and {scheduler} needs one")
@@ -244,6 +249,15 @@ class Waits(Protocol):
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until the application has ended; False when ``timeout`` seconds passed before."""
+        ...
+
+
+@runtime_checkable
+class Glances(Protocol):
+    """A scheduler that can tell how an application fares without telling what it is."""
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """As :meth:`Scheduler.describe`, but roles and metadata may be left out."""
         ...
 
 
@@ -279,6 +293,8 @@ def replicas_of(
     Yields:
         The role, the replica's id within it, and a copy of the role as that replica has it.
     """
+    from torchx.specs.macro import macros
+
     for role in app.roles:
         for replica in range(role.num_replicas):
             values = macros.Values(

@@ -11,15 +11,20 @@ if TYPE_CHECKING:
     from torchx.scheduler import DescribeAppResponse
 
 
-def find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
-    """Returns the handle that a person means, and all that the scheduler knows of the application.
+def find(runner: Runner, text: str, *, whole: bool = False) -> tuple[str, DescribeAppResponse]:
+    """Returns the handle that a person means, and how the application fares.
+
+    Args:
+        runner: who knows the schedulers.
+        text: a handle, or a short name of one.
+        whole: tell also what the application is.
 
     Raises:
         UnknownAppException: no scheduler knows it.
         UsageError: the text is no handle, or names a scheduler that does not exist.
     """
     handle = runner.resolve_handle(text)
-    described = runner.description(handle)
+    described = runner.description(handle, brief=not whole)
     if described is None:
         raise UnknownAppException(handle)
     return handle, described

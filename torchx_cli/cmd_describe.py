@@ -23,7 +23,7 @@ def describe_(ctx: typer.Context, handle: Handle, output: Output = "", json: Jso
 
     form = chosen_format(output, json)
     with session_of(ctx).runner() as runner:
-        full, described = find(runner, handle)
+        full, described = find(runner, handle, whole=True)
     data = as_data(full, described)
     if form != "text":
         emit(data, form)

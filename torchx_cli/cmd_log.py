@@ -145,8 +145,6 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
     from torchx.words import did_you_mean
 
     sizes = {role.role: len(role.replicas) for role in described.roles_statuses}
-    if not sizes:
-        sizes = {role.name: role.num_replicas for role in described.roles}
     if target.role not in sizes:
         hint = did_you_mean(target.role, sizes, "its roles: " + ", ".join(sizes))
         raise StateError(f"{described.app_id} has no role `{target.role}`", hint=hint)

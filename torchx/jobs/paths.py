@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx import settings
 from torchx.errors import StateError
@@ -62,8 +63,7 @@ def file_name(name: str) -> str:
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. +,=@:~")
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(NamedTuple):
     """The state home.
 
     Attributes:
@@ -97,8 +97,7 @@ class Home:
         return JobPaths(self.jobs / file_name(app_id))
 
 
-@dataclass(frozen=True)
-class JobPaths:
+class JobPaths(NamedTuple):
     """The files of one job's record.
 
     Attributes:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.runner import resolve
 from torchx.runner.engines import Engines
-from torchx.runner.events import log_event
 from torchx.runner.status import status_of
-from torchx.scheduler import DescribeAppResponse, Kills, ListAppResponse, LogChunks, Waits
+from torchx.scheduler import DescribeAppResponse, Glances, Kills, ListAppResponse, LogChunks, Waits
 from torchx.specs.handles import UnknownAppException, make_app_handle
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ class Runner(Engines):
         """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors."""
         from torchx.runner.prepare import prepare
 
-        with log_event("dryrun", scheduler, session=self._name, workspace=workspace):
+        with self._event("dryrun", scheduler, workspace=workspace):
             engine = self._scheduler(scheduler)
             ready = prepare(app, scheduler, self._name, parent_run_id)
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
@@ -169,7 +168,7 @@ class Runner(Engines):
             raise ValueError("this request was not made by a runner: it names no scheduler")
         app = dryrun_info.app
         image = app.roles[0].image if app is not None and app.roles else None
-        with log_event("schedule", scheduler, app_image=image, session=self._name) as call:
+        with self._event("schedule", scheduler, app_image=image) as call:
             call.event.app_id = app_id = self._scheduler(scheduler).schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
@@ -185,20 +184,22 @@ class Runner(Engines):
         """Returns the handle that a short name means, see :func:`torchx.runner.resolve.resolve`."""
         return resolve.resolve(self, text)
 
-    def description(self, app_handle: str) -> DescribeAppResponse | None:
-        """Returns all that the scheduler knows of an application, None when it does not know it."""
-        scheduler, app_id = self._of(app_handle)
-        with log_event("describe", scheduler.backend, app_id, session=self._name):
-            return scheduler.describe(app_id)
+    def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
+        """Returns all that the scheduler knows of an application, None when it does not know it.
 
-    def exists(self, app_handle: str) -> bool:
-        """Tells whether the scheduler knows an application."""
+        Args:
+            app_handle: the application.
+            brief: how it fares is enough: roles and metadata may be left out.
+        """
         scheduler, app_id = self._of(app_handle)
-        return scheduler.exists(app_id)
+        if brief and isinstance(scheduler, Glances):
+            return scheduler.glance(app_id)
+        with self._event("describe", scheduler.backend, app_id):
+            return scheduler.describe(app_id)
 
     def status(self, app_handle: str) -> AppStatus | None:
         """Returns how an application fares, None when the scheduler does not know it."""
-        described = self.description(app_handle)
+        described = self.description(app_handle, brief=True)
         return None if described is None else status_of(described)
 
     def wait(self, app_handle: str, wait_interval: float = 10) -> AppStatus | None:
@@ -230,13 +231,13 @@ class Runner(Engines):
     def cancel(self, app_handle: str) -> None:
         """Ends an application; nothing happens when it has ended or is not known."""
         scheduler, app_id = self._of(app_handle)
-        with log_event("cancel", scheduler.backend, app_id, session=self._name):
+        with self._event("cancel", scheduler.backend, app_id):
             scheduler.cancel(app_id)
 
     def kill(self, app_handle: str) -> None:
         """Ends an application at once, where the scheduler can, with no time to clean up."""
         scheduler, app_id = self._of(app_handle)
-        with log_event("kill", scheduler.backend, app_id, session=self._name):
+        with self._event("kill", scheduler.backend, app_id):
             scheduler.kill(app_id) if isinstance(scheduler, Kills) else scheduler.cancel(app_id)
 
     def stop(self, app_handle: str) -> None:
@@ -249,7 +250,7 @@ class Runner(Engines):
     def delete(self, app_handle: str) -> None:
         """Removes an application with all that is kept of it; cancels it first."""
         scheduler, app_id = self._of(app_handle)
-        with log_event("delete", scheduler.backend, app_id, session=self._name):
+        with self._event("delete", scheduler.backend, app_id):
             scheduler.delete(app_id)
 
     def describe(self, app_handle: str) -> AppDef | None:
@@ -259,11 +260,6 @@ class Runner(Engines):
         found = self.description(app_handle)
         return None if found is None else AppDef(found.name or found.app_id, found.roles, found.metadata)
 
-    def describe_native(self, app_handle: str) -> Any:
-        """Returns the scheduler's own object for an application, None when it has none."""
-        scheduler, app_id = self._of(app_handle)
-        return scheduler.describe_native(app_id)
-
     def list(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> Apps:
         """Returns the applications that a scheduler knows, newest first.
 
@@ -271,7 +267,7 @@ class Runner(Engines):
             scheduler: which scheduler.
             cfg: its run options, where it needs some to be reached.
         """
-        with log_event("list", scheduler, session=self._name):
+        with self._event("list", scheduler):
             engine = self._scheduler(scheduler)
             apps = list(engine.list(engine.run_opts().resolve(cfg) if cfg else None))
         for app in apps:

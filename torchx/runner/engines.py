@@ -9,6 +9,7 @@ from torchx.scheduler import Scheduler
 from torchx.specs.handles import UnknownSchedulerException, parse_app_handle
 
 if TYPE_CHECKING:
+    from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
     from torchx.specs.run_options import CfgVal, runopts
 
@@ -62,6 +63,16 @@ class Engines:
         """
         return type(self._scheduler(scheduler))._apply_workspace is not Scheduler._apply_workspace
 
+    def exists(self, app_handle: str) -> bool:
+        """Tells whether the scheduler knows an application."""
+        scheduler, app_id = self._of(app_handle)
+        return scheduler.exists(app_id)
+
+    def describe_native(self, app_handle: str) -> Any:
+        """Returns the scheduler's own object for an application, None when it has none."""
+        scheduler, app_id = self._of(app_handle)
+        return scheduler.describe_native(app_id)
+
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
         """Reads run options such as ``a=1,b=x;y``; of an option in several texts the last counts.
 
@@ -101,6 +112,20 @@ class Engines:
                 raise UnknownSchedulerException(name, self._factories)
             self._schedulers[name] = made
         return self._schedulers[name]
+
+    def _event(
+        self,
+        api: str,
+        scheduler: str,
+        app_id: str | None = None,
+        *,
+        app_image: str | None = None,
+        workspace: str | None = None,
+    ) -> log_event:
+        """Returns what records a call, to be put round it in a ``with`` statement."""
+        from torchx.runner.events import log_event  # on demand: a look at an application is no event
+
+        return log_event(api, scheduler, app_id, app_image, workspace=workspace, session=self._name)
 
     def _of(self, app_handle: str) -> tuple[Scheduler[Any], str]:
         backend, _, app_id = parse_app_handle(app_handle)
