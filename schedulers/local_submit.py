@@ -82,6 +82,8 @@ class Submitter:
             settings.TORCHX_JOB_ID: make_app_handle(self.backend, self.session, app_id),
             "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
             "PET_LOG_DIR": str(logs.torchelastic(role.name)),
+            # torchrun would tell the workers this machine's full name, which need not lead back to it
+            "PET_LOCAL_ADDR": "localhost",
             **param.env,
         }
         path = [p for p in (env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]

@@ -111,6 +111,7 @@ def test_environment_and_working_directory(tmp_path: Path, monkeypatch: pytest.M
         f"FROM_ROLE={done.app_id} a=b;c",
         "PYTHONUNBUFFERED=mine",
         "TORCHX_RANK0_HOST=localhost",
+        "PET_LOCAL_ADDR=localhost",
         f"TORCHX_JOB_ID={handle(done.app_id)}",
         f"TORCHELASTIC_ERROR_FILE={folder}/error.json",
         f"PET_LOG_DIR={done.log_dir}/torchelastic/w",
