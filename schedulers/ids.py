@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 
 # no vowels, so that no word comes about; the first character is a letter, as names of hosts want it
 FIRST = "bcdfghjklmnpqrstvwxz"
@@ -16,7 +16,7 @@ def random_id() -> str:
     >>> random_id()[0] in FIRST
     True
     """
-    number, first = divmod(secrets.randbits(64), len(FIRST))
+    number, first = divmod(int.from_bytes(os.urandom(8), "big"), len(FIRST))
     text = FIRST[first]
     while number:
         number, digit = divmod(number, len(REST))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from torchx.errors import UsageError
 from torchx.jobs.paths import user_home
-from torchx.schedulers.archives import ARCHIVES, unpack, version_of
 from torchx.schedulers.local_request import ReplicaParam
 from torchx.specs.app import Role
 from torchx.specs.run_options import CfgVal
@@ -101,6 +100,8 @@ class LocalDirectoryImageProvider(ImageProvider):
         Raises:
             UsageError: the image is neither a folder nor an archive that can be found.
         """
+        from torchx.schedulers.archives import ARCHIVES, version_of  # on demand: few images are archives
+
         folder = Path(image).expanduser()
         if folder.is_dir():
             return str(folder.absolute())
@@ -119,6 +120,8 @@ class LocalDirectoryImageProvider(ImageProvider):
         """
         folder = Path(self.locate(image))
         if not folder.is_dir():
+            from torchx.schedulers.archives import unpack
+
             unpack(image, folder)
         return str(folder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,6 @@ from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, LogPaths, state_home, user_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
-from torchx.ports import PortLeases
 from torchx.scheduler import replicas_of
 from torchx.schedulers.ids import make_unique
 from torchx.schedulers.image_providers import ImageProvider
@@ -110,12 +109,18 @@ class Submitter:
         check_programs(app, request)
         home = Home(state_home())
         leases = Leases(home.devices)
-        with closing(leases), PortLeases({name for role in app.roles for name in role.port_map}) as ports:
+        with closing(leases), ExitStack() as held:
             notes = self._lease_gpus(app, request, leases)
-            for params in request.role_params.values():
-                for param in params:
+            descriptors = list(leases.held)
+            names = {name for role in app.roles for name in role.port_map}
+            if names:
+                from torchx.ports import PortLeases  # on demand: few applications have ports
+
+                ports = held.enter_context(PortLeases(names))
+                descriptors += ports.descriptors
+                for param in (param for params in request.role_params.values() for param in params):
                     param.env = {**ports.env, **param.env}
-            launch(home, self._record(request, app), held=[*leases.held, *ports.descriptors])
+            launch(home, self._record(request, app), held=descriptors)
         return notes
 
     def _lease_gpus(self, app: AppDef, request: PopenRequest, leases: Leases) -> list[str]:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "torchx.cli.cmds"
 
 
 def plugin_commands() -> dict[str, Callable[[], Any]]:
     """Returns name -> a function that makes the command, for each command that a package adds."""
-    from importlib.metadata import EntryPoint, entry_points
+    from torchx.plugins.groups import entry_points
 
     def maker(point: EntryPoint) -> Callable[[], Any]:
         return lambda: adapt(point.name, point.load())
 
-    return {point.name: maker(point) for point in entry_points(group=GROUP)}
+    return {point.name: maker(point) for point in entry_points(GROUP)}
 
 
 def adapt(name: str, loaded: Any) -> Any:

@@ -172,9 +172,9 @@ def _check_scheduler(file: ConfigFile, heading: str, section: str) -> None:
 
 def _check_command(file: ConfigFile, heading: str, command: str) -> None:
     if command not in COMMAND_KEYS:
-        from importlib.metadata import entry_points  # on demand: only a section that looks wrong needs it
+        from torchx.plugins.groups import entry_points  # on demand: only a section that looks wrong needs it
 
-        if any(point.name == command for point in entry_points(group="torchx.cli.cmds")):
+        if any(point.name == command for point in entry_points("torchx.cli.cmds")):
             return
         known = [f"cli:{name}" for name in COMMAND_KEYS]
         told = "configured can be: " + ", ".join(f"[{name}]" for name in known)

@@ -91,10 +91,10 @@ class Listed:
 
 def shelves() -> list[Shelf]:
     """Returns the shelves, the strongest first: entry points, then the built-in components."""
-    from importlib.metadata import entry_points  # on demand: reads the metadata of all distributions
+    from torchx.plugins.groups import entry_points
 
     found: dict[tuple[str, str], Shelf] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(GROUP):
         module, _, function = entry.value.partition(":")
         dist = entry.dist.name if entry.dist else "an unknown distribution"
         prefix = "" if entry.name.startswith("_") else entry.name
