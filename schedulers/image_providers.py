@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from torchx.errors import UsageError
-from torchx.jobs.paths import user_home
+from torchx.jobs.paths import Home, user_home
 from torchx.schedulers.local_request import ReplicaParam
 from torchx.specs.app import Role
 from torchx.specs.run_options import CfgVal
@@ -88,7 +89,7 @@ class LocalDirectoryImageProvider(ImageProvider):
     """
 
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
-        self._cache = user_home() / "images"
+        self._cache = Home(user_home()).images
 
     def locate_role(self, role: Role) -> str:
         """Returns the folder of a role's image, there or not."""
@@ -119,6 +120,9 @@ class LocalDirectoryImageProvider(ImageProvider):
             UsageError: the image is neither a folder nor an archive that can be read.
         """
         folder = Path(self.locate(image))
+        if folder.parent == self._cache:
+            with suppress(OSError):
+                os.utime(folder)  # in use again: `torchx prune` spares it until the job is on record
         if not folder.is_dir():
             from torchx.schedulers.archives import unpack
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,6 +17,7 @@ from torchx.jobs.paths import Home, LogPaths
 from torchx.jobs.settled import settle
 from torchx.jobs.view import AttemptView, JobView, load
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
+from torchx.selection import AppQuery
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
 if TYPE_CHECKING:
@@ -40,35 +44,71 @@ class LocalJobs:
             view = settle(self._home.job(app_id))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # no job was ever called so
+                return None
+            raise
         return view if view.record.scheduler == self._scheduler else None
 
-    def list(self) -> Iterator[ListAppResponse]:
-        """Returns all jobs on record, newest first."""
-        try:
-            on_record = {path.name for path in self._home.jobs.iterdir() if not path.name.startswith(".")}
-        except (FileNotFoundError, NotADirectoryError):
-            return iter(())
-        lines = {job.app_id: job for job in ended.read(self._home) if job.app_id in on_record}
-        found = [_line(job) for job in lines.values() if job.scheduler == self._scheduler]
-        for app_id in on_record - lines.keys():
-            line = self._unlisted(app_id)
-            if line is not None:
-                found.append(line)
-        never = datetime.fromtimestamp(0, timezone.utc)
-        return iter(sorted(found, key=lambda line: line.submitted_at or never, reverse=True))
+    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
+        """Yields the jobs on record that are wanted, newest first; reads of the ended ones what is taken."""
+        if query.called and self._home.job(query.called).record.exists():
+            line = self._of_record(query.called)  # a whole id: no need to look at the others
+            if line is not None and query.takes(line.app_id, line.name, line.state.name, line.submitted_at):
+                yield line
+                return
+        on_record = self._on_record()
+        known = ended.lines(self._home) if on_record else {}
+        found: list[tuple[float, bytes, ListAppResponse | None]] = []
+        for app_id in on_record:
+            if app_id in known:
+                found.append((ended.submitted_at(known[app_id]), app_id, None))
+            elif (line := self._of_record(os.fsdecode(app_id), remember=True)) is not None:
+                found.append((line.submitted_at.timestamp() if line.submitted_at else 0.0, app_id, line))
+        found.sort(key=lambda each: each[:2], reverse=True)
+        since = query.since.timestamp() if query.since is not None else None
+        for submitted_at, app_id, unlisted in found:
+            if since is not None and submitted_at < since:
+                return
+            line = unlisted or self._listed(known[app_id], app_id, query)
+            if line is not None and query.takes(line.app_id, line.name, line.state.name, line.submitted_at):
+                yield line
 
-    def _unlisted(self, app_id: str) -> ListAppResponse | None:
-        """Returns the line of a job that is not in the list of ended ones: it runs, or its line was lost."""
+    def _on_record(self) -> set[bytes]:
+        try:
+            names = os.listdir(os.fsencode(self._home.jobs))  # noqa: PTH208  # bytes, as in the list
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        return {name for name in names if not name.startswith(b".")}
+
+    def _listed(self, line: bytes, app_id: bytes, query: AppQuery) -> ListAppResponse | None:
+        """Reads a line of the list of ended jobs; None, without much ado, for one that is not wanted."""
+        if f'"scheduler":"{self._scheduler}"'.encode() not in line or (
+            query.states and not any(state.encode() in line for state in query.states)
+        ):
+            return None
+        if query.called and json.dumps(query.called)[1:-1].encode() not in line:
+            return None
+        job = ended.parse(line)
+        return _line(job) if job is not None else self._of_record(os.fsdecode(app_id), remember=True)
+
+    def _of_record(self, app_id: str, *, remember: bool = False) -> ListAppResponse | None:
+        """Returns the line of a job from its record.
+
+        Args:
+            app_id: the job.
+            remember: put it into the list of ended jobs, where its line was lost, when it has ended.
+        """
         paths = self._home.job(app_id)
         try:
             view = settle(paths)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None  # removed at this very moment
         except StateError as error:
             return ListAppResponse(app_id, AppState.UNKNOWN, msg=error.message)
         if view.record.scheduler != self._scheduler:
             return None
-        if view.has_ended:
+        if view.has_ended and remember:
             ended.remember(view, paths)
         return _line(EndedJob.of(view))
 
@@ -85,22 +125,13 @@ class LocalJobs:
             end.request(self._home.job(app_id), now=now)
 
     def delete(self, app_id: str) -> None:
-        """Ends a job and removes its record and its logs."""
-        import shutil
+        """Ends a job and removes its record and its logs; what is gone already is gone."""
+        from torchx.jobs.pruning import remove_job
 
         self.request_end(app_id)
         paths = self._home.job(app_id)
         lock.wait_free(paths.lock)
-        logs = load(paths).record.log_dir
-        # under another name at once: whoever looks now sees the job whole or not at all
-        going = paths.folder.with_name(f".{paths.folder.name}")
-        try:
-            paths.folder.rename(going)
-            shutil.rmtree(going)
-            if Path(logs).exists():
-                shutil.rmtree(logs)
-        except OSError as error:
-            raise StateError(f"{app_id} cannot be removed: {error.filename}: {error.strerror}") from error
+        remove_job(paths, Path(load(paths).record.log_dir))
 
     def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the log of a job.
@@ -201,7 +232,7 @@ def _error_file(folder: Path) -> str:
 def _line(job: EndedJob) -> ListAppResponse:
     return ListAppResponse(
         app_id=job.app_id,
-        state=AppState[job.state],
+        state=AppState.__members__.get(job.state, AppState.UNKNOWN),
         name=job.name,
         submitted_at=_time(job.submitted_at),
         started_at=_time(job.started_at),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.local_request import PopenRequest as PopenRequest
     from torchx.schedulers.local_request import ReplicaParam as ReplicaParam
     from torchx.schedulers.local_submit import Submitter
+    from torchx.selection import AppQuery, Pruned
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
@@ -154,7 +155,13 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns all jobs on record, newest first."""
-        return self._jobs().list()
+        from torchx.selection import AppQuery
+
+        return self._jobs().select(AppQuery())
+
+    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
+        """Yields the jobs on record that are wanted, newest first."""
+        return self._jobs().select(query)
 
     def exists(self, app_id: str) -> bool:
         """Tells whether a job is on record."""
@@ -173,6 +180,12 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def _delete_existing(self, app_id: str) -> None:
         self._jobs().delete(app_id)
+
+    def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes ended jobs, and what broken-off commands have left behind."""
+        from torchx.jobs import pruning
+
+        return pruning.prune(Home(user_home()), app_ids, dryrun=dryrun)
 
     def log_iter(
         self,

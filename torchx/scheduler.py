@@ -18,6 +18,7 @@ from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery, Stream
+    from torchx.selection import AppQuery, Pruned
     from torchx.specs.app import AppDef, Role
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
@@ -267,6 +268,24 @@ class Kills(Protocol):
 
     def kill(self, app_id: str) -> None:
         """Kills all of an application; nothing happens when it has ended already."""
+        ...
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """A scheduler that finds applications without reading all that it knows of the others."""
+
+    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
+        """Yields the wanted ones of :meth:`Scheduler.list`, newest first, each as it is asked for."""
+        ...
+
+
+@runtime_checkable
+class Prunes(Protocol):
+    """A scheduler that keeps ended applications on this machine until they are removed."""
+
+    def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes ended applications, then leftovers, and yields each; never touches what runs."""
         ...
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Iterator
+import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from torchx.jobs.paths import Home, JobPaths, LogPaths
@@ -51,22 +53,85 @@ def remember(view: JobView, paths: JobPaths) -> None:
     line = json.dumps(asdict(EndedJob.of(view)), separators=(",", ":")) + "\n"
     home = Home(paths.folder.parent.parent)
     with contextlib.suppress(OSError):
-        descriptor = os.open(home.ended, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = _open_to_append(home.ended)
         try:
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
 
 
-def read(home: Home) -> Iterator[EndedJob]:
-    """Yields the list of ended jobs, oldest first; a damaged line is passed over."""
+def _open_to_append(path: Path) -> int:
+    """Opens the list under a shared lock, which keeps it from being replaced; returns the descriptor.
+
+    Who cannot get the lock for a while appends all the same: nobody may keep a job from ending, and a
+    line that is lost with a list that was just replaced is written again by the next listing.
+    """
+    tries = 50
+    while True:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        tries -= 1
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if tries < 0 or os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except OSError:
+            if tries < 0:
+                return descriptor
+            time.sleep(0.01)
+        os.close(descriptor)
+
+
+HEAD = b'{"app_id":"'
+_SUBMITTED = b'"submitted_at":'
+
+
+def lines(home: Home) -> dict[bytes, bytes]:
+    """Returns the list of ended jobs as it is written, by id; of several lines of a job the last."""
     try:
         data = home.ended.read_bytes()
     except FileNotFoundError:
+        return {}
+    start = len(HEAD)
+    return {line[start : line.find(b'"', start)]: line for line in data.split(b"\n") if line.startswith(HEAD)}
+
+
+def submitted_at(line: bytes) -> float:
+    """Returns when the job of a line was submitted, without reading the rest; 0.0 for a damaged line."""
+    at = line.find(_SUBMITTED) + len(_SUBMITTED)
+    try:
+        return float(line[at : line.index(b",", at)])
+    except ValueError:
+        return 0.0
+
+
+def parse(line: bytes) -> EndedJob | None:
+    """Reads a line of the list; None when it is damaged."""
+    try:
+        return EndedJob(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
+
+
+def compact(home: Home) -> None:
+    """Writes the list anew, with one line for each job that is on record; nothing when someone appends."""
+    try:
+        descriptor = os.open(home.ended, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return
-    for line in data.split(b"\n"):
-        with contextlib.suppress(ValueError, TypeError):
-            yield EndedJob(**json.loads(line))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), home.ended.stat()):
+            return  # someone else has just done it
+        on_record = set(os.listdir(os.fsencode(home.jobs)))  # noqa: PTH208  # bytes, as in the list
+        kept = [line + b"\n" for app_id, line in lines(home).items() if app_id in on_record]
+        partial = home.ended.with_name("ended.jsonl.partial")
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as new:
+            new.writelines(kept)
+        partial.replace(home.ended)
+    except BlockingIOError:
+        return  # the next one does it
+    finally:
+        os.close(descriptor)
 
 
 def write_success(view: JobView, logs: LogPaths) -> None:

@@ -88,6 +88,11 @@ class Home(NamedTuple):
         return self.path / "logs"
 
     @property
+    def images(self) -> Path:
+        """Holds one folder for each archive that was unpacked."""
+        return self.path / "images"
+
+    @property
     def devices(self) -> Path:
         """Holds one lock file for each device that a job has leased."""
         return self.path / "devices"

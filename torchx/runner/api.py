@@ -202,26 +202,32 @@ class Runner(Engines):
         described = self.description(app_handle, brief=True)
         return None if described is None else status_of(described)
 
-    def wait(self, app_handle: str, wait_interval: float = 10) -> AppStatus | None:
+    def wait(
+        self, app_handle: str, wait_interval: float = 10, timeout: float | None = None
+    ) -> AppStatus | None:
         """Blocks until an application has ended.
 
         Args:
             app_handle: the application.
-            wait_interval: at most how many seconds pass between two looks, where the scheduler cannot
-                wake us.
+            wait_interval: seconds between two looks at most, where the scheduler cannot wake us.
+            timeout: seconds to wait at most; None for ever.
 
         Returns:
-            How it ended, None when the scheduler does not know it.
+            How it ended, or how it fares when the time is up; None when the scheduler does not know it.
         """
         scheduler, app_id = self._of(app_handle)
         interval = min(_FIRST_LOOK, wait_interval)
+        end = None if timeout is None else time.monotonic() + timeout
         while True:
             status = self.status(app_handle)
-            if status is None or status.is_terminal():
+            left = None if end is None else end - time.monotonic()
+            if status is None or status.is_terminal() or (left is not None and left <= 0):
                 return status
-            if isinstance(scheduler, Waits) and scheduler.wait(app_id):
-                return self.status(app_handle)
-            time.sleep(interval)
+            if isinstance(scheduler, Waits):
+                if scheduler.wait(app_id, left):
+                    return self.status(app_handle)
+                continue
+            time.sleep(interval if left is None else min(interval, left))
             interval = min(interval * 1.5, wait_interval)
 
     def wakes(self, app_handle: str) -> bool:
@@ -267,13 +273,10 @@ class Runner(Engines):
             scheduler: which scheduler.
             cfg: its run options, where it needs some to be reached.
         """
+        from torchx.selection import AppQuery
+
         with self._event("list", scheduler):
-            engine = self._scheduler(scheduler)
-            apps = list(engine.list(engine.run_opts().resolve(cfg) if cfg else None))
-        for app in apps:
-            if app.app_handle == ListAppResponse.app_handle:
-                app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
-        return apps
+            return [*self.select(scheduler, AppQuery(), cfg)]
 
     def log_lines(
         self,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from torchx.scheduler import Scheduler
-from torchx.specs.handles import UnknownSchedulerException, parse_app_handle
+from torchx.scheduler import ListAppResponse, Prunes, Scheduler, Selects
+from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
     from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
+    from torchx.selection import AppQuery, Pruned
     from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -72,6 +73,55 @@ class Engines:
         """Returns the scheduler's own object for an application, None when it has none."""
         scheduler, app_id = self._of(app_handle)
         return scheduler.describe_native(app_id)
+
+    def select(
+        self, scheduler: str, query: AppQuery, cfg: Mapping[str, CfgVal] | None = None
+    ) -> Iterator[ListAppResponse]:
+        """Yields the wanted applications of a scheduler, newest first, each as it is asked for.
+
+        Args:
+            scheduler: which scheduler.
+            query: which applications.
+            cfg: the scheduler's run options, where it needs some to be reached.
+        """
+        engine = self._scheduler(scheduler)
+        if isinstance(engine, Selects) and not cfg:
+            found: Iterable[ListAppResponse] = engine.select(query)
+        else:
+            listed = engine.list(engine.run_opts().resolve(cfg) if cfg else None)
+            found = (
+                app for app in listed if query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
+            )
+        for app in found:
+            if app.app_handle == ListAppResponse.app_handle:
+                app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
+            yield app
+
+    def has(self, scheduler: str, ability: type) -> bool:
+        """Tells whether a scheduler has one of the optional abilities, such as ``Prunes``."""
+        return isinstance(self._scheduler(scheduler), ability)
+
+    def prune(self, scheduler: str, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes ended applications of a scheduler, and leftovers where it knows of some.
+
+        Args:
+            scheduler: which scheduler.
+            app_ids: the applications.
+            dryrun: yield what would be removed, and remove nothing.
+
+        Raises:
+            StateError: something cannot be removed.
+        """
+        engine = self._scheduler(scheduler)
+        if isinstance(engine, Prunes):
+            yield from engine.prune(app_ids, dryrun=dryrun)
+            return
+        from torchx.selection import Pruned
+
+        for app_id in app_ids:
+            if not dryrun:
+                engine.delete(app_id)
+            yield Pruned(make_app_handle(scheduler, self._name, app_id), 0, app_id)
 
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
         """Reads run options such as ``a=1,b=x;y``; of an option in several texts the last counts.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
+from torchx.selection import AppQuery
 from torchx.specs.handles import MalformedAppHandleException, UnknownAppException, parse_app_handle
 from torchx.specs.home import TORCHX_HOME
 
@@ -63,26 +64,24 @@ def resolve(runner: Runner, text: str) -> str:
     if text == LAST:
         return _last(runner)
     backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
-    seen: list[ListAppResponse] = []
     silent: list[str] = []
     for backend in backends:
-        apps = _list(runner, backend, silent)
-        found = _matches(text, apps)
+        found = _matches(text, _select(runner, backend, AppQuery(called=text), silent))
         if len(found) == 1:
             return found[0].app_handle
         if found:
             raise _ambiguous(text, found)
-        seen += apps
+    seen = [app for backend in backends for app in _select(runner, backend, AppQuery(), [])]
     error = UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
     if silent:
         error.hint = f"{error.hint}   not reached: {', '.join(silent)}"
     raise error
 
 
-def _list(runner: Runner, backend: str, silent: list[str]) -> list[ListAppResponse]:
-    """Returns what a scheduler knows; one that cannot be asked is noted as silent."""
+def _select(runner: Runner, backend: str, query: AppQuery, silent: list[str]) -> list[ListAppResponse]:
+    """Returns the wanted applications of a scheduler; one that cannot be asked is noted as silent."""
     try:
-        return runner.list(backend)
+        return list(runner.select(backend, query))
     except (TorchxError, NotImplementedError, OSError):
         silent.append(backend)
         return []
@@ -110,7 +109,9 @@ def _last(runner: Runner) -> str:
     kept = recall_last()
     if kept is not None and runner.exists(kept):
         return kept
-    apps = [app for backend in runner.scheduler_backends() for app in _list(runner, backend, [])]
+    apps = [
+        app for backend in runner.scheduler_backends() for app in _select(runner, backend, AppQuery(), [])
+    ]
     dated = [app for app in apps if app.submitted_at is not None]
     if not dated:
         raise StateError(
