@@ -31,8 +31,8 @@ wheel: venv-dev      ## build dist/, and look into it
 	$(BIN)/python -m build --outdir dist . > /dev/null
 	$(BIN)/python -m pytest tests/project/test_wheel.py
 
-bench: venv-dev      ## measure, and write benchmarks/RESULTS.md
-	$(BIN)/python benchmarks/startup.py
+bench: venv-dev      ## measure, and write benchmarks/RESULTS.md; PEER=/path/to/torchx to compare with
+	$(BIN)/python benchmarks/report.py
 
 venv:
 	@.ci/venv

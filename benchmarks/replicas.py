@@ -1,0 +1,94 @@
+"""How long jobs of many replicas take, beside a loop that starts the same processes, and their memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+from measure import NOT_MEASURED, Memory, Place, Row, compared, limited, main, paired, until
+
+from torchx.jobs.paths import Home
+from torchx.jobs.view import JobView, load
+
+BARE = """
+import subprocess, sys
+started = []
+for number in range(int(sys.argv[1])):
+    with open(f"{number}.out", "w") as out, open(f"{number}.err", "w") as err:
+        started.append(subprocess.Popen(["echo", "hello world"], stdout=out, stderr=err))
+for process in started:
+    process.wait()
+"""
+PYTHON = "`python -I -S`"
+
+
+def rows(place: Place) -> Iterator[Row]:
+    """Measures 200 and 1,000 replicas, and the supervisor's memory."""
+    for replicas, rounds in ((place.size(200, 3), 9), (place.size(1000, 5), 5)):
+        yield many(place, replicas, place.size(rounds, 1))
+    for replicas, limit in ((1, 25), (place.size(1000, 5), 60)):
+        yield memory(place, replicas, limit)
+
+
+def many(place: Place, replicas: int, rounds: int) -> Row:
+    """Measures an echo in each of so many replicas."""
+    words = ("run", "-s", "local_cwd", "utils.echo", "--num_replicas", str(replicas))
+    output = place.folder / "output"
+
+    def printed(command: list[str]) -> Callable[[], float]:
+        def action() -> float:
+            took = place.run(command, output)
+            lines = output.read_text().count("hello world")
+            if lines != replicas:
+                raise SystemExit(f"{lines} of {replicas} lines came")
+            return took
+
+        return action
+
+    # the peer's time grows with the square of the replicas: it is run with the smaller number alone, once
+    peer = printed([place.peer, *words]) if place.peer and replicas <= 200 else None
+    times = paired(
+        printed(place.torchx(*words)),
+        place.timed(sys.executable, "-c", BARE, str(replicas)),
+        peer,
+        rounds=rounds,
+        peer_rounds=1,
+    )
+    return compared(f"{replicas:,} replicas of echo", times, "a bare loop of `Popen`", of_floor=3)
+
+
+def memory(place: Place, replicas: int, limit: float) -> Row:
+    """Measures how much the supervisor holds while so many replicas run."""
+    app_id = place.submit("utils.sh", "--num_replicas", str(replicas), "sleep", "600")
+    home = Home(place.folder / ".torchx")
+
+    def view() -> JobView:
+        return load(home.job(app_id))
+
+    until(lambda: sum(bool(r.attempts) for r in view().replicas) == replicas, "all replicas run")
+    supervisor = view().supervisor
+    assert supervisor is not None
+    held = Memory(supervisor.pid).megabytes
+    place.run(place.torchx("cancel", app_id))
+    until(lambda: view().has_ended, "the job has ended")
+    return limited(
+        f"the supervisor's memory with {replicas:,} replica{'s' if replicas > 1 else ''}", held, "MB", limit,
+        floor=f"{bare_memory():.1f} MB {PYTHON}", peer=NOT_MEASURED,
+    )  # fmt: skip
+
+
+def bare_memory() -> float:
+    """Returns how much a Python holds that does nothing."""
+    import subprocess
+
+    bare = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]
+    with subprocess.Popen(bare, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        held = Memory(process.pid).megabytes
+        process.communicate(b"\n")
+    return held
+
+
+if __name__ == "__main__":
+    main(__doc__, rows)

@@ -1,0 +1,49 @@
+"""The benchmarks run; how long anything takes is no matter here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project.sources import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+GROUPS = sorted(p.stem for p in BENCHMARKS.glob("*.py") if p.stem not in ("measure", "report"))
+
+
+def run(script: str, *words: str) -> str:
+    env = {k: v for k, v in os.environ.items() if k != "PEER"}
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / f"{script}.py"), "--quick", *words],
+        env={**env, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_report_has_all_groups(tmp_path: Path) -> None:
+    """Each group is measured once, in a tiny size; lines that are lost end the benchmark with an error."""
+    written = tmp_path / "RESULTS.md"
+    printed = run("report", "--out", str(written))
+    assert written.read_text(encoding="utf-8") == printed
+    assert len(re.findall(r"^## ", printed, re.MULTILINE)) == len(GROUPS)
+    rows = [line for line in printed.splitlines() if line.startswith("| ") and "| ---" not in line]
+    assert len(rows) > 4 * len(GROUPS)
+    assert all(line.count(" | ") == 6 for line in rows), rows
+    assert "pip install torchx-nightly" in printed
+
+
+def test_a_group_can_be_measured_alone() -> None:
+    assert run("run").count("\n") == 5
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_report_measures_every_group(name: str) -> None:
+    assert re.search(rf"^import {name}$", (BENCHMARKS / "report.py").read_text(), re.MULTILINE)
