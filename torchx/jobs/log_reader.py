@@ -16,7 +16,13 @@ BLOCK = 4096 * LAYOUT.size
 """Bytes of the index that are looked at together."""
 
 POLL = 0.01
-"""Seconds between two looks at the index while following."""
+"""Seconds between two looks at the index while following, at most."""
+
+QUICK_POLL = 0.001
+"""Seconds until the next look when little came: a short job has ended by then; doubled at each further one."""
+
+LITTLE = 16 * LAYOUT.size
+"""Bytes of the index; when more came together, more will: it is read in larger parts."""
 
 MOST_OPEN = 256
 LONGEST_LINE = 1 << 20
@@ -77,6 +83,7 @@ class JobLog:
 
     def _pieces(self, query: LogQuery, wanted: list[bool]) -> Iterator[Piece | None]:
         """Yields the entries of the index from the first that can matter on; None after all there is now."""
+        pause = QUICK_POLL
         while True:
             alive = self._lives()  # asked before the look: what was written until then is seen by it
             try:
@@ -85,7 +92,8 @@ class JobLog:
             except FileNotFoundError:
                 if not (query.follow and alive):
                     return
-            time.sleep(POLL)
+            time.sleep(pause)
+            pause = min(2 * pause, POLL)
         try:
             position = 0
             if query.since is not None:
@@ -98,11 +106,14 @@ class JobLog:
                 data = data[: len(data) - len(data) % LAYOUT.size]
                 position += len(data)
                 yield from decode(data)
-                if not data:
-                    if not (query.follow and alive):
-                        return
-                    yield None
-                    time.sleep(POLL)
+                if data:
+                    pause = QUICK_POLL if len(data) <= LITTLE else POLL
+                    continue
+                if not (query.follow and alive):
+                    return
+                yield None
+                time.sleep(pause)
+                pause = min(2 * pause, POLL)
         finally:
             os.close(descriptor)
 
