@@ -7,12 +7,46 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchx.errors import UsageError
+from torchx.errors import StateError, UsageError
 from torchx.schedulers.local_request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef, Role
+from torchx.supervisor.replicas import files_needed
 
 REQUIRES = "requires"
 """Metadata of a role: programs that must be on its PATH, each with the way to get it."""
+
+
+def check_limits(request: PopenRequest) -> None:
+    """Looks whether a supervisor of so many replicas may be, so that one that may not starts none of them.
+
+    Raises:
+        StateError: it would have to open more files than it may.
+    """
+    import resource
+
+    replicas = sum(len(params) for params in request.role_params.values())
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < files_needed(replicas) and os.geteuid() != 0:  # root may raise it
+        raise StateError(
+            f"{replicas} replicas need {files_needed(replicas)} open files; this user may have {hard}",
+            hint="raise the hard limit of open files: ulimit -Hn shows it",
+        )
+
+
+def check_texts(request: PopenRequest) -> None:
+    """Looks at words that no program can be given.
+
+    Raises:
+        UsageError: an argument or a variable has a zero byte, or a variable's name has a =.
+    """
+    for role, params in request.role_params.items():
+        for param in params[:1]:
+            for word in param.args:
+                if "\0" in word:
+                    raise UsageError(f"role `{role}` has a zero byte in the argument {word!r}")
+            for name, value in param.env.items():
+                if "\0" in name + value or "=" in name or not name:
+                    raise UsageError(f"role `{role}` has an environment variable that cannot be: {name!r}")
 
 
 def check_programs(app: AppDef, request: PopenRequest) -> None:

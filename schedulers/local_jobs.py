@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -53,26 +54,29 @@ class LocalJobs:
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the jobs on record that are wanted, newest first; reads of the ended ones what is taken."""
         if query.called and self._home.job(query.called).record.exists():
-            line = self._of_record(query.called)  # a whole id: no need to look at the others
-            if line is not None and query.takes(line.app_id, line.name, line.state.name, line.submitted_at):
-                yield line
+            whole = self._of_record(query.called)  # an id: no need to look at the others
+            if whole is not None and _takes(query, whole):
+                yield whole
                 return
         on_record = self._on_record()
         known = ended.lines(self._home) if on_record else {}
-        found: list[tuple[float, bytes, ListAppResponse | None]] = []
-        for app_id in on_record:
-            if app_id in known:
-                found.append((ended.submitted_at(known[app_id]), app_id, None))
-            elif (line := self._of_record(os.fsdecode(app_id), remember=True)) is not None:
-                found.append((line.submitted_at.timestamp() if line.submitted_at else 0.0, app_id, line))
+        mine = f'"scheduler":"{self._scheduler}"'.encode()
+        found: list[tuple[float, bytes, ListAppResponse | None]] = [
+            (ended.submitted_at(line), app_id, None)
+            for app_id, line in known.items()
+            if mine in line and app_id in on_record
+        ]
+        for app_id in on_record - known.keys():
+            if (app := self._of_record(os.fsdecode(app_id), remember=True)) is not None:
+                found.append((app.submitted_at.timestamp() if app.submitted_at else 0.0, app_id, app))
         found.sort(key=lambda each: each[:2], reverse=True)
         since = query.since.timestamp() if query.since is not None else None
         for submitted_at, app_id, unlisted in found:
             if since is not None and submitted_at < since:
                 return
-            line = unlisted or self._listed(known[app_id], app_id, query)
-            if line is not None and query.takes(line.app_id, line.name, line.state.name, line.submitted_at):
-                yield line
+            found_one = unlisted or self._listed(known[app_id], app_id, query)
+            if found_one is not None and _takes(query, found_one):
+                yield found_one
 
     def _on_record(self) -> set[bytes]:
         try:
@@ -83,9 +87,7 @@ class LocalJobs:
 
     def _listed(self, line: bytes, app_id: bytes, query: AppQuery) -> ListAppResponse | None:
         """Reads a line of the list of ended jobs; None, without much ado, for one that is not wanted."""
-        if f'"scheduler":"{self._scheduler}"'.encode() not in line or (
-            query.states and not any(state.encode() in line for state in query.states)
-        ):
+        if query.states and not any(state.encode() in line for state in query.states):
             return None
         if query.called and json.dumps(query.called)[1:-1].encode() not in line:
             return None
@@ -131,7 +133,8 @@ class LocalJobs:
         self.request_end(app_id)
         paths = self._home.job(app_id)
         lock.wait_free(paths.lock)
-        remove_job(paths, Path(load(paths).record.log_dir))
+        with contextlib.suppress(FileNotFoundError):  # someone else is at it
+            remove_job(paths, Path(load(paths).record.log_dir))
 
     def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the log of a job.
@@ -148,6 +151,10 @@ class LocalJobs:
         members = [Member(replica.role, replica.id) for replica in view.replicas]
         log = JobLog(LogPaths(Path(view.record.log_dir)), members, lambda: lock.is_held(paths.lock))
         return log.read(query)
+
+
+def _takes(query: AppQuery, app: ListAppResponse) -> bool:
+    return query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
 
 
 def describe_job(view: JobView) -> DescribeAppResponse:

@@ -17,7 +17,7 @@ from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.scheduler import replicas_of
 from torchx.schedulers.ids import make_unique
 from torchx.schedulers.image_providers import ImageProvider
-from torchx.schedulers.local_checks import check_programs
+from torchx.schedulers.local_checks import check_limits, check_programs, check_texts
 from torchx.schedulers.local_devices import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
 from torchx.schedulers.local_request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef, Role
@@ -79,6 +79,7 @@ class Submitter:
             "PYTHONUNBUFFERED": "x",
             settings.TORCHX_RANK0_HOST: "localhost",
             settings.TORCHX_JOB_ID: make_app_handle(self.backend, self.session, app_id),
+            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
             "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
             "PET_LOG_DIR": str(logs.torchelastic(role.name)),
             # torchrun would tell the workers this machine's full name, which need not lead back to it
@@ -106,7 +107,9 @@ class Submitter:
         """
         for role in app.roles:
             self.provider.fetch_role(role)
+        check_texts(request)
         check_programs(app, request)
+        check_limits(request)
         home = Home(state_home())
         leases = Leases(home.devices)
         with closing(leases), ExitStack() as held:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
 from support import wait_until
 
 from torchx import processes, settings
+from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.view import load
 from torchx.logs import LogQuery, Stream
 from torchx.processes import Process
 from torchx.scheduler import DescribeAppResponse
@@ -87,6 +90,23 @@ def handle(app_id: str) -> str:
 def processes_of(app_id: str) -> list[Process]:
     """All that runs of a job, its supervisor left out."""
     return processes.marked(settings.TORCHX_JOB_ID, handle(app_id))
+
+
+def supervision_of(app_id: str) -> tuple[Process, Process]:
+    """The supervisor of a job, and the guard that stands behind it."""
+    view = load(paths(app_id))
+    assert view.supervisor is not None
+    assert view.guard is not None
+    return view.supervisor, view.guard
+
+
+def kill_supervision(app_id: str) -> None:
+    """Kills the supervisor of a job and its guard, so that nobody looks after it any more."""
+    supervisor, guard = supervision_of(app_id)
+    processes.send(guard, signal.SIGKILL)
+    wait_until(lambda: not processes.is_alive(guard), "the guard has ended")
+    processes.send(supervisor, signal.SIGKILL)
+    assert lock.wait_free(paths(app_id).lock, 10)
 
 
 def running(app_id: str, count: int = 1) -> DescribeAppResponse:

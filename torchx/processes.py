@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,7 +61,8 @@ def look_up(pid: int) -> Entry | None:
         int(fields[1]),
         int(fields[2]),
         int(fields[3]),
-        fields[0] in (b"Z", b"X"),
+        # a main thread can end before the others: as long as those run, this is no leftover
+        fields[0] in (b"Z", b"X") and int(fields[17]) <= 1,
     )
 
 
@@ -125,35 +126,33 @@ def family(roots: Sequence[int]) -> set[Process]:
     return {process for pid, process in found.items() if pid not in wanted}
 
 
-def left_behind(leaders: Sequence[int]) -> set[Process]:
-    """Returns what still runs in the sessions of these pids, whose leaders have ended.
+def left_behind(leaders: Collection[int]) -> dict[int, set[Process]]:
+    """Returns what still runs in the sessions of pids that have just ended, by pid.
 
-    While a session has members, no new process gets its leader's pid. So a pid that runs again says that the
-    session is gone, and that whatever is called so now is someone else's.
+    They must just have ended: once a session is gone, its number may be someone else's.
     """
     sessions: dict[int, set[Process]] = {leader: set() for leader in leaders}
-    for entry in table():
+    for entry in table() if sessions else ():
         if entry.session in sessions:
             sessions[entry.session].add(entry.process)
-    return {
-        p for leader, members in sessions.items() for p in members if all(m.pid != leader for m in members)
-    }
+    # while a session has members, no new process gets its leader's pid: one that runs again is a stranger
+    return {pid: found for pid, found in sessions.items() if found and all(p.pid != pid for p in found)}
 
 
 def marked(name: str, value: str) -> list[Process]:
     """Returns this user's processes that were started with this variable in their environment."""
-    mark = f"{name}={value}".encode()
-    found = []
-    for entry in table():
-        if entry.process.pid == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{entry.process.pid}/environ", "rb") as file:
-                if mark in file.read().split(b"\0"):
-                    found.append(entry.process)
-        except OSError:
-            continue  # it ended meanwhile, or belongs to another user
-    return found
+    mark = f"{name}={value}".encode("utf-8", "surrogateescape")
+    others = (entry.process for entry in table() if entry.process.pid != os.getpid())
+    return [process for process in others if mark in environment_of(process)]
+
+
+def environment_of(process: Process) -> Collection[bytes]:
+    """Returns what a process was started with as ``NAME=value``; nothing when that is not for us to see."""
+    try:
+        with open(f"/proc/{process.pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return ()  # it ended meanwhile, or belongs to another user
 
 
 def keep_descriptors_to_itself() -> None:

@@ -11,6 +11,9 @@ TORCHXCONFIG = "TORCHXCONFIG"
 TORCHX_JOB_ID = "TORCHX_JOB_ID"
 """Set in every replica: the handle of its application."""
 
+TORCHX_REPLICA = "TORCHX_REPLICA"
+"""Set in every replica on local engines: which one it is, ``role/id``."""
+
 TORCHX_PARENT_RUN_ID = "TORCHX_PARENT_RUN_ID"
 """Set in every replica when the run was given a parent."""
 

@@ -15,6 +15,7 @@ from local import (
     assert_nothing_runs,
     describe,
     ended,
+    kill_supervision,
     paths,
     processes_of,
     replicas,
@@ -23,6 +24,7 @@ from local import (
     scheduler,
     sh,
     submit,
+    supervision_of,
     text,
 )
 from support import wait_until
@@ -30,19 +32,11 @@ from support import wait_until
 from torchx import processes
 from torchx.errors import StateError
 from torchx.jobs import lock
-from torchx.jobs.view import load
-from torchx.processes import Process
 from torchx.specs.app import Role
 from torchx.specs.status import AppState
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 """Ignores TERM. Its sleeps do not, so it goes on until it is killed."""
-
-
-def supervisor_of(app_id: str) -> Process:
-    found = load(paths(app_id)).supervisor
-    assert found is not None
-    return found
 
 
 def test_cancel_ends_a_job_and_says_so() -> None:
@@ -137,7 +131,7 @@ def test_kill_9_of_the_submitting_process_leaves_the_job_running() -> None:
 def test_kill_9_of_the_supervisor_is_found_told_and_cleaned_up() -> None:
     app_id = submit(sh("echo ready; sleep 600 & wait", 2))
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
-    processes.send(supervisor_of(app_id), signal.SIGKILL)
+    processes.send(supervision_of(app_id)[0], signal.SIGKILL)
     done = ended(app_id)
     assert (done.state, done.msg) == (AppState.FAILED, "its supervisor was killed")
     assert text(app_id).count("ready") == 2
@@ -149,7 +143,7 @@ def test_kill_9_of_the_supervisor_is_found_told_and_cleaned_up() -> None:
 def test_two_who_find_a_dead_supervisor_at_once_agree() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
-    processes.send(supervisor_of(app_id), signal.SIGKILL)
+    kill_supervision(app_id)
     states: list[AppState] = []
     threads = [threading.Thread(target=lambda: states.append(describe(app_id).state)) for _ in range(4)]
     for thread in threads:
@@ -165,7 +159,7 @@ def test_a_pid_that_is_someone_elses_now_is_left_alone() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
     replica = replicas(describe(app_id))[0].pid
-    processes.send(supervisor_of(app_id), signal.SIGKILL)
+    kill_supervision(app_id)
     started = time.clock_gettime(time.CLOCK_BOOTTIME)
     wait_until(
         lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > started + 0.02, "the clock of processes ticks"
@@ -187,7 +181,7 @@ def test_after_a_restart_of_the_machine_nothing_is_signalled() -> None:
     wait_until(lambda: "ready" in text(app_id), "it is ready")
     events = paths(app_id).events
     left = processes_of(app_id)
-    processes.send(supervisor_of(app_id), signal.SIGKILL)
+    kill_supervision(app_id)
     events.write_text(events.read_text().replace(processes.boot_id(), "another-start"))
     try:
         done = ended(app_id)
@@ -221,7 +215,7 @@ def test_cancel_during_the_start() -> None:
 def test_a_supervisor_that_is_asked_to_end_cancels_its_job() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
-    processes.send(supervisor_of(app_id), signal.SIGTERM)
+    processes.send(supervision_of(app_id)[0], signal.SIGTERM)
     done = ended(app_id)
     assert done.state is AppState.CANCELLED
     assert_nothing_runs(app_id)

@@ -14,15 +14,21 @@ from typing import Any
 class Clock:
     """A clock that starts at the time of day and then runs evenly, whatever is done to the machine's clock.
 
-    Times of one job are taken from one such clock, so that durations are right and order is true.
+    Times of one job are taken from one such clock, so that durations are right and order is true. It runs
+    on while the machine sleeps.
+
+    Args:
+        not_before: it starts no earlier than this, seconds since the epoch: the machine's clock may have
+            been put back since.
     """
 
-    def __init__(self) -> None:
-        self._offset = time.time_ns() - time.monotonic_ns()
+    def __init__(self, not_before: float = 0.0) -> None:
+        now = max(time.time_ns(), int(not_before * 1e9))
+        self._offset = now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def ns(self) -> int:
         """Returns nanoseconds since the epoch."""
-        return time.monotonic_ns() + self._offset
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset
 
     def now(self) -> float:
         """Returns seconds since the epoch."""
@@ -41,7 +47,11 @@ class EventLog:
     def __init__(self, path: Path, clock: Clock, reserve: Path | None = None) -> None:
         self._clock = clock
         self._reserve = reserve
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            # whoever wrote last was killed at it, and that must cost no more than its own line
+            os.write(self._descriptor, b"\n")
 
     def add(self, event: str, **facts: Any) -> float:
         """Appends one event and returns its time.

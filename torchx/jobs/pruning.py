@@ -68,6 +68,8 @@ def _remove_ended(paths: JobPaths, dryrun: bool) -> int | None:
         if not dryrun:
             remove_job(paths, logs)
         return room
+    except FileNotFoundError:
+        return None
     finally:
         os.close(held)
 
@@ -76,12 +78,15 @@ def remove_job(paths: JobPaths, logs: Path) -> None:
     """Removes the record and the logs of a job that nobody supervises.
 
     Raises:
+        FileNotFoundError: they are gone already.
         StateError: something cannot be removed.
     """
     # under another name at once: whoever looks now sees the job whole or not at all
     going = paths.folder.with_name(f".{paths.folder.name}")
     try:
         paths.folder.rename(going)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise _cannot(error, paths.folder) from error
     remove(logs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -108,22 +108,44 @@ class JobRecord:
     def load(cls, path: Path) -> JobRecord:
         """Reads a record.
 
+        What this version does not know is left out.
+
         Raises:
             FileNotFoundError: there is none.
-            StateError: it is damaged, or was written by a newer version.
+            StateError: it is damaged, cannot be read, or was written by a newer version.
         """
         try:
-            data = json.loads(path.read_bytes())
+            text = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            raise StateError(f"the record {path} cannot be read: {error.strerror}") from error
+        try:
+            data = json.loads(text)
             schema = data.pop("schema")
             if schema > SCHEMA:
                 raise StateError(
                     f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",
                     hint="upgrade torchx to read it",
                 )
-            roles = [
-                RoleRecord(**{**role, "replicas": [ReplicaRecord(**r) for r in role["replicas"]]})
-                for role in data.pop("roles")
-            ]
-            return cls(roles=roles, **data)
+            roles = [_role(role) for role in data.pop("roles")]
+            record = cls(roles=roles, **_known(cls, data))
+            for name in ("app_id", "scheduler", "session", "name", "log_dir"):
+                if not isinstance(getattr(record, name), str):
+                    raise TypeError(f"`{name}` is no text")
+            if not isinstance(record.submitted_at, (int, float)):
+                raise TypeError("`submitted_at` is no time")
+            return record
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StateError(f"the record {path} is damaged: {error}") from error
+
+
+def _role(data: dict[str, Any]) -> RoleRecord:
+    replicas = [ReplicaRecord(**_known(ReplicaRecord, replica)) for replica in data.pop("replicas")]
+    return RoleRecord(replicas=replicas, **_known(RoleRecord, data))
+
+
+def _known(cls: type, data: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entries that a class of the record has a place for."""
+    names = {field.name for field in fields(cls)}
+    return {name: value for name, value in data.items() if name in names}

@@ -14,7 +14,7 @@ def settle(paths: JobPaths) -> JobView:
 
     Raises:
         FileNotFoundError: no such job is on record.
-        StateError: its record is damaged.
+        StateError: its record is damaged, or cannot be read.
     """
     view = load(paths)
     if view.has_ended or lock.is_held(paths.lock):

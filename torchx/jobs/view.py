@@ -6,11 +6,14 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx.errors import StateError
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.processes import Process
 from torchx.results import result_of
+
+ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 @dataclass
@@ -78,8 +81,10 @@ class JobView:
         ended_at: when the job had ended.
         first_failure: ordinal and attempt of the failure that could not be mended.
         supervisor: the supervisor's process.
+        guard: the process that stands behind it.
         boot_id: the start of the machine on which it ran.
         cancelling: someone asked for the end of it.
+        seen_at: when the last thing happened that is known, seconds since the epoch.
     """
 
     record: JobRecord
@@ -91,8 +96,10 @@ class JobView:
     ended_at: float | None = None
     first_failure: tuple[int, int] | None = None
     supervisor: Process | None = None
+    guard: Process | None = None
     boot_id: str = ""
     cancelling: bool = False
+    seen_at: float = 0.0
 
     @property
     def has_ended(self) -> bool:
@@ -118,12 +125,19 @@ def load(paths: JobPaths) -> JobView:
 
     Raises:
         FileNotFoundError: no such job is on record.
-        StateError: its record is damaged.
+        StateError: its record is damaged, or cannot be read.
     """
     record = JobRecord.load(paths.record)
-    view = JobView(record, [ReplicaView(role.name, n, role.max_retries) for _, role, n in record.replicas()])
-    for event in read_events(paths.events):
-        fold(view, event)
+    view = JobView(
+        record,
+        [ReplicaView(role.name, n, role.max_retries) for _, role, n in record.replicas()],
+        seen_at=record.submitted_at,
+    )
+    try:
+        for event in read_events(paths.events):
+            fold(view, event)
+    except OSError as error:
+        raise StateError(f"the record {paths.events} cannot be read: {error.strerror}") from error
     return view
 
 
@@ -133,11 +147,14 @@ def fold(view: JobView, event: dict[str, Any]) -> None:
     if apply is not None:  # an event of a newer version is no reason to know nothing
         with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
             apply(view, event)
+            view.seen_at = max(view.seen_at, event["t"])
 
 
 def _supervisor(view: JobView, event: dict[str, Any]) -> None:
     view.supervisor = Process(event["pid"], event["start"])
     view.boot_id = event["boot"]
+    guard = event.get("guard")
+    view.guard = Process(guard[0], guard[1]) if guard else None
 
 
 def _start(view: JobView, event: dict[str, Any]) -> None:
@@ -176,11 +193,12 @@ def _cancel(view: JobView, event: dict[str, Any]) -> None:
 
 
 def _end(view: JobView, event: dict[str, Any]) -> None:
-    view.state = event["state"]
+    first = event.get("first")
+    if first:
+        view.first_failure = (range(len(view.replicas))[first[0]], first[1])
+    view.state = event["state"] if event["state"] in ENDS else "FAILED"
     view.msg = event.get("msg", "")
     view.ended_at = event["t"]
-    first = event.get("first")
-    view.first_failure = (first[0], first[1]) if first else None
 
 
 _FOLD = {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from torchx.processes import Process, family, send
+from torchx import settings
+from torchx.processes import Process, environment_of, family, send
 
 
 def terminate(processes: Iterable[Process]) -> None:
     """Asks processes to end; a stopped one is woken so that it can."""
-    for process in processes:
+    # parents first: what looks after others is to know of it before they end
+    for process in sorted(processes, key=lambda p: (p.start, p.pid)):
         if send(process, signal.SIGTERM):
             send(process, signal.SIGCONT)
 
@@ -36,6 +38,18 @@ def may_have_left_some(leader: int) -> bool:
     except PermissionError:
         pass  # it runs as another user: there, and not ours to end
     return True
+
+
+def started_for(handle: str, replicas: Collection[str]) -> set[Process]:
+    """Returns what descends from this process and was started for one of these replicas, ``role/id``."""
+    job = f"{settings.TORCHX_JOB_ID}={handle}".encode("utf-8", "surrogateescape")
+    marks = [f"{settings.TORCHX_REPLICA}={name}".encode("utf-8", "surrogateescape") for name in replicas]
+    found = set()
+    for process in of_this_process():
+        env = environment_of(process)
+        if job in env and any(mark in env for mark in marks):
+            found.add(process)
+    return found
 
 
 def of_this_process() -> set[Process]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -12,13 +13,18 @@ from pathlib import Path
 
 import torchx
 from torchx import processes
-from torchx.errors import StateError, UsageError
+from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
+from torchx.jobs.recovery import end_left_overs
+from torchx.jobs.view import load
 
 READY_WITHIN = 30.0
 """Seconds that a supervisor may take to say that it is there; it takes some hundredths as a rule."""
+
+UNDONE_WITHIN = 5.0
+"""Seconds that a killed supervisor may take to be gone."""
 
 RESERVE = 1 << 14
 """Bytes of the disk that are kept for events; enough to tell the end of some hundred replicas."""
@@ -53,10 +59,10 @@ def launch(home: Home, record: JobRecord, held: Sequence[int] = ()) -> None:
         )
     # made under another name, so that whoever lists jobs never sees one that nobody holds yet
     making = JobPaths(paths.folder.with_name(f".{paths.folder.name}"))
-    own_logs = not logs.folder.exists()
+    made: list[Path] = []
     try:
-        making.folder.mkdir(mode=0o700, parents=True)
-        logs.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(making.folder, made)
+        _make(logs.folder, made)
         liveness = lock.acquire(making.lock)
         if liveness is None:  # the folder is new: nobody else can know it
             raise StateError(f"the lock {making.lock} is held by someone else")
@@ -64,11 +70,14 @@ def launch(home: Home, record: JobRecord, held: Sequence[int] = ()) -> None:
             record.save(making.record)
             making.reserve.write_bytes(bytes(RESERVE))
             making.folder.rename(paths.folder)
+            made.append(paths.folder)
             _start(paths, [liveness, *held])
         finally:
             os.close(liveness)
     except BaseException as error:
-        for folder in (making.folder, paths.folder, *([logs.folder] if own_logs else [])):
+        if paths.folder in made:
+            _undo(paths)
+        for folder in made:
             shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
             where = error.filename or paths.folder
@@ -76,21 +85,63 @@ def launch(home: Home, record: JobRecord, held: Sequence[int] = ()) -> None:
         raise
 
 
+def _make(folder: Path, made: list[Path]) -> None:
+    """Makes a folder and notes it; one that is there already belongs to someone else.
+
+    Raises:
+        UsageError: it is there, so the same request is being submitted twice.
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{folder} is there already: a request is submitted once", hint="make a new dry-run for it"
+        ) from error
+    made.append(folder)
+
+
+def _undo(paths: JobPaths) -> None:
+    """Ends what a supervisor that has been killed may have started already."""
+    if lock.wait_free(paths.lock, UNDONE_WITHIN):
+        with contextlib.suppress(OSError, TorchxError):
+            end_left_overs(load(paths))
+
+
 def _start(paths: JobPaths, held: Sequence[int]) -> None:
     root = str(Path(torchx.__file__).resolve().parent.parent)
     ready, says_ready = os.pipe2(os.O_CLOEXEC)
     complaints = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    # -I hides it, and without it the same text may have other bytes there
+    utf8 = f"utf8={sys.flags.utf8_mode}"
+    args = [sys.executable, "-I", "-S", "-X", utf8, "-c", BOOTSTRAP, root, str(paths.folder), str(says_ready)]
     try:
-        args = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, root, str(paths.folder), str(says_ready)]
         child = processes.spawn(args, stderr=complaints, pass_fds=[says_ready, *held])
+    except OSError as error:
+        os.close(ready)
+        what = f"{error.filename}: " if error.filename else ""
+        raise StateError(f"the supervisor cannot be started: {what}{error.strerror}") from error
     finally:
         os.close(says_ready)
         os.close(complaints)
     try:
-        answered, _, _ = select.select([ready], [], [], READY_WITHIN)
-        if not answered or os.read(ready, 16) != b"ready":
-            processes.send(child, signal.SIGKILL)
+        if not _answers(ready):
             complaint = paths.supervisor_log.read_text(errors="replace").strip().splitlines()
             raise StateError(f"the supervisor did not start: {complaint[-1] if complaint else 'no answer'}")
+    except BaseException:
+        # all of its session; it is not reaped yet, so nobody else has this number
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        raise
     finally:
         os.close(ready)
+        # it has gone on in a child of its own at once, so that nothing is left for us to look after
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child.pid, 0)
+
+
+def _answers(ready: int) -> bool:
+    """Waits for the supervisor's word."""
+    poll = select.poll()  # unlike select(), it takes any descriptor
+    poll.register(ready, select.POLLIN)
+    return bool(poll.poll(READY_WITHIN * 1000)) and os.read(ready, 16) == b"ready"

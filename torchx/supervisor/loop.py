@@ -14,14 +14,18 @@ from torchx import processes
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
+from torchx.jobs.recovery import what_could_not_be_ended
 from torchx.processes import Process
 from torchx.supervisor import ending
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop
-from torchx.supervisor.replicas import Replicas, Running, how_it_ended, shell_code
+from torchx.supervisor.replicas import Replicas, Running, how_it_ended, shell_code, why_not_started
 
 STARTS_AT_A_TIME = 16
 """Replicas started before output, ends and requests are looked at again."""
+
+GIVE_UP_AFTER = 5.0
+"""Seconds after the first KILL at which a process that still runs is taken for one that cannot be ended."""
 
 LOOK_EVERY = 0.03
 """Seconds between two looks at processes whose end is no event here, as they are children of others."""
@@ -39,7 +43,7 @@ class Supervisor:
     def __init__(self, record: JobRecord, paths: JobPaths, base_env: Mapping[str, str]) -> None:
         self._record = record
         self._paths = paths
-        self._clock = Clock()
+        self._clock = Clock(record.submitted_at)
         self._events = EventLog(paths.events, self._clock, paths.reserve)
         self._selector = selectors.DefaultSelector()
         self._replicas = Replicas(record, self._clock, self._selector, base_env)
@@ -53,7 +57,10 @@ class Supervisor:
         self._due: dict[int, float] = {}
         self._stopping: dict[int, str] = {}
         self._ending: dict[Process, float] = {}  # was sent TERM, and gets KILL at this time
+        self._killed_at: dict[Process, float] = {}
         self._looked_at = 0.0  # when it was last looked at whether those still run
+        self._last_call: float | None = None  # from then on, what is left at the end gets no time any more
+        self._unendable: set[Process] = set()
         self._failed: tuple[int, int] | None = None
         self._start_error = ""
         self._end: End | None = None
@@ -120,6 +127,11 @@ class Supervisor:
             return  # what is left of an earlier attempt may still hold its ports and files
         now = time.monotonic()
         due = [n for n, at in self._due.items() if at <= now][:STARTS_AT_A_TIME]
+        again = [self._replicas.label(n) for n in due if self._replicas.attempt(n)]
+        strays = ending.started_for(self._record.handle, again) if again else set()
+        if strays:
+            self._end_all(strays)
+            return
         for ordinal in due:
             del self._due[ordinal]
             if self._gang.wants(ordinal):
@@ -131,15 +143,14 @@ class Supervisor:
                 self._replicas.finish(old)
         try:
             running = self._replicas.start(ordinal)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: what cannot be told to the system
             self._not_started(ordinal, error)
             return
         self._gang.started(ordinal)
         self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
 
-    def _not_started(self, ordinal: int, error: OSError) -> None:
-        what = error.filename if isinstance(error.filename, str) else "its program"
-        reason = f"{what}: {error.strerror}"
+    def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
+        reason = why_not_started(error)
         attempt = self._replicas.attempt(ordinal)
         self.note("not_started", r=ordinal, a=attempt, code=shell_code(error), msg=reason)
         self._failed = self._failed or (ordinal, attempt)
@@ -164,27 +175,35 @@ class Supervisor:
     # --- what happens ----------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            running = self._replicas.by_pid.pop(pid, None)
-            if running is not None:  # else something that was adopted
-                self._ending.pop(running.process, None)
-                self._exited(running, status, usage.ru_maxrss)
+        ended = []
+        with contextlib.suppress(ChildProcessError):
+            while (one := os.wait4(-1, os.WNOHANG))[0]:
+                running = self._replicas.by_pid.pop(one[0], None)
+                if running is not None:  # else something that was adopted
+                    self._ending.pop(running.process, None)
+                    ended.append((running, one[1], one[2].ru_maxrss))
+        # its end is the end of all of it; one look at the process table for all that have ended together
+        leaders = [running.process.pid for running, _, _ in ended]
+        left = processes.left_behind(list(filter(ending.may_have_left_some, leaders)))
+        for these in left.values():
+            self._end_all(these)
+        for running, status, peak_kib in ended:
+            self._exited(running, status, peak_kib, leaves_some=running.process.pid in left)
 
-    def _exited(self, running: Running, status: int, peak_kib: int) -> None:
+    def _exited(self, running: Running, status: int | None, peak_kib: int, leaves_some: bool) -> None:
+        """Takes note of the end of a replica; without a wait status, of one that cannot be ended."""
         running.ended = True
         self._replicas.drain(running)
-        if not self._end_what_it_left(running):
+        if not leaves_some:
             self._replicas.finish(running)
-        code, signal_name = how_it_ended(status)
         ordinal = running.ordinal
         stopped = self._stopping.pop(ordinal, "")
-        facts: dict[str, Any] = {"code": code} if signal_name is None else {"signal": signal_name}
+        facts: dict[str, Any] = {}
+        if status is None:
+            facts["msg"] = what_could_not_be_ended({running.process})
+        else:
+            code, signal_name = how_it_ended(status)
+            facts = {"code": code} if signal_name is None else {"signal": signal_name}
         if stopped:
             facts["stopped"] = stopped
         if running.output.lost:
@@ -195,14 +214,6 @@ class Supervisor:
         if before is None and self._gang.first_failure is not None:
             self._failed = (ordinal, running.attempt)
         self._do(actions)
-
-    def _end_what_it_left(self, running: Running) -> bool:
-        """Ends what an ended replica has left running: its end is the end of all of it."""
-        if not ending.may_have_left_some(running.process.pid):
-            return False
-        left = processes.left_behind([running.process.pid])
-        self._end_all(left)
-        return bool(left)
 
     def _kill_overdue(self) -> None:
         if not self._ending:
@@ -217,6 +228,17 @@ class Supervisor:
             # what they have started since the TERM goes with them
             ending.kill(ending.with_family(overdue))
             self._ending.update(dict.fromkeys(overdue, now + 2 * LOOK_EVERY))
+            for process in overdue:
+                if now - self._killed_at.setdefault(process, now) > GIVE_UP_AFTER:
+                    self._give_up(process)
+
+    def _give_up(self, process: Process) -> None:
+        """Goes on without a process that cannot be ended: another user's, or stuck in the kernel."""
+        del self._ending[process]
+        self._unendable.add(process)
+        running = self._replicas.by_pid.pop(process.pid, None)
+        if running is not None:
+            self._exited(running, None, 0, leaves_some=False)
 
     def _clean_up(self) -> bool:
         """Ends what is left when all replicas have ended; False when nothing is."""
@@ -224,9 +246,14 @@ class Supervisor:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return False  # as the subreaper, this process would have inherited whatever is left
-        left = ending.of_this_process()
+        now = time.monotonic()
+        if self._last_call is None:
+            self._last_call = now + (0.0 if self._hurry else self._record.grace)
+        left = ending.of_this_process() - self._unendable
         self._end_all(left)
-        return True
+        if now >= self._last_call:
+            ending.kill(left)  # also what came since: who starts others all the time gets no more of it
+        return bool(left) or not self._unendable
 
     # --- requests and waiting --------------------------------------------------------------------
 
@@ -277,6 +304,9 @@ class Supervisor:
         return max(min(waits), 0.0) if waits else None
 
     def _message(self) -> str:
-        if self._start_error:
-            return self._start_error
-        return "cancelled" if self._end is not None and self._end.state == "CANCELLED" else ""
+        cancelled = self._end is not None and self._end.state == "CANCELLED"
+        parts = [self._start_error or ("cancelled" if cancelled else "")]
+        left = {process for process in self._unendable if processes.is_alive(process)}
+        if left:
+            parts.append(what_could_not_be_ended(left))
+        return "; ".join(filter(None, parts))

@@ -163,7 +163,8 @@ class AttemptOutput:
             self._combined.write(data)
         except OSError as error:
             # a part may have gone in: go on behind it, so that later offsets stay true
-            self._offset = self._combined.path.stat().st_size
+            with contextlib.suppress(OSError):  # the file itself may be gone
+                self._offset = self._combined.path.stat().st_size
             self._lose(len(data), error)
             return
         self.index.add(Piece(now, self._offset, len(data), self.replica, self.attempt, stream, flags))

@@ -97,12 +97,15 @@ class Gang:
         fail_fast: a failure for good ends all the others.
         backoff: seconds before the first retry; doubled at each further one, up to ``max_backoff``.
         max_backoff: the longest wait before a retry, seconds.
+        used_retries: how many retries have been used: by the ordinal of a replica, ``role NAME``, or
+            ``application``. Given when the story of a job is taken up in its middle.
     """
 
     roles: Sequence[RoleRules]
     fail_fast: bool = True
     backoff: float = 1.0
     max_backoff: float = 60.0
+    used_retries: dict[str | int, int] = field(default_factory=dict)
     cancelled: bool = field(default=False, init=False)
     first_failure: int | None = field(default=None, init=False)
 
@@ -112,8 +115,8 @@ class Gang:
         self._running: set[int] = set()
         self._waiting: set[int] = set()  # a start was ordered and has not been reported yet
         self._restarts: list[_Restart] = []
-        self._retries: dict[str | int, int] = {}
         self._over = False
+        self._lost = False  # it has failed; the rest is only being ended
 
     def begin(self) -> list[Action]:
         """Returns the first actions: start everything."""
@@ -141,7 +144,10 @@ class Gang:
         return actions + self._settle()
 
     def cancel(self) -> list[Action]:
-        """Ends the application on request; replicas that have ended keep their result."""
+        """Ends the application on request; replicas that have ended keep their result.
+
+        One that has failed, so that its other replicas are being ended already, has failed all the same.
+        """
         if self.cancelled or self._over:
             return []
         self.cancelled = True
@@ -153,6 +159,7 @@ class Gang:
         self._running.discard(replica)
         if self.first_failure is None:
             self.first_failure = replica
+        self._lost = self._lost or not self.cancelled
         self._drop_starts()
         return self._stop(self._all, "the start failed") + self._settle()
 
@@ -165,15 +172,16 @@ class Gang:
     def _failed(self, replica: int) -> list[Action]:
         role = self._role_of[replica]
         scope, key, members = self._scope(role, replica)
-        used = self._retries.get(key, 0)
+        used = self.used_retries.get(key, 0)
         if used >= role.max_retries:
             if self.first_failure is None:
                 self.first_failure = replica
             if not self.fail_fast:
                 return []
+            self._lost = True
             self._drop_starts()
             return self._stop(self._all, f"{self._label(replica)} failed")
-        self._retries[key] = used + 1
+        self.used_retries[key] = used + 1
         delay = min(self.backoff * 2**used, self.max_backoff)
         retry = Retry(scope, replica, used + 1, role.max_retries, delay)
         if scope == REPLICA:
@@ -204,7 +212,7 @@ class Gang:
         return [*actions, self._end(self._result())]
 
     def _result(self) -> str:
-        if self.first_failure is not None and not self.cancelled:
+        if self._lost or (self.first_failure is not None and not self.cancelled):
             return "FAILED"
         return "CANCELLED" if self.cancelled else "SUCCEEDED"
 

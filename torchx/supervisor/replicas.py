@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import resource
 import selectors
 import signal
+import sys
+import termios
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +24,8 @@ from torchx.processes import Process
 from torchx.supervisor.output import PARTIAL_AFTER, AttemptOutput, Index
 
 READ_SIZE = 1 << 16
-FILES_OF_A_REPLICA = 5
+PIPES_OF_A_REPLICA = 2
+FILES_OF_A_REPLICA = PIPES_OF_A_REPLICA + 3  # its pipes and its logs
 OTHER_FILES = 64
 KEPT_OF_AN_ATTEMPT = ("stdout.log", "stderr.log", "combined.log", "error.json")
 
@@ -125,32 +130,33 @@ class Replicas:
         self._open[id(running)] = running
         return running
 
-    def read(self, running: Running, stream: int) -> bool:
+    def read(self, running: Running, stream: int) -> int:
         """Keeps what one stream of a replica has ready, one read of it.
 
         Returns:
-            False when there was nothing, now or for good.
+            How many bytes; 0 when there was nothing, now or for good.
         """
         descriptor = running.pipes.get(stream)
         if descriptor is None:
-            return False
+            return 0
         try:
             data = os.read(descriptor, READ_SIZE)
         except BlockingIOError:
-            return False
+            return 0
         if not data:
             self._close_pipe(running, stream)
-            return False
+            return 0
         running.output.feed(stream, data)
         if running.output.holds:
             self._holding.add(id(running))
-        return True
+        return len(data)
 
     def drain(self, running: Running) -> None:
-        """Keeps all that a replica's pipes hold at this moment."""
-        for stream in (STDOUT, STDERR):
-            while self.read(running, stream):
-                pass
+        """Keeps all that a replica's pipes hold at this moment, and no more: others may write on for ever."""
+        for stream, descriptor in list(running.pipes.items()):
+            left = _waiting_in(descriptor)
+            while left > 0 and (count := self.read(running, stream)):
+                left -= count
 
     def flush(self) -> None:
         """Writes the index; keeps the begins of lines that have waited long enough."""
@@ -188,10 +194,22 @@ class Replicas:
     def _raise_file_limit(self) -> bool:
         """Allows this process as many files as it may have; tells whether all logs can stay open."""
         _, hard = self._own_limit
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        wanted = FILES_OF_A_REPLICA * len(self._specs) + OTHER_FILES
+        for limit in (hard, wanted) if 0 <= hard < wanted else (hard,):
+            with contextlib.suppress(ValueError, OSError):  # more than the hard limit is for root alone
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return soft == resource.RLIM_INFINITY or soft > FILES_OF_A_REPLICA * len(self._specs) + OTHER_FILES
+        return soft == resource.RLIM_INFINITY or soft >= wanted
+
+
+def files_needed(replicas: int) -> int:
+    """Returns how many files a supervisor of so many replicas must be allowed to have open."""
+    return PIPES_OF_A_REPLICA * replicas + OTHER_FILES
+
+
+def _waiting_in(pipe: int) -> int:
+    """Returns how many bytes a pipe holds."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def set_aside(folder: Path, attempt: int) -> None:
@@ -218,6 +236,22 @@ def how_it_ended(status: int) -> tuple[int | None, str | None]:
         return None, f"SIG{number}"
 
 
-def shell_code(error: OSError) -> int:
+def shell_code(error: Exception) -> int:
     """Returns what a shell returns when a program could not be started: 127 not found, 126 otherwise."""
     return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def why_not_started(error: OSError | ValueError) -> str:
+    """Returns the reason why a replica could not be started, for a person to read.
+
+    >>> why_not_started(FileNotFoundError(2, "No such file or directory", "trian"))
+    'trian: No such file or directory'
+    >>> why_not_started(BlockingIOError(11, "Resource temporarily unavailable"))
+    'Resource temporarily unavailable: too many processes (ulimit -u)'
+    """
+    if not isinstance(error, OSError):
+        return str(error)
+    reason = error.strerror or str(error)
+    more = {errno.EAGAIN: ": too many processes (ulimit -u)", errno.EMFILE: " (ulimit -n)"}
+    what = f"{error.filename}: " if isinstance(error.filename, str) else ""
+    return f"{what}{reason}{more.get(error.errno or 0, '')}"
