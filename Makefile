@@ -4,7 +4,7 @@
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: hello test check format lint types docs wheel bench clean venv venv-dev
+.PHONY: hello test check format lint types docs pictures wheel bench clean venv venv-dev
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
@@ -23,9 +23,13 @@ lint: venv-dev
 
 types: venv-dev
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks docs
 
 docs: venv-dev       ## run the examples and look up the links of README.md and docs/
 	$(BIN)/python -m pytest tests/docs
+
+pictures: venv-dev   ## take the pictures of the terminal again, docs/pictures/*.svg
+	$(BIN)/python docs/pictures.py
 
 wheel: venv-dev      ## build dist/, and look into it
 	$(BIN)/python -m build --outdir dist . > /dev/null

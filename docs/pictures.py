@@ -1,0 +1,227 @@
+"""Makes the pictures of the terminal, docs/pictures/*.svg, from real runs of the jobs in docs/demo.
+
+make pictures
+
+The commands run on a terminal of fixed width. What differs from run to run is pinned: ids of applications,
+lengths of time and pids; so the same program gives the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import TerminalTheme
+from rich.text import Text
+
+HERE = Path(__file__).resolve().parent
+COLUMNS = 92
+
+# what is pinned is pinned where it is made: so tables keep their columns
+SHIM = """
+import itertools, json, os, sys
+import torchx.schedulers.ids as ids
+import torchx_cli.times as times
+pinned = json.loads(os.environ.pop("PINNED"))
+durations, ages = (itertools.chain(pinned[name], itertools.repeat("2 s")) for name in ("durations", "ages"))
+ids.random_id = lambda: pinned["id"]
+times.duration = lambda seconds: next(durations)
+times.ago = lambda when, now=None: next(ages)
+from torchx_cli.main import main
+sys.argv[0] = "torchx"
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A command of a scene.
+
+    Attributes:
+        words: what stands after ``torchx``.
+        id: the end of the id of what it starts.
+        durations: the lengths of time that it tells, in order.
+        ages: how long ago things were, in order.
+        shown: whether it is in the picture.
+        until: it is repeated until its output has this.
+    """
+
+    words: str
+    id: str = ""
+    durations: Sequence[str] = ()
+    ages: Sequence[str] = ()
+    shown: bool = True
+    until: str = ""
+
+
+SCENES: dict[str, list[Shot]] = {
+    "run": [Shot("run jobs.py:train", "x7k2m9cdq1w", ["2.4 s"])],
+    "failure": [Shot("run jobs.py:train --width 65", "bq4zt1k8s3v", ["1.2 s"])],
+    "log": [
+        Shot("log train-x7k2/trainer"),
+        Shot("log train-x7k2 --regex 'samples|epoch 3' --no-prefix"),
+    ],
+    "status": [
+        Shot("run --detach -cfg retry_backoff=0.1 jobs.py:train --epochs 90", "h7w2n5dflrb", shown=False),
+        Shot("log @last", shown=False, until="epoch 3"),
+        Shot("status @last", durations=["2 min 3 s", "2 min 3 s", "2 min 3 s", "1 min 40 s", "22.3 s"]),
+    ],
+    "list": [
+        Shot("run --detach utils.sh 'sleep 600'", "m3q8v2hxnwc", shown=False),
+        Shot("cancel @last", shown=False),
+        Shot("status sh", shown=False, until="CANCELLED"),
+        Shot(
+            "list",
+            durations=["8.0 s", "2 min 9 s", "1.2 s", "2.4 s"],
+            ages=["just now", "2 min ago", "3 h ago", "3 h ago"],
+        ),
+    ],
+}
+"""The pictures, in the order in which they are taken: later ones show what earlier ones have started."""
+
+
+def take(shot: Shot, folder: Path) -> str:
+    """Runs a command on a terminal and returns what it wrote, with its colours."""
+    pinned = {"id": shot.id, "durations": list(shot.durations), "ages": list(shot.ages)}
+    env = {
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PINNED": json.dumps(pinned),
+        "PYTHONPATH": str(HERE.parent),
+        "TERM": "xterm-256color",
+    }
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+    words = [sys.executable, "-c", SHIM, *shlex.split(shot.words)]
+    with subprocess.Popen(words, cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not data:
+                break
+            written += data
+    os.close(ours)
+    text = written.decode().replace("\r\n", "\n")
+    if shot.until and shot.until not in text:
+        time.sleep(0.1)
+        return take(shot, folder)
+    return _pin(text, folder)
+
+
+def _pin(text: str, folder: Path) -> str:
+    """Replaces what no shim can pin: the folder and the pids."""
+    pids = iter(range(4121, 10_000))
+    text = text.replace(f"{folder}/", "")
+    return re.sub(r"pid \d+( +(?=\S))?", lambda m: f"pid {next(pids)}" + ("  " if m[1] else ""), text)
+
+
+@contextmanager
+def stage() -> Iterator[Path]:
+    """Gives a folder with the jobs to take pictures of; nothing of them runs on afterwards."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary).resolve()
+        for path in (HERE / "demo").glob("*.py"):
+            shutil.copy(path, folder)
+        try:
+            yield folder
+        finally:
+            for name in ("train-h7w2n5dflrb", "sh-m3q8v2hxnwc"):
+                take(Shot(f"cancel {name}"), folder)
+                while "RUNNING" in take(Shot(f"status {name}"), folder):
+                    time.sleep(0.1)
+
+
+def film() -> Iterator[tuple[str, str]]:
+    """Yields the name of each picture and the text of its terminal."""
+    with stage() as folder:
+        for name, shots in SCENES.items():
+            text = ""
+            for shot in shots:
+                written = take(shot, folder)
+                if shot.shown:
+                    text += "\n" if text else ""
+                    text += f"\x1b[2m$\x1b[0m \x1b[1mtorchx {shot.words}\x1b[0m\n{written}"
+            yield name, text.rstrip("\n")
+
+
+THEME = TerminalTheme(
+    (24, 26, 31),
+    (216, 219, 226),
+    [
+        (24, 26, 31), (240, 113, 120), (152, 195, 121), (229, 192, 123),
+        (97, 175, 239), (198, 120, 221), (86, 182, 194), (171, 178, 191),
+    ],
+)  # fmt: skip
+
+SVG = """\
+<svg viewBox="0 0 {terminal_width} {terminal_height}" width="{terminal_width}" \
+xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; \
+font-size: {char_height}px; line-height: {line_height}px; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
+{lines}
+</defs>
+<rect width="{terminal_width}" height="{terminal_height}" rx="10" fill="#181a1f"/>
+<g transform="translate(9, 9)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+"""Without a reference to anything outside, and with fonts that are there."""
+
+
+def draw(name: str, text: str) -> str:
+    """Returns the text of a terminal as SVG."""
+    console = Console(
+        record=True, width=COLUMNS + 2, file=io.StringIO(), force_terminal=True, color_system="truecolor",
+        legacy_windows=False,
+    )  # fmt: skip
+    console.print(Text.from_ansi(text), soft_wrap=True)
+    svg = console.export_svg(title="", theme=THEME, code_format=SVG, unique_id=name)
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+
+
+def main() -> None:
+    """Takes all pictures."""
+    parser = argparse.ArgumentParser(description="Makes the pictures of the documentation.")
+    parser.add_argument("--out", type=Path, default=HERE / "pictures", help="the folder")
+    folder = parser.parse_args().out
+    folder.mkdir(exist_ok=True)
+    for name, text in film():
+        (folder / f"{name}.svg").write_text(draw(name, text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

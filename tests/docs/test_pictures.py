@@ -1,0 +1,58 @@
+"""The pictures of the terminal show what the commands print today, and need nothing from elsewhere."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.pages import PAGES, ROOT
+
+PICTURES = ROOT / "docs" / "pictures"
+NAMES = ("run", "failure", "log", "status", "list")
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a picture, sorted: on a busy machine two replicas may come in another order."""
+    found: dict[str, list[str]] = {}
+    for place, text in re.findall(r'<text [^>]* y="([^"]*)"[^>]*>(.*?)</text>', path.read_text("utf-8")):
+        found.setdefault(place, []).append(html.unescape(text).replace("\xa0", " "))
+    return sorted("".join(parts).rstrip() for parts in found.values())
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pictures as they come out now."""
+    folder = tmp_path_factory.mktemp("pictures")
+    script = ROOT / "docs" / "pictures.py"
+    done = subprocess.run([sys.executable, script, "--out", folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_shows_what_is_printed_today(name: str, taken: Path) -> None:
+    old, new = lines(PICTURES / f"{name}.svg"), lines(taken / f"{name}.svg")
+    assert old == new, "take them again: make pictures"
+    assert len(new) > 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_needs_nothing_from_elsewhere(name: str) -> None:
+    text = (PICTURES / f"{name}.svg").read_text(encoding="utf-8")
+    assert re.findall(r"\w+://(?!torchx/)[^\"'\s]*", text) == ["http://www.w3.org/2000/svg"]
+    assert "@import" not in text
+    assert "<image" not in text
+
+
+def test_every_picture_is_shown_and_there() -> None:
+    shown = {
+        name
+        for page in PAGES
+        for name in re.findall(r"!\[[^\]]+\]\([^)]*pictures/(\w+)\.svg\)", page.read_text())
+    }
+    assert shown == set(NAMES) == {path.stem for path in PICTURES.glob("*.svg")}
