@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import html
 import io
 import json
 import os
@@ -34,6 +35,8 @@ from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = 92
+CELL, LINE = 12.2, 24.4
+"""The width of a letter and the height of a line in a picture, as rich draws them."""
 
 # what is pinned is pinned where it is made: so tables keep their columns
 SHIM = """
@@ -177,25 +180,15 @@ THEME = TerminalTheme(
 )  # fmt: skip
 
 SVG = """\
-<svg viewBox="0 0 {terminal_width} {terminal_height}" width="{terminal_width}" \
-xmlns="http://www.w3.org/2000/svg">
+<svg viewBox="-12 -9 {terminal_width} HEIGHT" width="{terminal_width}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; \
 font-size: {char_height}px; line-height: {line_height}px; }}
 {styles}
 </style>
-<defs>
-<clipPath id="{unique_id}-clip-terminal">
-<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
-</clipPath>
-{lines}
-</defs>
-<rect width="{terminal_width}" height="{terminal_height}" rx="10" fill="#181a1f"/>
-<g transform="translate(9, 9)">
-{backgrounds}
+<rect x="-12" y="-9" width="{terminal_width}" height="HEIGHT" rx="10" fill="#181a1f"/>
 <g class="{unique_id}-matrix">
 {matrix}
-</g>
 </g>
 </svg>
 """
@@ -210,7 +203,23 @@ def draw(name: str, text: str) -> str:
     )  # fmt: skip
     console.print(Text.from_ansi(text), soft_wrap=True)
     svg = console.export_svg(title="", theme=THEME, code_format=SVG, unique_id=name)
-    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+    svg = re.sub(r"<text ([^>]*)>([^<]*)</text>", _tidy, svg)
+    height = 18 + LINE * (1 + text.count("\n"))
+    return "\n".join(line for line in svg.replace("HEIGHT", f"{height:.1f}").splitlines() if line) + "\n"
+
+
+def _tidy(match: re.Match[str]) -> str:
+    """Puts a text where its first letter is: programs differ in what they make of spaces at its ends."""
+    text = match[2].replace("&#160;", " ").rstrip()
+    if not text.strip():
+        return ""
+    facts = dict(re.findall(r'(\S+)="([^"]*)"', match[1]))
+    indent = len(text) - len(text.lstrip())
+    text = text.lstrip()
+    x, length = float(facts["x"]) + indent * CELL, len(html.unescape(text)) * CELL
+    text = text.replace(" ", "&#160;")
+    place = f'x="{x:.1f}" y="{facts["y"]}" textLength="{length:.1f}"'
+    return f'<text class="{facts["class"]}" {place}>{text}</text>\n'
 
 
 def main() -> None:
