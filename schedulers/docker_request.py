@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchx import settings
+from torchx.errors import UsageError
+from torchx.ports import port_variable
 from torchx.scheduler import replicas_of
+from torchx.schedulers.devices import DEVICES, get_device_mounts
+from torchx.schedulers.docker_create import check_options
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx.specs.run_options import CfgVal
@@ -19,6 +24,12 @@ NETWORK = "torchx"
 LABEL = "torchx.pytorch.org/"
 LONGEST_ID, LONGEST_ROLE = 30, 30
 """Characters of the app id and of the role that go into a container's name, which is also its host name."""
+LONGEST_NAME = 63
+"""Characters of the name of a host."""
+RENDEZVOUS = "c10d"
+"""The port of this name is for the replicas among themselves: it is not published on the machine."""
+OWN = "local_docker"
+"""Metadata of a role: further options of its containers, by the names of the ``docker`` package."""
 
 
 @dataclass
@@ -54,12 +65,20 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
     job = DockerJob(app_id)
     rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
     inherited = _inherited_env(cfg)
+    seen: dict[str, str] = {}
     for role, replica, filled in replicas_of(
         app, app_id=app_id, img_root="", rank0_env=settings.TORCHX_RANK0_HOST
     ):
         name = container_name(app_id, role.name, replica)
+        if seen.setdefault(name, role.name) != role.name:
+            raise UsageError(
+                f"the roles `{seen[name]}` and `{role.name}` begin with the same {LONGEST_ROLE} characters, "
+                "and their containers would have the same names",
+                hint="give them shorter names",
+            )
         env = {
             **inherited,
+            **{port_variable(port): str(number) for port, number in role.port_map.items()},
             **filled.env,
             settings.TORCHX_RANK0_HOST: rank0,
             settings.TORCHX_IMAGE: role.image,
@@ -69,6 +88,8 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
             "hostname": name,
             "detach": True,
             "init": True,
+            # the role says what runs: what the image would put before it is left out, as on other engines
+            "entrypoint": [],
             "network": NETWORK,
             "environment": env,
             "labels": {
@@ -79,8 +100,9 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
             },
             "privileged": bool(cfg.get("privileged")),
             **_mounts(role),
-            **_resources(role),
+            **_resources(role, replica),
         }
+        kwargs |= _own_options(role)
         if role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
             kwargs["restart_policy"] = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
         job.containers.append(DockerContainer(role.image, [filled.entrypoint, *filled.args], kwargs))
@@ -88,8 +110,13 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
 
 
 def container_name(app_id: str, role: str, replica: int) -> str:
-    """Returns the name of a replica's container; the end of a long id is kept, where it is unique."""
-    return f"{app_id[-LONGEST_ID:]}-{role[:LONGEST_ROLE]}-{replica}".lstrip("-_.")
+    """Returns the name of a replica's container; the end of a long id is kept, where it is unique.
+
+    >>> container_name("a-very-long-name-of-an-application-b1", "trainer", 0)
+    'long-name-of-an-application-b1-trainer-0'
+    """
+    rest = f"-{re.sub(r'[^A-Za-z0-9_.-]', '-', role[:LONGEST_ROLE])}-{replica}"
+    return (app_id[-min(LONGEST_ID, LONGEST_NAME - len(rest)) :] + rest).lstrip("-_.")
 
 
 def as_text(job: DockerJob) -> str:
@@ -99,6 +126,18 @@ def as_text(job: DockerJob) -> str:
     containers = [{"image": c.image, "command": c.command, **c.kwargs} for c in job.containers]
     text: str = yaml.safe_dump({"app_id": job.app_id, "containers": containers}, sort_keys=False, width=100)
     return text.rstrip()
+
+
+def notes_of(app: AppDef) -> list[str]:
+    """Returns what of an application an engine cannot honour, a line each."""
+    notes = []
+    unknown = {name for role in app.roles for name in role.resource.devices if name not in DEVICES}
+    if unknown:
+        notes.append(f"devices of these names are not known and not handed out: {', '.join(sorted(unknown))}")
+    fewer = [role.name for role in app.roles if role.min_replicas not in (None, role.num_replicas)]
+    if fewer:
+        notes.append(f"min_replicas means nothing here: all replicas start (role {', '.join(fewer)})")
+    return notes
 
 
 def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
@@ -111,6 +150,23 @@ def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
     return {**copied, **(env if isinstance(env, dict) else {})}
 
 
+def _own_options(role: Role) -> dict[str, Any]:
+    """Returns the further options of containers that a role's metadata holds.
+
+    Raises:
+        UsageError: one is not known, or it is one that cannot be chosen.
+    """
+    told = role.metadata.get(OWN) or {}
+    where = f"in the metadata of role `{role.name}`"
+    if not isinstance(told, Mapping):
+        raise UsageError(f"`{OWN}` {where} is {told!r}, expected options of containers by name")
+    check_options(told, where)
+    for name in ("name", "hostname", "labels", "environment", "restart_policy", "detach"):
+        if name in told:
+            raise UsageError(f"the container option `{name}` {where} is for the scheduler alone to set")
+    return dict(told)
+
+
 def _mounts(role: Role) -> dict[str, Any]:
     mounts: list[dict[str, Any]] = []
     devices: list[str] = []
@@ -121,6 +177,9 @@ def _mounts(role: Role) -> dict[str, Any]:
             mounts.append(_mount("volume", mount.src, mount.dst_path, mount.read_only))
         elif isinstance(mount, DeviceMount):
             devices.append(f"{mount.src_path}:{mount.dst_path}:{mount.permissions}")
+    devices += [
+        f"{d.src_path}:{d.dst_path}:{d.permissions}" for d in get_device_mounts(role.resource.devices)
+    ]
     return {**({"mounts": mounts} if mounts else {}), **({"devices": devices} if devices else {})}
 
 
@@ -128,7 +187,7 @@ def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, An
     return {"Type": kind, "Source": source, "Target": target, "ReadOnly": read_only}
 
 
-def _resources(role: Role) -> dict[str, Any]:
+def _resources(role: Role, replica: int) -> dict[str, Any]:
     resource = role.resource
     wanted: dict[str, Any] = {}
     if resource.memMB > 0:
@@ -138,6 +197,8 @@ def _resources(role: Role) -> dict[str, Any]:
         wanted["nano_cpus"] = int(resource.cpu * 1e9)
     if resource.gpu > 0:
         wanted["device_requests"] = [{"Count": resource.gpu, "Capabilities": [["compute", "utility"]]}]
-    if role.port_map:
-        wanted["ports"] = {f"{port}/tcp": port for port in role.port_map.values()}
+    published = [port for name, port in role.port_map.items() if name != RENDEZVOUS]
+    if published:
+        # a machine has each port once: those of further replicas are published on any that is free
+        wanted["ports"] = {f"{port}/tcp": None if replica else port for port in published}
     return wanted

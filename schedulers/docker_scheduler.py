@@ -1,24 +1,42 @@
-"""Runs applications in the containers of a Docker engine: ``local_docker``.
-
-So far this module knows the run options and makes the exact request; it does not submit yet.
-"""
+"""Runs applications in the containers of a Docker engine: ``local_docker``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
-from torchx.schedulers.docker_request import DockerJob, as_text, to_request
-from torchx.schedulers.ids import make_unique
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
-from torchx.specs.run_options import CfgVal, runopts
+
+if TYPE_CHECKING:
+    from torchx.logs import LogChunk, LogQuery, Stream
+    from torchx.schedulers.docker_engine import Engine
+    from torchx.schedulers.docker_facts import Container
+    from torchx.schedulers.docker_request import DockerContainer as DockerContainer
+    from torchx.schedulers.docker_request import DockerJob as DockerJob
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal, runopts
+
+Containers = list["Container"]  # named here, since within the class `list` is a method
+LOOK_EVERY = 10.0
+"""Seconds after which a waiter looks at the containers, whatever the engine's events say."""
 
 
-class DockerScheduler(Scheduler[DockerJob]):
-    """Starts each replica as a container.
+def __getattr__(name: str) -> Any:
+    if name in ("DockerContainer", "DockerJob"):
+        from torchx.schedulers import docker_request
+
+        return getattr(docker_request, name)
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+class DockerScheduler(Scheduler["DockerJob"]):
+    """Starts each replica as a container; all that is known of an application lies on the engine.
 
     Args:
         session_name: the session part of the handles it makes.
@@ -26,8 +44,11 @@ class DockerScheduler(Scheduler[DockerJob]):
 
     def __init__(self, session_name: str) -> None:
         super().__init__("local_docker", session_name)
+        self._engine: Engine | None = None
 
     def _run_opts(self) -> runopts:
+        from torchx.specs.run_options import runopts
+
         opts = runopts()
         opts.add(
             "copy_env",
@@ -40,35 +61,196 @@ class DockerScheduler(Scheduler[DockerJob]):
         )
         opts.add("image_repo", type_=str, help="registry repository to push images to, for engines that pull")
         opts.add("quiet", type_=bool, default=False, help="show no progress of pulls and builds")
+        opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
+        opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
+        opts.add(
+            "retry_backoff",
+            type_=float,
+            default=1.0,
+            help="seconds before the first retry; doubled each time; not of single replicas",
+        )
         return opts
 
+    # --- submit ----------------------------------------------------------------------------------
+
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Lets any application pass: without a resource, a container has no limits."""
+        """Refuses what cannot run; without a resource, a container has no limits."""
+        for option in ("grace_period", "retry_backoff"):
+            value = cfg.get(option)
+            if isinstance(value, (int, float)) and value < 0:
+                raise UsageError(f"run option `{option}` of {self.backend} is {value}, expected 0 or more")
+        for role in app.roles:
+            if not role.image:
+                raise UsageError(f"role `{role.name}` has no image, and {scheduler} needs one")
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
-        return AppDryRunInfo(to_request(app, make_unique(app.name), cfg), as_text)
+        from torchx.schedulers.docker_request import as_text, notes_of, to_request
+        from torchx.schedulers.ids import make_unique
+        from torchx.specs.dryrun import AppDryRunInfo
+
+        info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg), as_text)
+        info.notes += notes_of(app)
+        return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
-        """Refuses: this version makes the request and does not send it.
+        """Makes and starts the containers of an application, all of them or none.
 
         Raises:
-            StateError: always.
+            UsageError: the request cannot be right, or was submitted before.
+            StateError: no engine answers, an image is missing, or a container cannot be started.
         """
-        raise StateError(
-            "local_docker does not start containers in this version",
-            hint="see what it would start with --dryrun, or run it on this machine: -s local_cwd",
-        )
+        from torchx.schedulers.docker_submit import job_data, submit
+
+        if dryrun_info.app is None:
+            raise UsageError("a request is submitted with the application that it was made from")
+        data = job_data(dryrun_info.app, dryrun_info.cfg, self.session_name)
+        tell = _silence if dryrun_info.cfg.get("quiet") else dryrun_info.tell
+        dryrun_info.notes += submit(self._connected(), dryrun_info.request, data, tell)
+        return dryrun_info.request.app_id
+
+    # --- ask and end -----------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns None: nothing was submitted."""
-        return None
+        """Returns all that the engine knows of an application, running or ended."""
+        containers = self._containers(app_id)
+        if not containers:
+            return None
+        from torchx.schedulers.docker_tell import app_data, describe
+        from torchx.specs.serialize import app_from_dict
+
+        app = app_from_dict(app_data(containers))
+        return replace(describe(containers), roles=app.roles, metadata=app.metadata)
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns how an application fares, without its roles."""
+        containers = self._containers(app_id)
+        if not containers:
+            return None
+        from torchx.schedulers.docker_tell import describe
+
+        return describe(containers)
+
+    def describe_native(self, app_id: str) -> Any:
+        """Returns what the engine says of each container of an application, None when it knows none."""
+        engine = self._connected()
+        found = [engine.call("GET", f"/containers/{c.id}/json") for c in self._containers(app_id)]
+        return found or None
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
-        """Returns nothing: nothing was submitted."""
-        return []
+        """Returns all applications on the engine, newest first."""
+        from torchx.schedulers.docker_facts import look
+        from torchx.schedulers.docker_tell import listed
+
+        lines = [listed(containers) for containers in look(self._connected()).values()]
+        return sorted(
+            lines, key=lambda line: (line.submitted_at is not None, line.submitted_at), reverse=True
+        )
+
+    def exists(self, app_id: str) -> bool:
+        """Tells whether the engine has containers of an application."""
+        from torchx.schedulers.docker_facts import APP_ID
+
+        asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
+        return bool(self._connected().call("GET", "/containers/json", asked))
+
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
+        """Blocks until an application has ended; the engine's events wake this process."""
+        from torchx.schedulers.docker_events import Events
+        from torchx.specs.status import is_terminal
+
+        end = None if timeout is None else time.monotonic() + timeout
+        with closing(Events(self._connected(), app_id)) as events:
+            while True:
+                told = self.glance(app_id)
+                if told is None or is_terminal(told.state):
+                    return True
+                left = LOOK_EVERY if end is None else min(end - time.monotonic(), LOOK_EVERY)
+                if left <= 0:
+                    return False
+                if not events.wait(left):
+                    raise StateError(
+                        f"the Docker engine at {self._connected().address} was stopped while {app_id} ran",
+                        hint="when it is back: torchx status @last",
+                    )
 
     def _cancel_existing(self, app_id: str) -> None:
-        """Does nothing: nothing was submitted."""
+        from torchx.schedulers.docker_end import cancel
+
+        cancel(self._connected(), app_id)
+
+    def kill(self, app_id: str) -> None:
+        """Kills all containers of an application at once."""
+        from torchx.schedulers.docker_end import cancel
+
+        cancel(self._connected(), app_id, now=True)
+
+    def _delete_existing(self, app_id: str) -> None:
+        import shutil
+
+        from torchx.schedulers.docker_end import delete
+        from torchx.schedulers.docker_guard import docker_home
+
+        delete(self._connected(), app_id)
+        shutil.rmtree(docker_home().job(app_id).folder, ignore_errors=True)
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    def log_iter(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica, each with its line end."""
+        from torchx.logs import LogQuery, Stream
+        from torchx.scheduler import split_lines
+
+        query = LogQuery(
+            {role_name: frozenset([k])}, regex, since, until, None, should_tail, streams or Stream.COMBINED
+        )
+        for chunk in self.log_chunks(app_id, query):
+            yield from split_lines(chunk.data.decode("utf-8", "replace"))
+
+    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the log of all replicas in the order of time.
+
+        Raises:
+            StateError: the engine does not know the application.
+        """
+        from torchx.schedulers.docker_logs import read_logs
+
+        if not self._containers(app_id):
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        return read_logs(self._connected(), app_id, query)
+
+    # --- the engine ------------------------------------------------------------------------------
+
+    def _connected(self) -> Engine:
+        if self._engine is None:
+            from torchx.schedulers.docker_engine import Engine
+
+            self._engine = Engine()
+        return self._engine
+
+    def _containers(self, app_id: str) -> Containers:
+        """Returns the containers of an application, and sees to it that it has the supervisor it needs."""
+        from torchx.schedulers.docker_facts import look
+
+        containers = look(self._connected(), app_id).get(app_id, [])
+        if containers:
+            from torchx.schedulers.docker_guard import see_to
+
+            see_to(containers)
+        return containers
+
+
+def _silence(line: str) -> None:
+    """Tells nobody."""
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -26,11 +27,22 @@ def resources() -> Path:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips what needs PyTorch where there is none, and says how to get it."""
+    """Skips what needs PyTorch or a Docker engine where there is none, and says how to get it."""
     if item.get_closest_marker("torch"):
         missing = [name for name in ("torch", "sklearn", "numpy") if importlib.util.find_spec(name) is None]
         if missing:
             pytest.skip(f"no {', '.join(missing)}: .venv/bin/pip install torch scikit-learn numpy")
+    if item.get_closest_marker("docker"):
+        missing_part = _engine_lacks()
+        if missing_part:
+            pytest.skip(missing_part)
+
+
+@functools.cache
+def _engine_lacks() -> str:
+    from engine import what_is_missing
+
+    return what_is_missing()
 
 
 @pytest.hookimpl(wrapper=True)

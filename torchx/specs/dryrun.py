@@ -22,6 +22,7 @@ class AppDryRunInfo(Generic[T]):
     Attributes:
         request: the scheduler's own request object; ``Role.pre_proc`` may change it.
         notes: what the scheduler will not do of what the application asks for, a line each.
+        tell: called with a line about what a submission is waiting for; set by those who can show it.
 
     The scheduler's interface fills in the application, the run options and the scheduler's name.
 
@@ -32,6 +33,7 @@ class AppDryRunInfo(Generic[T]):
     def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
         self.request = request
         self.notes: list[str] = []
+        self.tell: Callable[[str], None] = _tell_nobody
         self._fmt = fmt
         self._app: AppDef | None = None
         self._cfg: Mapping[str, CfgVal] = {}
@@ -49,3 +51,7 @@ class AppDryRunInfo(Generic[T]):
 
     def __repr__(self) -> str:
         return self._fmt(self.request)
+
+
+def _tell_nobody(line: str) -> None:
+    """Takes a line and does nothing with it."""

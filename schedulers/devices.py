@@ -1,0 +1,27 @@
+"""The device files that stand for devices which a resource asks for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torchx.specs.mounts import DeviceMount
+
+DEVICES: Mapping[str, Callable[[int], str]] = {
+    "vpc.amazonaws.com/efa": lambda number: f"/dev/infiniband/uverbs{number}",
+    "aws.amazon.com/neurondevice": lambda number: f"/dev/neuron{number}",
+}
+"""What is known by name, with the path of the device of a number."""
+
+
+def get_device_mounts(devices: Mapping[str, int]) -> list[DeviceMount]:
+    """Returns the device files for devices by name and count; names that are not known have none.
+
+    >>> [mount.src_path for mount in get_device_mounts({"aws.amazon.com/neurondevice": 2})]
+    ['/dev/neuron0', '/dev/neuron1']
+    """
+    return [
+        DeviceMount(path, path)
+        for name, count in devices.items()
+        if name in DEVICES
+        for path in map(DEVICES[name], range(count))
+    ]

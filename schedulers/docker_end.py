@@ -1,0 +1,167 @@
+"""How containers are ended: marked with the reason, asked, and after a time of grace killed; then removed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from functools import partial
+
+from torchx.errors import StateError
+from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
+from torchx.schedulers.docker_events import Events
+from torchx.schedulers.docker_facts import CANCELLED, Container, look
+from torchx.schedulers.docker_story import job_of, tell
+
+GONE, CONFLICT, SAME = 404, 409, 304
+KILLED_WITHIN = 10.0
+"""Seconds that the engine may take to kill."""
+
+
+def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
+    """Ends an application that has not ended: marks and asks all at once, and returns.
+
+    After the grace time what is left is killed, by a thread that keeps this process from ending before.
+
+    Args:
+        engine: where it runs.
+        app_id: the application.
+        now: kill at once.
+    """
+    containers = look(engine, app_id).get(app_id)
+    if not containers:
+        return
+    story = tell(job_of(containers), containers)
+    if story.end is not None:
+        if now:
+            end_all(engine, [c for c in containers if c.live], CANCELLED, 0.0)
+        return
+    newest = [c for mine in story.replicas for c in mine[-1:]]
+    begun = [c for c in newest if c.live or c.status == "created"]
+    # what has failed and waits for its retry is ended too: that retry will not come
+    waiting = {n for start in story.starts for n in start.replicas}
+    ended = [c for n in sorted(waiting) if (c := story.newest(n)) is not None and c not in begun]
+    end_all(engine, begun + [c for c in ended if c.exit_code], CANCELLED, 0.0 if now else story.job.grace)
+    again = look(engine, app_id).get(app_id, ())
+    fresh = [c for c in again if not c.mark and (c.live or c.status == "created")]
+    if fresh:  # started by a retry at this very moment
+        end_all(engine, fresh, CANCELLED, 0.0 if now else story.job.grace)
+
+
+def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: float) -> None:
+    """Marks containers and asks them to end, all at once; kills what is left after the grace time.
+
+    Args:
+        engine: where they run.
+        containers: what is to end; those that do not run are marked alone.
+        mark: why.
+        grace: seconds; 0 to kill at once, and to return when that is done.
+    """
+    asked = all_of(in_parallel(partial(_ask, engine, mark, grace <= 0), containers))
+    running = [c for c, runs in zip(containers, asked, strict=True) if runs]
+    if running and grace > 0:
+        # no daemon thread: the process stays until what it has asked for is done
+        threading.Thread(target=_kill_after, args=(engine, running, grace)).start()
+
+
+def _ask(engine: Engine, mark: str, now: bool, container: Container) -> bool:
+    """Marks a container and asks it to end; tells whether it runs on for now."""
+    if not container.mark:
+        _rename(engine, container, f"{container.name}.{mark}")
+    if not container.live:
+        return False
+    try:
+        if (
+            container.status == "restarting"
+        ):  # nothing of it runs: this only keeps the engine from starting it
+            engine.call("POST", f"/containers/{container.id}/stop", {"t": 0})
+            return False
+        if container.status == "paused":
+            _quietly(engine, f"/containers/{container.id}/unpause")
+        signal = "SIGKILL" if now else container.stop_signal
+        engine.call("POST", f"/containers/{container.id}/kill", {"signal": signal})
+    except EngineError as error:
+        if error.status not in (GONE, CONFLICT):
+            raise
+        if error.status == CONFLICT and not container.mark:
+            _rename(engine, container, container.name)  # it had ended by itself
+        return False
+    return not now
+
+
+def _kill_after(engine: Engine, containers: Sequence[Container], grace: float) -> None:
+    deadline = time.monotonic() + grace
+
+    def wait(container: Container) -> None:
+        path = f"/containers/{container.id}"
+        try:
+            engine.call("POST", f"{path}/wait", patience=max(deadline - time.monotonic(), 0.05))
+            return
+        except EngineError:
+            return  # it is gone
+        except Exception:
+            if time.monotonic() < deadline:  # no engine answers any more
+                time.sleep(max(deadline - time.monotonic(), 0.0))
+        try:
+            engine.call("POST", f"{path}/kill", {"signal": "SIGKILL"})
+        except Exception:
+            return  # it has ended meanwhile, or the engine has
+
+    in_parallel(wait, containers)
+
+
+def _rename(engine: Engine, container: Container, name: str) -> None:
+    try:
+        engine.call("POST", f"/containers/{container.id}/rename", {"name": name})
+    except EngineError as error:
+        # gone, or marked by somebody else at this very moment
+        if error.status not in (GONE, CONFLICT, 400):
+            raise
+
+
+def _quietly(engine: Engine, path: str) -> None:
+    try:
+        engine.call("POST", path)
+    except EngineError as error:
+        if error.status not in (GONE, CONFLICT, SAME):
+            raise
+
+
+def remove(engine: Engine, ids: Iterable[str]) -> list[Exception]:
+    """Removes containers with their anonymous volumes, running or not; returns what went wrong."""
+
+    def one(container: str) -> None:
+        for _ in range(50):
+            try:
+                engine.call("DELETE", f"/containers/{container}", {"force": 1, "v": 1})
+                return
+            except EngineError as error:
+                if error.status == GONE:
+                    return
+                if error.status != CONFLICT:  # somebody else is removing it
+                    raise
+            time.sleep(0.1)
+
+    return [result for result in in_parallel(one, ids) if isinstance(result, Exception)]
+
+
+def delete(engine: Engine, app_id: str) -> None:
+    """Ends an application, waits for that, and removes its containers with their anonymous volumes.
+
+    Raises:
+        StateError: one cannot be removed.
+    """
+    cancel(engine, app_id)
+    containers = look(engine, app_id).get(app_id, [])
+    if containers:
+        job = job_of(containers)
+        end = time.monotonic() + job.grace + KILLED_WITHIN
+        with closing(Events(engine, app_id)) as events:
+            while any(c.live for c in look(engine, app_id).get(app_id, ())) and time.monotonic() < end:
+                if not events.wait(min(1.0, max(end - time.monotonic(), 0.0))):
+                    break
+    while containers := look(engine, app_id).get(app_id, []):
+        failed = remove(engine, [c.id for c in containers])
+        if failed:
+            raise StateError(f"{app_id} cannot be removed: {failed[0]}") from failed[0]

@@ -1,0 +1,91 @@
+"""Starts the supervisor of an application in containers, and another where one has died."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchx import processes
+from torchx.errors import StateError
+from torchx.jobs import lock
+from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.schedulers.docker_facts import Container
+from torchx.schedulers.docker_story import job_of, tell
+
+READY_WITHIN = 30.0
+"""Seconds that a supervisor may take to say that it is there."""
+
+# as the supervisor of a local job: without the caller's Python settings and site packages
+BOOTSTRAP = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from torchx.schedulers.docker_supervisor import main; main(sys.argv[1:])"
+)
+
+
+def docker_home() -> Home:
+    """Returns where the locks of supervisors lie; it need not be there."""
+    return Home(user_home() / "docker")
+
+
+def start_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
+    """Starts the supervisor of an application.
+
+    Args:
+        paths: its folder.
+        app_id: the application.
+        held: the descriptor of its lock, which the supervisor holds from now on.
+
+    Raises:
+        StateError: it does not come up.
+    """
+    import torchx
+
+    root = str(Path(torchx.__file__).resolve().parent.parent)
+    ready, says_ready = os.pipe2(os.O_CLOEXEC)
+    complaints = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    words = [str(paths.folder), app_id, str(says_ready)]
+    try:
+        args = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, root, *words]
+        child = processes.spawn(args, stderr=complaints, pass_fds=[says_ready, held])
+    except OSError as error:
+        os.close(ready)
+        raise StateError(f"the supervisor cannot be started: {error.strerror}") from error
+    finally:
+        os.close(says_ready)
+        os.close(complaints)
+    # a process that lives on, such as a notebook, shall not keep a dead child of it
+    threading.Thread(target=os.waitpid, args=(child.pid, 0), daemon=True).start()
+    try:
+        poll = select.poll()
+        poll.register(ready, select.POLLIN)
+        if not poll.poll(READY_WITHIN * 1000) or os.read(ready, 16) != b"ready":
+            complaint = paths.supervisor_log.read_text(errors="replace").strip().splitlines()
+            raise StateError(f"the supervisor did not start: {complaint[-1] if complaint else 'no answer'}")
+    finally:
+        os.close(ready)
+
+
+def see_to(containers: Sequence[Container]) -> None:
+    """Starts a supervisor for an application that needs one and was left without; on its own machine alone.
+
+    Args:
+        containers: its containers.
+    """
+    job = job_of(containers)
+    paths = docker_home().job(job.app_id)
+    if not job.needs_supervisor or not paths.folder.exists():
+        return
+    if tell(job, containers).end is not None or lock.is_held(paths.lock):
+        return
+    held = lock.acquire(paths.lock)
+    if held is None:
+        return
+    try:
+        if paths.folder.exists():
+            start_supervisor(paths, job.app_id, held)
+    finally:
+        os.close(held)

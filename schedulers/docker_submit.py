@@ -1,0 +1,218 @@
+"""From a request to containers that run: all of them, or nothing of them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torchx.errors import StateError, UsageError
+from torchx.jobs import lock
+from torchx.jobs.paths import state_home
+from torchx.schedulers.docker_create import to_body
+from torchx.schedulers.docker_end import remove
+from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
+from torchx.schedulers.docker_facts import APP_ID, JOB
+from torchx.schedulers.docker_guard import docker_home, start_supervisor
+from torchx.schedulers.docker_pull import provide
+from torchx.schedulers.docker_request import NETWORK, DockerContainer, DockerJob
+from torchx.schedulers.docker_story import Job, job_from
+from torchx.specs.app import AppDef
+from torchx.specs.run_options import CfgVal
+from torchx.specs.serialize import app_to_dict
+
+SCHEMA = 1
+"""Version of what the containers carry; a newer version of this program reads all the older ones."""
+
+
+def job_data(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> dict[str, Any]:
+    """Returns what the containers of an application carry."""
+    return {
+        "schema": SCHEMA,
+        "session": session,
+        "submitted_at": round(time.time(), 6),
+        "app": app_to_dict(app, strict=False),
+        "cfg": dict(cfg),
+    }
+
+
+def submit(
+    engine: Engine, request: DockerJob, data: Mapping[str, Any], tell: Callable[[str], None]
+) -> list[str]:
+    """Makes and starts the containers of an application.
+
+    Args:
+        engine: where they run.
+        request: the containers.
+        data: what they carry.
+        tell: called with a line about what takes long.
+
+    Returns:
+        What there is to say about it, a line each.
+
+    Raises:
+        StateError: the engine is in the way; nothing is left.
+        UsageError: the request cannot be right, or was submitted before.
+    """
+    job = job_from(request.app_id, data)
+    if engine.call(
+        "GET", "/containers/json", {"all": 1, "filters": {"label": [f"{APP_ID}={request.app_id}"]}}
+    ):
+        raise UsageError(
+            f"{request.app_id} is there already: a request is submitted once",
+            hint="make a new dry-run for it",
+        )
+    text = json.dumps(data, separators=(",", ":"))
+    bodies = [_body(container, text) for container in request.containers]
+    images = dict.fromkeys(container.image for container in request.containers)
+    notes = [note for note in (provide(engine, image, tell) for image in images) if note]
+    for network in dict.fromkeys(body["HostConfig"].get("NetworkMode", "") for body in bodies):
+        if network == NETWORK:
+            _provide_network(engine)
+    names = [str(container.kwargs.get("name", "")) for container in request.containers]
+    with _lock(job) as descriptors:
+        named = list(zip(names, bodies, strict=True))
+        _start(engine, request.app_id, named, lambda: _supervise(job, descriptors))
+    return notes
+
+
+def _body(container: DockerContainer, data: str) -> dict[str, Any]:
+    body = to_body(container.image, container.command, container.kwargs)
+    body["Labels"] = {**body.get("Labels", {}), JOB: data}
+    return body
+
+
+def _start(
+    engine: Engine, app_id: str, bodies: list[tuple[str, dict[str, Any]]], then: Callable[[], None]
+) -> None:
+    """Makes and starts containers, and removes them all when one cannot be started or what follows fails."""
+
+    def create(named: tuple[str, dict[str, Any]]) -> str:
+        name, body = named
+        made: dict[str, Any] = engine.call("POST", "/containers/create", {"name": name}, body)
+        return str(made["Id"])
+
+    def start(container: tuple[str, str]) -> None:
+        engine.call("POST", f"/containers/{container[1]}/start")
+
+    names = [name for name, _ in bodies]
+    try:
+        created = in_parallel(create, bodies)
+        _check(names, created)
+        made = [c for c in created if isinstance(c, str)]
+        _check(names, in_parallel(start, list(zip(names, made, strict=True))))
+        then()
+    except BaseException:
+        asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
+        left = remove(engine, [c["Id"] for c in engine.call("GET", "/containers/json", asked)])
+        if left:
+            raise StateError(f"what was made before the start failed cannot be removed: {left[0]}") from left[
+                0
+            ]
+        raise
+
+
+def _check(names: list[str], results: list[Any]) -> None:
+    for name, result in zip(names, results, strict=True):
+        if isinstance(result, EngineError):
+            raise _explain(name, result) from result
+    all_of(results)
+
+
+def _explain(name: str, error: EngineError) -> StateError:
+    """Returns an error that says what is in the way of a container."""
+    text = error.message
+    low = text.lower()
+    if error.status == 409 and "already in use" in low:
+        return StateError(
+            f"there is a container {name} already",
+            hint=f"see whose it is, then remove it: docker rm -f {name}",
+        )
+    if "port is already allocated" in low or "address already in use" in low:
+        port = text.partition("0.0.0.0:")[2].partition(" ")[0]
+        taken = f"port {port.split(':')[0].rstrip(':')}" if port else "a port that it publishes"
+        return StateError(
+            f"{name} cannot be started: {taken} is taken on the engine's machine", hint="see: docker ps"
+        )
+    if "executable file not found" in low or ("no such file or directory" in low and "exec" in low):
+        program = text.partition('exec: "')[2].partition('"')[0]
+        what = f"no program `{program}` in its image" if program else text
+        return StateError(f"{name} cannot be started: {what}")
+    if "could not select device driver" in low:
+        return StateError(
+            f"{name} cannot be started: the engine has no GPUs to give",
+            hint="the NVIDIA container toolkit lets an engine give GPUs; without: --gpu 0",
+        )
+    return StateError(f"{name} cannot be started: {_cause(text)}")
+
+
+def _cause(text: str) -> str:
+    """Returns the part of the engine's words that tells the cause.
+
+    >>> _cause("failed to create shim: OCI runtime create failed: a.go:380: no such device: unknown")
+    'no such device'
+    """
+    parts = [part for part in text.removesuffix(": unknown").split(": ") if part]
+    told = [
+        part
+        for part in parts
+        if ".go:" not in part and not part.startswith(("failed to create", "OCI runtime"))
+    ]
+    return ": ".join(told) or text
+
+
+def _provide_network(engine: Engine) -> None:
+    state_home()
+    home = docker_home().path
+    home.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(home / "network.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # an engine may make two networks of one name when asked twice at once
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            engine.call("GET", f"/networks/{NETWORK}")
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            body = {"Name": NETWORK, "Driver": "bridge", "CheckDuplicate": True}
+            try:
+                engine.call("POST", "/networks/create", None, body)
+            except EngineError as race:
+                if race.status != 409:
+                    raise StateError(f"the network {NETWORK} cannot be made: {race.message}") from race
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _lock(job: Job) -> Iterator[list[int]]:
+    """Holds the lock of a job that needs a supervisor; its folder goes when the start fails."""
+    if not job.needs_supervisor:
+        yield []
+        return
+    state_home()
+    paths = docker_home().job(job.app_id)
+    try:
+        paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = lock.acquire(paths.lock)
+    except OSError as error:
+        raise StateError(f"the job cannot be recorded at {paths.folder}: {error.strerror}") from error
+    if held is None:
+        raise UsageError(f"{job.app_id} is being submitted by somebody else")
+    try:
+        yield [held]
+    except BaseException:
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        raise
+    finally:
+        os.close(held)
+
+
+def _supervise(job: Job, descriptors: list[int]) -> None:
+    if descriptors:
+        start_supervisor(docker_home().job(job.app_id), job.app_id, descriptors[0])

@@ -1,0 +1,180 @@
+"""The supervisor of an application in containers: watches the engine's events and carries out the rules.
+
+It keeps nothing in memory that matters: what it does follows from the containers, so one that died is
+followed by another (see docker_guard), which goes on where it was. Like that of a local job it sees no
+installed packages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from torchx import processes
+from torchx.errors import StateError
+from torchx.schedulers.docker_create import next_body
+from torchx.schedulers.docker_end import end_all, remove
+from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
+from torchx.schedulers.docker_events import Events
+from torchx.schedulers.docker_facts import ATTEMPT, FAILED, RETRY, STOPPED, Container, look
+from torchx.schedulers.docker_story import Story, job_of, tell
+
+LOOK_EVERY = 30.0
+"""Seconds after which it looks at the containers, whatever the events say."""
+ENGINE_BACK_WITHIN = 900.0
+"""Seconds without an engine after which it gives up; the next command that sees the job starts another."""
+TRIES = 5
+"""How often a retry that the engine refuses is asked for."""
+
+
+class Supervisor:
+    """Carries out the rules of one application until it has ended.
+
+    Args:
+        engine: where it runs.
+        app_id: the application.
+    """
+
+    def __init__(self, engine: Engine, app_id: str) -> None:
+        self._engine = engine
+        self._app_id = app_id
+        self._stopping: set[str] = set()
+        self._due: dict[tuple[tuple[int, ...], int], float] = {}
+        self._tries = 0
+
+    def run(self) -> None:
+        """Runs until the application has ended or is gone, or no engine has answered for long."""
+        silent_since: float | None = None
+        while True:
+            try:
+                with closing(Events(self._engine, self._app_id)) as events:
+                    silent_since = None
+                    if self._watch(events):
+                        return
+            except StateError as error:  # it is being restarted, or does not answer
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > ENGINE_BACK_WITHIN:
+                    print_error(f"gave up: {error}")
+                    return
+            time.sleep(0.5)
+
+    def _watch(self, events: Events) -> bool:
+        """Looks and acts at each event; True when there is nothing left to do, False when they break off."""
+        while True:
+            containers = look(self._engine, self._app_id).get(self._app_id)
+            if not containers:
+                return True
+            story = tell(job_of(containers), containers)
+            if story.end is not None:
+                return True
+            pause = self._act(story)
+            if not events.wait(min(pause, LOOK_EVERY)):
+                return False
+
+    def _act(self, story: Story) -> float:
+        """Does what the rules order now, and returns the seconds until there is more to do."""
+        stopped = [
+            c for n in story.stops if (c := story.newest(n)) is not None and c.id not in self._stopping
+        ]
+        if stopped:
+            self._stopping.update(c.id for c in stopped)
+            end_all(self._engine, stopped, STOPPED, story.job.grace)
+        pause = LOOK_EVERY
+        for start in story.starts:
+            key = (start.replicas, sum(story.retries.values()))
+            due = self._due.setdefault(key, time.monotonic() + start.delay)
+            left = due - time.monotonic()
+            if left > 0:
+                pause = min(pause, left)
+            else:
+                self._start(story, start.replicas)
+                pause = 0.0
+        return pause
+
+    def _start(self, story: Story, ordinals: Sequence[int]) -> None:
+        try:
+            self._start_all(story, ordinals)
+            self._tries = 0
+        except EngineError as error:
+            print_error(f"a retry failed: {error}")
+            self._tries += 1
+            if self._tries >= TRIES:
+                newest = [c for n in ordinals if (c := story.newest(n)) is not None]
+                end_all(self._engine, newest, FAILED, 0.0)
+            else:
+                time.sleep(2.0 ** (self._tries - 1) / 4)
+
+    def _start_all(self, story: Story, ordinals: Sequence[int]) -> None:
+        """Makes the next containers of replicas, where they are not made yet, and starts them."""
+        attempts = list(story.expected)
+        old: list[tuple[int, Container]] = []
+        ready: list[str] = []
+        for ordinal in ordinals:
+            newest = story.newest(ordinal)
+            if newest is None:
+                continue  # its container was removed: there is nothing to make another from
+            if newest.status == "created" and not newest.mark and newest.attempt >= story.expected[ordinal]:
+                ready.append(newest.id)
+                continue
+            attempts[ordinal] = max(newest.attempt + 1, story.expected[ordinal])
+            old.append((ordinal, newest))
+        retry = json.dumps({"used": story.retries, "attempts": attempts})
+
+        def make(member: tuple[int, Container]) -> str:
+            ordinal, container = member
+            inspected = self._engine.call("GET", f"/containers/{container.id}/json")
+            number = attempts[ordinal]
+            body = next_body(inspected, {ATTEMPT: str(number), RETRY: retry})
+            name = f"{container.host}.{number}"
+            made: dict[str, Any] = self._engine.call("POST", "/containers/create", {"name": name}, body)
+            return str(made["Id"])
+
+        results = in_parallel(make, old)
+        ready += [made for made in results if isinstance(made, str)]
+        try:
+            all_of(results)
+            if not self._wanted(ready):
+                return
+            all_of(in_parallel(lambda one: self._engine.call("POST", f"/containers/{one}/start"), ready))
+        except EngineError:
+            remove(self._engine, [made for made in results if isinstance(made, str)])
+            raise
+
+    def _wanted(self, ready: Sequence[str]) -> bool:
+        """Tells whether a start still stands; else what was made for it goes."""
+        containers = look(self._engine, self._app_id).get(self._app_id, ())
+        if containers and not tell(job_of(containers), containers).cancelled:
+            return True
+        remove(self._engine, ready)
+        return False
+
+
+def print_error(text: str) -> None:
+    """Says something in the supervisor's log."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def main(argv: list[str]) -> None:
+    """Runs the supervisor's process.
+
+    Args:
+        argv: the job's folder, the application's id, and the descriptor on which to say ``ready``.
+    """
+    folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
+    processes.keep_descriptors_to_itself()
+    os.write(ready, b"ready")
+    os.close(ready)
+    Supervisor(Engine(), app_id).run()
+    for thread in threading.enumerate():  # what was asked to end is seen to its end
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    shutil.rmtree(folder, ignore_errors=True)
