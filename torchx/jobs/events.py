@@ -31,8 +31,8 @@ class Clock:
         return time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset
 
     def now(self) -> float:
-        """Returns seconds since the epoch."""
-        return self.ns() / 1e9
+        """Returns seconds since the epoch, to the microsecond."""
+        return round(self.ns() / 1e9, 6)
 
 
 class EventLog:
@@ -53,14 +53,13 @@ class EventLog:
             # whoever wrote last was killed at it, and that must cost no more than its own line
             os.write(self._descriptor, b"\n")
 
-    def add(self, event: str, **facts: Any) -> float:
-        """Appends one event and returns its time.
+    def add(self, event: str, **facts: Any) -> None:
+        """Appends one event, with the present time unless its facts tell another.
 
         Raises:
             OSError: the disk is full, or the file cannot be written.
         """
-        now = self._clock.now()
-        line = json.dumps({"t": round(now, 6), "e": event, **facts}, separators=(",", ":"))
+        line = json.dumps({"t": self._clock.now(), "e": event, **facts}, separators=(",", ":"))
         data = line.encode() + b"\n"
         try:
             self._write(data)
@@ -70,7 +69,6 @@ class EventLog:
             self._reserve.unlink(missing_ok=True)
             self._reserve = None
             self._write(b"\n" + data)  # a part of it may be there: what follows is a line of its own
-        return now
 
     def _write(self, data: bytes) -> None:
         if os.write(self._descriptor, data) < len(data):

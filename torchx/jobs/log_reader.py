@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -19,12 +20,14 @@ POLL = 0.01
 """Seconds between two looks at the index while following, at most."""
 
 QUICK_POLL = 0.001
-"""Seconds until the next look when little came: a short job has ended by then; doubled at each further one."""
+"""Seconds until the next look when little came, as a short job has ended by then; doubled at each one."""
 
 LITTLE = 16 * LAYOUT.size
 """Bytes of the index; when more came together, more will: it is read in larger parts."""
 
 MOST_OPEN = 256
+"""Log files that a reader holds open at a time, or half of what it may, when that is less."""
+
 LONGEST_LINE = 1 << 20
 """Bytes after which a line that has no end yet is handed on in parts."""
 
@@ -52,6 +55,8 @@ class JobLog:
         self._members = members
         self._lives = lives
         self._files: dict[tuple[int, int], int] = {}
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most_open = max(1, min(MOST_OPEN, soft // 2)) if soft > 0 else MOST_OPEN
 
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
         """Yields what is asked for, whole lines as far as there are any."""
@@ -141,9 +146,13 @@ class JobLog:
         """Yields what was written and not noted: by a killed supervisor, or on a full disk."""
         for replica, (attempt, told) in sorted(ends.items()):
             if wanted[replica]:
-                size = os.fstat(self._open(replica, attempt)).st_size
-                if size > told:
-                    yield Piece(time.time_ns(), told, size - told, replica, attempt, STDOUT, PARTIAL)
+                try:
+                    size = os.fstat(self._open(replica, attempt)).st_size
+                except FileNotFoundError:
+                    continue  # somebody removed it
+                for begin in range(told, size, LONGEST_LINE):
+                    length = min(size - begin, LONGEST_LINE)
+                    yield Piece(time.time_ns(), begin, length, replica, attempt, STDOUT, PARTIAL)
 
     def _beginnings(self, wanted: list[bool]) -> dict[int, tuple[int, int]]:
         """Returns the begin of the current attempt's log for each replica that has one."""
@@ -166,7 +175,7 @@ class JobLog:
         key = (replica, attempt)
         descriptor = self._files.get(key)
         if descriptor is None:
-            if len(self._files) >= MOST_OPEN:
+            if len(self._files) >= self._most_open:
                 os.close(self._files.pop(next(iter(self._files))))
             descriptor = self._files[key] = self._open_new(*self._members[replica], attempt)
         return descriptor

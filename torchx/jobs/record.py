@@ -128,11 +128,13 @@ class JobRecord:
                     f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",
                     hint="upgrade torchx to read it",
                 )
-            roles = [_role(role) for role in data.pop("roles")]
-            record = cls(roles=roles, **_known(cls, data))
+            roles = [_role(role) for role in data["roles"]]
+            record = cls(**{**_known(cls, data), "roles": roles})
             for name in ("app_id", "scheduler", "session", "name", "log_dir"):
                 if not isinstance(getattr(record, name), str):
                     raise TypeError(f"`{name}` is no text")
+            if not isinstance(data["roles"], list):
+                raise TypeError("`roles` is no list")
             if not isinstance(record.submitted_at, (int, float)):
                 raise TypeError("`submitted_at` is no time")
             return record

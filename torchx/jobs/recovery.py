@@ -36,22 +36,24 @@ def bury(
     """
     rebooted = bool(view.boot_id) and view.boot_id != processes.boot_id()
     left = set() if rebooted else end_left_overs(view, descendants)
+    why = "the machine was restarted while it ran" if rebooted else "its supervisor was killed"
     lost: tuple[int, int] | None = None
     what: list[dict[str, Any]] = []
     for ordinal, replica in enumerate(view.replicas):
         if replica.attempts and replica.attempts[-1].ended_at is None:
-            msg = "nobody saw its end; what it printed last may be missing"
+            msg = f"{why}: nobody saw its end, and what it printed last may be missing"
             what.append({"e": "exit", "r": ordinal, "a": replica.current, "msg": msg})
             lost = lost or (ordinal, replica.current)
-    why = "the machine was restarted while it ran" if rebooted else "its supervisor was killed"
     if left:
         why += f"; {what_could_not_be_ended(left)}"
     state = "CANCELLED" if view.cancelling else "FAILED"
     first = (_failed_first(view) or lost) if state == "FAILED" else None
     what.append({"e": "end", "state": state, "msg": why, "first": first})
     clock = Clock(view.seen_at)
+    now = clock.now()
     for event in what:
-        fold(view, {"t": clock.now(), **event})
+        event["t"] = now
+        fold(view, event)
     with contextlib.suppress(OSError):  # a full or read-only disk: the next one who asks finds the same
         events = EventLog(paths.events, clock, paths.reserve)
         with contextlib.closing(events):
@@ -74,8 +76,11 @@ def end_left_overs(
     """Ends what still runs of a job that nobody supervises any more, and returns what cannot be ended."""
     spared = _self_and_ancestors()
 
+    known: set[Process] = set()
+
     def left_overs() -> set[Process]:
-        return (_left_overs(view) | descendants()) - spared
+        known.update((_left_overs(view) | descendants()) - spared)
+        return {process for process in known if processes.is_alive(process)}
 
     end = time.monotonic() + min(view.record.grace, LONGEST_GRACE)
     for process in left_overs():
