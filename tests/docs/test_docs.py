@@ -103,3 +103,43 @@ def test_every_command_is_told() -> None:
         r"^\| `(\w+)` \|", (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert sorted(rows) == sorted(COMMANDS)
+
+
+def test_the_floors_are_told_as_they_are() -> None:
+    from project.test_floors import FLOORS
+
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    told: dict[int, set[str]] = {}
+    for floor, parts in re.findall(r"^\| (\d+) \| (.*?) \|", text, re.MULTILINE):
+        told.setdefault(int(floor), set()).update(re.findall(r"`([^`]+)`", parts))
+    assert told == {number: {*names} - {"torchx"} for number, names in enumerate(FLOORS)}
+
+
+def test_the_abilities_of_a_scheduler_are_told() -> None:
+    import torchx.scheduler
+
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    protocols = {
+        name for name, value in vars(torchx.scheduler).items() if getattr(value, "_is_protocol", False)
+    }
+    assert protocols - {"Protocol"} == set(re.findall(r"^\| `([A-Z]\w+)` \|", text, re.MULTILINE))
+
+
+def test_every_field_of_a_role_is_told() -> None:
+    from dataclasses import fields
+
+    from torchx.specs import Role
+
+    table = (ROOT / "docs" / "schedulers.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(\w+)", table))
+    ways = {"name", "pre_proc", "overrides", "resource"}  # no matter of the scheduler; told part by part
+    assert {field.name for field in fields(Role)} - ways <= told
+
+
+def test_every_run_option_of_local_jobs_is_told() -> None:
+    from torchx.schedulers.local_scheduler import create_cwd_scheduler
+
+    page = (ROOT / "docs" / "local_jobs.md").read_text(encoding="utf-8")
+    assert {name for name, _ in create_cwd_scheduler("").run_opts()} <= set(
+        re.findall(r"^\| `(\w+)` \|", page, re.M)
+    )
