@@ -89,8 +89,9 @@ class LocalJobs:
         """Reads a line of the list of ended jobs; None, without much ado, for one that is not wanted."""
         if query.states and not any(state.encode() in line for state in query.states):
             return None
-        if query.called and json.dumps(query.called)[1:-1].encode() not in line:
-            return None
+        for word in (query.called, query.literal):
+            if word and json.dumps(word)[1:-1].encode() not in line:
+                return None
         job = ended.parse(line)
         return _line(job) if job is not None else self._of_record(os.fsdecode(app_id), remember=True)
 

@@ -227,9 +227,13 @@ def create_cwd_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
 
 def create_dir_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
     """Returns the scheduler ``local_dir``."""
-    from torchx.schedulers.image_providers import LocalDirectoryImageProvider
 
-    return LocalScheduler(session_name, LocalDirectoryImageProvider, backend="local_dir")
+    def provider(cfg: Mapping[str, CfgVal]) -> ImageProvider:
+        from torchx.schedulers.image_providers import LocalDirectoryImageProvider  # only a submit needs it
+
+        return LocalDirectoryImageProvider(cfg)
+
+    return LocalScheduler(session_name, provider, backend="local_dir")
 
 
 create_scheduler = create_cwd_scheduler

@@ -22,6 +22,12 @@ class AppQuery:
     states: frozenset[str] = field(default_factory=frozenset)
     since: datetime | None = None
 
+    @property
+    def literal(self) -> str:
+        """How the wanted names begin, before the first sign of the pattern that stands for others."""
+        end = min((at for sign in "*?[" if (at := self.name.find(sign)) >= 0), default=len(self.name))
+        return self.name[:end]
+
     def takes(self, app_id: str, name: str, state: str, submitted_at: datetime | None) -> bool:
         """Tells whether an application is wanted.
 

@@ -16,15 +16,19 @@ COMMANDS: dict[str, str] = {
     "run": "Run an application from a component.",
     "status": "Tell how an application fares.",
     "log": "Print the output of an application.",
+    "attach": "Stay with an application that runs: its logs and its result.",
+    "wait": "Wait for the end of applications.",
     "cancel": "End an application.",
     "list": "List applications, newest first.",
     "describe": "Show what an application is made of.",
     "delete": "Remove an ended application with its logs.",
+    "prune": "Remove ended applications, and what was left over.",
     "runopts": "Show the run options of the schedulers.",
     "builtins": "List the components that can be run by name.",
     "configure": "Write a .torchxconfig to start from.",
     "config": "Show the configuration that counts, and where each value stands.",
     "lint": "Check the components of a file.",
+    "completion": "Print what makes a shell complete the words of torchx.",
 }
 """Name of each command -> its one line of help; the command lives in `torchx_cli.cmd_NAME`."""
 

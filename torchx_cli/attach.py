@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
-import threading
-from collections.abc import Callable
-from types import FrameType, TracebackType
+from collections.abc import Iterable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
+from torchx_cli.interrupts import EXIT_INTERRUPTED, Interrupts
 from torchx_cli.masking import mask_text
 from torchx_cli.output import note
 
 if TYPE_CHECKING:
+    from torchx.logs import LogQuery
     from torchx.runner.api import Runner
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.status import AppStatus
 
-EXIT_INTERRUPTED = 130
 QUICK = 1.0
 """Seconds: of an application that succeeded within this, nothing is told but what it printed."""
 
@@ -64,69 +63,102 @@ class Attached:
     def to_the_end(self) -> int:
         """Stays until the application has ended, and returns the exit code of the command."""
         self._interrupts.arm(
-            self.app_id, lambda: self._runner.cancel(self.handle), lambda: self._runner.kill(self.handle)
+            app_id_of(self.handle),
+            lambda: self._runner.cancel(self.handle),
+            lambda: self._runner.kill(self.handle),
         )
         if self._stream:
-            self._show_logs()
+            from torchx.logs import LogQuery
+
+            roles = self._info.app.roles if self._info.app is not None else []
+            show_logs(
+                self._runner,
+                self.handle,
+                LogQuery(follow=True),
+                ((role.name, role.num_replicas) for role in roles),
+            )
         self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
             return 1
-        self._tell_end(self._status)
+        tell_end(self._runner, self.handle, self._status, seen=self._stream, again=command_line())
         return EXIT_INTERRUPTED if self._interrupts.count else exit_code(self._status)
-
-    @property
-    def app_id(self) -> str:
-        """The id within the handle."""
-        from torchx.specs.handles import parse_app_handle
-
-        return parse_app_handle(self.handle).app_id
 
     def as_data(self) -> dict[str, Any]:
         """Returns how it went as plain data: handle, app_id, scheduler, state, ui_url and more."""
-        status = self._status or self._runner.status(self.handle)
-        data = {
-            "handle": self.handle,
-            "app_id": self.app_id,
-            "scheduler": self._info._scheduler,
-            "state": status.state.name if status else "UNKNOWN",
-            "ui_url": status.ui_url if status else None,
-            "exit_code": exit_code(status) if status and status.is_terminal() else None,
-            "first_failure": None,
-        }
-        if status is not None and status.first_failure is not None:
-            data["first_failure"] = status.to_json()["first_failure"]
-        return data
+        return as_data(self.handle, self._status or self._runner.status(self.handle))
 
-    def _show_logs(self) -> None:
-        from torchx.logs import LogQuery
-        from torchx_cli.streaming import labels_of, print_chunks, stderr_printer
 
-        roles = self._info.app.roles if self._info.app is not None else []
-        printer = stderr_printer(labels_of((role.name, role.num_replicas) for role in roles))
-        try:
-            print_chunks(self._runner.log_chunks(self.handle, LogQuery(follow=True)), printer)
-        except BrokenPipeError:  # nobody reads any more; the result still counts
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-        except (TorchxError, NotImplementedError) as error:
-            note(f"note: no logs: {error}")
+def app_id_of(handle: str) -> str:
+    """Returns the id within a handle."""
+    from torchx.specs.handles import parse_app_handle
 
-    def _tell_end(self, status: AppStatus) -> None:
-        from torchx_cli.applications import short
-        from torchx_cli.ending import failure_lines, last_line
-        from torchx_cli.times import span
+    return parse_app_handle(handle).app_id
 
-        lasted = span(status.started_at, status.ended_at)
-        if status.state.name == "SUCCEEDED" and (lasted is None or lasted < QUICK):
-            return
-        lines = [last_line(self.app_id, status, sys.stderr)]
-        alone = sum(len(role.replicas) for role in status.roles) == 1
-        lines += failure_lines(
-            self._runner, self.handle, status, sys.stderr,
-            called=short(self._runner, self.handle), again=command_line(),
-            excerpt=not (self._stream and alone),  # else its last lines stand right above
-        )  # fmt: skip
-        print("\n".join(lines), file=sys.stderr)
+
+def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
+    """Returns how an application went as plain data."""
+    from torchx.specs.handles import parse_app_handle
+
+    scheduler, _, app_id = parse_app_handle(handle)
+    data = {
+        "handle": handle,
+        "app_id": app_id,
+        "scheduler": scheduler,
+        "state": status.state.name if status else "UNKNOWN",
+        "ui_url": status.ui_url if status else None,
+        "exit_code": exit_code(status) if status and status.is_terminal() else None,
+        "first_failure": None,
+    }
+    if status is not None and status.first_failure is not None:
+        data["first_failure"] = status.to_json()["first_failure"]
+    return data
+
+
+def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tuple[str, int]]) -> None:
+    """Shows the logs of an application on stderr, as far as somebody reads there.
+
+    Args:
+        runner: reads the logs.
+        handle: the application.
+        query: which lines.
+        roles: name and number of replicas of each role that may come.
+    """
+    from torchx_cli.streaming import labels_of, print_chunks, stderr_printer
+
+    try:
+        print_chunks(runner.log_chunks(handle, query), stderr_printer(labels_of(roles)))
+    except BrokenPipeError:  # nobody reads any more; the result still counts
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except (TorchxError, NotImplementedError) as error:
+        note(f"note: no logs: {error}")
+
+
+def tell_end(runner: Runner, handle: str, status: AppStatus, *, seen: bool, again: str = "") -> None:
+    """Tells on stderr how an application ended; nothing of one that succeeded at once.
+
+    Args:
+        runner: reads the log of what failed.
+        handle: the application.
+        status: how it ended.
+        seen: its logs were shown.
+        again: the command that ran it.
+    """
+    from torchx_cli.applications import short
+    from torchx_cli.ending import failure_lines, last_line
+    from torchx_cli.times import span
+
+    lasted = span(status.started_at, status.ended_at)
+    if seen and status.state.name == "SUCCEEDED" and (lasted is None or lasted < QUICK):
+        return
+    lines = [last_line(app_id_of(handle), status, sys.stderr)]
+    alone = sum(len(role.replicas) for role in status.roles) == 1
+    lines += failure_lines(
+        runner, handle, status, sys.stderr,
+        called=short(runner, handle), again=again,
+        excerpt=not (seen and alone),  # else its last lines stand right above
+    )  # fmt: skip
+    print("\n".join(lines), file=sys.stderr)
 
 
 def exit_code(status: AppStatus) -> int:
@@ -146,66 +178,3 @@ def command_line() -> str:
     if words[0] in ("__main__.py", "-c", "-m"):
         words[:1] = ["torchx"]
     return mask_text(shlex.join(words))
-
-
-class Interrupts:
-    """Ctrl-C during a run: the first cancels the application, the second kills it, a third leaves it.
-
-    Before :meth:`arm` there is nothing to cancel: the first is kept for later, the second leaves.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._name = ""
-        self._steps: list[Callable[[], None]] = []
-        self._before: Any = None
-
-    def __enter__(self) -> Interrupts:
-        # a shell starts background jobs with SIGINT ignored, and so it stays
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.getsignal(signal.SIGINT)
-            if self._before is not signal.SIG_IGN:
-                signal.signal(signal.SIGINT, self._on)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def arm(self, name: str, cancel: Callable[[], None], kill: Callable[[], None]) -> None:
-        """Tells what to end: from now on Ctrl-C acts, one that came before at once."""
-        self._name, self._steps = name, [cancel, kill]
-        if self.count:
-            self._act(1)
-
-    def _on(self, number: int, frame: FrameType | None) -> None:
-        self.count += 1
-        if not self._steps and self.count == 1:
-            _say("cancelling as soon as it has started (again to leave)")
-        elif self.count > max(1, len(self._steps)):
-            raise KeyboardInterrupt
-        else:
-            self._act(self.count)
-
-    def _act(self, step: int) -> None:
-        words = (f"cancelling {self._name} (again to kill)", f"killing {self._name}")
-        _say(words[min(step, 2) - 1])
-        # in a thread: a signal handler must not wait, and the logs are streamed meanwhile
-        threading.Thread(target=self._call, args=(self._steps[min(step, 2) - 1],), daemon=True).start()
-
-    def _call(self, step: Callable[[], None]) -> None:
-        try:
-            step()
-        except Exception as error:  # told to the person who pressed Ctrl-C: a thread has no caller
-            _say(f"error: {error}")
-
-
-def _say(text: str) -> None:
-    """Writes a line to stderr past Python's buffers, which a signal handler may have interrupted."""
-    start = " " if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
-    try:
-        os.write(sys.stderr.fileno(), f"{start}{text}\n".encode())
-    except (OSError, ValueError):
-        return

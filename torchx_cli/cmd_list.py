@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchx.errors import TorchxError
-from torchx_cli.flags import Cfg, Json, Output, count
+from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
 from torchx_cli.output import STATE_MEANING, chosen_format, emit, is_terminal, note, paint, table
 from torchx_cli.session import Session, session_of
-from torchx_cli.times import ago, duration, iso, span
+from torchx_cli.times import ago, duration, iso, parse_time, span
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduler import ListAppResponse
+    from torchx.selection import AppQuery
 
 HEADS = ("APP", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT", "")
+
+SCREEN = 100
+"""How many applications the table shows unless told; JSON has all of them."""
 
 
 def list_(
@@ -33,55 +39,96 @@ def list_(
         ),
     ] = "",
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
+    state: States = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="NAME", show_default=False, help="Only those of this name; `train*` works too."
+        ),
+    ] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="Only those submitted since: 10m, 2h, 1d, or 2026-05-01T12:30.",
+        ),
+    ] = "",
     lines: Annotated[
-        str, typer.Option("-n", "--lines", metavar="N", show_default=False, help="At most N applications.")
+        str,
+        typer.Option(
+            "-n",
+            "--lines",
+            metavar="N",
+            show_default=False,
+            help=f"At most N applications; unless told, {SCREEN} in the table, and all with -o.",
+        ),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:
     """List applications, newest first: running ones and ended ones that are on record."""
+    from torchx.selection import AppQuery
+
     form = chosen_format(output, json)
     most = count("-n", lines)
+    query = AppQuery(
+        name=name, states=states_of(state), since=parse_time("--since", since) if since else None
+    )
     session = session_of(ctx)
     with session.runner() as runner:
-        apps = gather(runner, session, scheduler, cfg)
-    apps.sort(key=lambda app: (app.submitted_at is not None, app.submitted_at, app.app_id), reverse=True)
-    apps = apps if most is None else apps[:most]
-    if form != "text":
-        emit([as_data(app) for app in apps], form)
-    elif apps:
-        rows = [_row(app) for app in apps]
+        found = newest(gather(runner, session, scheduler, cfg, query))
+        if form != "text":
+            emit([as_data(app) for app in islice(found, most)], form)
+            return
+        shown = list(islice(found, SCREEN if most is None else most))
+        more = most is None and next(found, None) is not None
+    if shown:
+        rows = [_row(app) for app in shown]
         print("\n".join(table(rows, HEADS, sys.stdout, spare=("TIME", "SCHEDULER", "STARTED"))))
     else:
-        note("no applications")
+        fitting = " that fit" if query != AppQuery() else ""
+        note(f"no applications{fitting}")
+    if more:
+        note(f"there are more: these are the newest {SCREEN} (the newest 500: torchx list -n 500)")
 
 
-def gather(runner: Runner, session: Session, scheduler: str, cfg: list[str]) -> list[ListAppResponse]:
-    """Returns the applications of one scheduler, or of all that can be asked.
+def newest(found: list[Iterator[ListAppResponse]]) -> Iterator[ListAppResponse]:
+    """Merges what several schedulers yield, each newest first."""
+    if len(found) == 1:
+        return found[0]
+    from heapq import merge
+
+    return merge(*found, key=_age, reverse=True)
+
+
+def _age(app: ListAppResponse) -> tuple[float, str]:
+    return (app.submitted_at.timestamp() if app.submitted_at is not None else 0.0, app.app_id)
+
+
+def gather(
+    runner: Runner, session: Session, scheduler: str, cfg: list[str], query: AppQuery
+) -> list[Iterator[ListAppResponse]]:
+    """Returns the wanted applications of one scheduler, or of all that can be asked, newest first.
 
     Raises:
         UsageError: there is no such scheduler, or it does not take these options.
         TorchxError: the one scheduler that was asked for cannot be asked.
     """
-    from torchx.config import scheduler_options
     from torchx.errors import UsageError
-    from torchx_cli.run_request import typed_options
 
     if not scheduler:
         configured = session.config.get("cli:list", "scheduler")
         scheduler = configured.value if configured is not None else ""
     if cfg and not scheduler:
         raise UsageError("-cfg is for one scheduler: say which with -s")
-    found: list[ListAppResponse] = []
+    found: list[Iterator[ListAppResponse]] = []
     silent: list[str] = []
     for backend in [scheduler] if scheduler else runner.scheduler_backends():
         try:
-            opts = runner.scheduler_run_opts(backend)
-            options = {
-                **_configured(scheduler_options(session.config, backend, opts)),
-                **typed_options(cfg, backend, opts),
-            }
-            found += runner.list(backend, options or None)
+            options = _options(runner, session, backend, cfg)
+            found.append(_begun(runner.select(backend, query, options or None)))
         except (TorchxError, NotImplementedError, ImportError):
             if scheduler:
                 raise
@@ -91,8 +138,25 @@ def gather(runner: Runner, session: Session, scheduler: str, cfg: list[str]) -> 
     return found
 
 
-def _configured(options: Any) -> dict[str, Any]:
-    return {key: option.value for key, option in options.items()}
+def _begun(found: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
+    """Asks for the first one, so that a scheduler that cannot be asked says so here."""
+    from itertools import chain
+
+    return chain(list(islice(found, 1)), found)
+
+
+def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> dict[str, Any]:
+    if not cfg and not session.config.section(backend):
+        return {}
+    from torchx.config import scheduler_options
+    from torchx_cli.run_request import typed_options
+
+    opts = runner.scheduler_run_opts(backend)
+    configured = scheduler_options(session.config, backend, opts)
+    return {
+        **{key: option.value for key, option in configured.items()},
+        **typed_options(cfg, backend, opts),
+    }
 
 
 def _row(app: ListAppResponse) -> list[tuple[str, str]]:

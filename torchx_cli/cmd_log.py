@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import StateError, UsageError
+from torchx_cli.flags import LogTarget as Target
 from torchx_cli.flags import count
 from torchx_cli.output import chosen_format
 from torchx_cli.session import session_of
@@ -22,15 +23,7 @@ if TYPE_CHECKING:
 
 def log_(
     ctx: typer.Context,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="HANDLE[/ROLE[/REPLICAS]]",
-            show_default=False,
-            help="Whose output: an application (handle, app id or the start of it, name, @last), or a "
-            "role of it, or some replicas of a role, as in @last/trainer/0,2-4.",
-        ),
-    ],
+    target: Target,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Go on until the application has ended.")
     ] = False,

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchx_cli.flags import Handle, Json, Output, words
-from torchx_cli.output import chosen_format, emit
+from torchx_cli.flags import Handle, Json, Output, Watch, words
+from torchx_cli.output import chosen_format, emit, is_terminal
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduler import DescribeAppResponse
     from torchx.specs.status import AppStatus
 
 
@@ -22,6 +24,7 @@ def status_(
         str,
         typer.Option("--roles", metavar="A,B", show_default=False, help="Tell of these roles alone."),
     ] = "",
+    watched: Watch = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
@@ -30,7 +33,7 @@ def status_(
     The exit code is 0 whenever the application is known, however it fares.
     """
     from torchx.runner.status import status_of
-    from torchx_cli.applications import find, short
+    from torchx_cli.applications import find
 
     form = chosen_format(output, json)
     wanted = words(roles)
@@ -38,15 +41,50 @@ def status_(
         full, described = find(runner, handle)
         status = status_of(described)
         check_roles(full, wanted, [role.role for role in status.roles])
-        if form != "text":
-            emit(as_data(full, described.name, status, wanted), form)
-            return
-        from torchx_cli.ending import failure_lines
-        from torchx_cli.status_text import status_lines
+        if watched:
+            refuse_watching(form)
+            from torchx_cli.watch import watch
 
-        lines = status_lines(full, status, wanted, sys.stdout)
-        lines += failure_lines(runner, full, status, sys.stdout, called=short(runner, full))
-        print("\n".join(lines))
+            def lines_of(found: DescribeAppResponse) -> list[str]:
+                return _lines(runner, full, status_of(found), wanted)
+
+            last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
+            if last is not None and not is_terminal(sys.stdout):
+                for line in failure_of(runner, full, status_of(last)):
+                    print(line)
+        elif form != "text":
+            emit(as_data(full, described.name, status, wanted), form)
+        else:
+            print("\n".join(_lines(runner, full, status, wanted)))
+
+
+def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> list[str]:
+    from torchx_cli.status_text import status_lines
+
+    return status_lines(handle, status, roles, sys.stdout) + failure_of(runner, handle, status)
+
+
+def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:
+    """Returns the lines that tell what failed first; nothing when nothing did."""
+    from torchx_cli.applications import short
+    from torchx_cli.ending import failure_lines
+
+    return failure_lines(runner, handle, status, sys.stdout, called=short(runner, handle))
+
+
+def refuse_watching(form: str) -> None:
+    """Refuses to watch in a form that is one whole.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if form != "text":
+        from torchx.errors import UsageError
+
+        raise UsageError(
+            f"--watch tells changes as text, so it goes without -o {form}",
+            hint="the result as JSON, once there is one: torchx wait -o json",
+        )
 
 
 def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict[str, Any]:

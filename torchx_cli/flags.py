@@ -24,6 +24,15 @@ Handles = Annotated[
         help="Applications: handles, app ids or the start of them, names, or @last.",
     ),
 ]
+LogTarget = Annotated[
+    str,
+    typer.Argument(
+        metavar="HANDLE[/ROLE[/REPLICAS]]",
+        show_default=False,
+        help="Whose output: an application (handle, app id or the start of it, name, @last), or a "
+        "role of it, or some replicas of a role, as in @last/trainer/0,2-4.",
+    ),
+]
 Output = Annotated[
     str,
     typer.Option(
@@ -31,6 +40,15 @@ Output = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
+Watch = Annotated[
+    bool, typer.Option("-w", "--watch", help="Go on, and show what changes, until the application has ended.")
+]
+States = Annotated[
+    str,
+    typer.Option(
+        "--state", metavar="A,B", show_default=False, help="Only those in these states, as in running,failed."
+    ),
+]
 Scheduler = Annotated[
     str, typer.Option("-s", "--scheduler", metavar="NAME", show_default=False, help="The scheduler.")
 ]
@@ -66,3 +84,27 @@ def words(text: str) -> list[str]:
     ['a', 'b']
     """
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def states_of(text: str) -> frozenset[str]:
+    """Reads states such as `running,failed`; none means all.
+
+    Raises:
+        UsageError: there is no such state.
+
+    >>> sorted(states_of("running,FAILED"))
+    ['FAILED', 'RUNNING']
+    """
+    from torchx.specs.status import AppState
+
+    known = [state.name.lower() for state in AppState if state.name != "UNSUBMITTED"]
+    found = [word.lower() for word in words(text)]
+    for word in found:
+        if word not in known:
+            from torchx.words import did_you_mean
+
+            raise UsageError(
+                f"--state takes states, got `{word}`",
+                hint=did_you_mean(word, known, "states: " + ", ".join(known)),
+            )
+    return frozenset(word.upper() for word in found)

@@ -12,6 +12,8 @@ from torchx.errors import TorchxError, UsageError
 from torchx_cli.output import error_line, give_up_output, prepare_streams
 
 PROG = "torchx"
+COMPLETE = "__complete"
+"""The word by which a shell asks what may come next on a line that is being typed."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -59,12 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _invoke(args: list[str]) -> int:
     typer = _import_typer()
+    if args[:1] == [COMPLETE]:
+        from torchx_cli.complete import complete
+
+        return complete(args[1:])
     from torchx_cli.app import build
 
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
     command = build()
-    if os.environ.get(f"_{PROG.upper()}_COMPLETE"):
-        command.main(args=args, prog_name=PROG)  # a shell asks for completions; answers and exits
     try:
         with command.make_context(PROG, list(args)) as ctx:  # it eats the list
             result = command.invoke(ctx)

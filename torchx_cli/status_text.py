@@ -64,7 +64,13 @@ def _home(path: str) -> str:
 def _role_lines(role: RoleStatus, stream: TextIO) -> list[str]:
     counts = Counter(replica.state.name for replica in role.replicas)
     told = ", ".join(f"{n} of {len(role.replicas)} {state.lower()}" for state, n in counts.most_common())
-    lines = [fit(f"{role.role}  {told or 'no replicas'}", width_of(stream))]
+    return [fit(f"{role.role}  {told or 'no replicas'}", width_of(stream)), *replica_lines(role, stream)]
+
+
+def replica_lines(role: RoleStatus, stream: TextIO) -> list[str]:
+    """Returns a line for each replica of a role; for each unusual one where there are many."""
+    lines = []
+    counts = Counter(replica.state.name for replica in role.replicas)
     shown = sorted(role.replicas, key=lambda replica: replica.id)
     if len(shown) > CROWD:
         usual = counts.most_common(1)[0][0]

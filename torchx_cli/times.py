@@ -87,6 +87,25 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
         ) from None
 
 
+def seconds(flag: str, text: str) -> float:
+    """Reads a length of time: seconds, or as in `10m`, `1h30m` and `7d`.
+
+    Args:
+        flag: the flag it was given to, for the error.
+        text: what was typed.
+
+    Raises:
+        UsageError: it is neither.
+
+    >>> seconds("--timeout", "2.5"), seconds("--timeout", "10m")
+    (2.5, 600.0)
+    """
+    found = _length(text.strip() + "s") if text.strip()[-1:].isdigit() else _length(text.strip())
+    if found is None:
+        raise UsageError(f"{flag} takes seconds, or a time such as 10m, 2h or 7d, got `{text}`")
+    return found
+
+
 def _length(text: str) -> float | None:
     """Returns the seconds of a length such as `1h30m`, None when it is none."""
     import re

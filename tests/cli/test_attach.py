@@ -14,7 +14,7 @@ from program import COMMAND, answer, environment, start, torchx
 from support import wait_until
 
 from torchx import processes
-from torchx_cli.attach import Interrupts
+from torchx_cli.interrupts import Interrupts
 
 COMPONENT = """
 import torchx.specs as specs

@@ -85,10 +85,11 @@ class Engines:
             cfg: the scheduler's run options, where it needs some to be reached.
         """
         engine = self._scheduler(scheduler)
-        if isinstance(engine, Selects) and not cfg:
+        resolved = engine.run_opts().resolve(cfg) if cfg else None
+        if isinstance(engine, Selects):
             found: Iterable[ListAppResponse] = engine.select(query)
         else:
-            listed = engine.list(engine.run_opts().resolve(cfg) if cfg else None)
+            listed = engine.list(resolved)
             found = (
                 app for app in listed if query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
             )
