@@ -145,13 +145,16 @@ def tell_end(runner: Runner, handle: str, status: AppStatus, *, seen: bool, agai
         again: the command that ran it.
     """
     from torchx_cli.applications import short
-    from torchx_cli.ending import failure_lines, last_line
+    from torchx_cli.ending import failure_lines, last_line, unsaid
+    from torchx_cli.output import wrap
     from torchx_cli.times import span
 
     lasted = span(status.started_at, status.ended_at)
-    if seen and status.state.name == "SUCCEEDED" and (lasted is None or lasted < QUICK):
+    if seen and status.state.name == "SUCCEEDED" and not status.msg and (lasted is None or lasted < QUICK):
         return
     lines = [last_line(app_id_of(handle), status, sys.stderr)]
+    if status.state.name == "SUCCEEDED" or status.first_failure is not None:
+        lines += [wrap(said, sys.stderr, "  ") for said in [unsaid(status)] if said]
     alone = sum(len(role.replicas) for role in status.roles) == 1
     lines += failure_lines(
         runner, handle, status, sys.stderr,

@@ -35,6 +35,14 @@ def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
     return f"{app_id} {paint_state(status.state.name, stream)}{after}"
 
 
+def unsaid(status: AppStatus) -> str:
+    """Returns the message of an application, unless its first failure says the same."""
+    first = status.first_failure
+    if first is not None and (status.msg in first.msg or (first.msg and first.msg in status.msg)):
+        return ""
+    return status.msg
+
+
 def failure_lines(
     runner: Runner,
     handle: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
+from torchx_cli.ending import unsaid
 from torchx_cli.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
 from torchx_cli.times import duration, span
 
@@ -39,8 +40,9 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
     while window is not None and len(head) > 2 and columns("  ".join(text for text, _ in head)) > window:
         head.pop()
     lines = ["  ".join(paint(text, meaning, stream) for text, meaning in head)]
-    if status.msg and not status.first_failure:
-        lines.append(fit(f"  {status.msg}", width_of(stream)))
+    said = unsaid(status)
+    if said:
+        lines.append(fit(f"  {said}", width_of(stream)))
     for role in status.roles:
         if not roles or role.role in roles:
             lines += _role_lines(role, stream)

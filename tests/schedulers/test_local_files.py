@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from local import describe, paths, run, scheduler, sh, submit, text
+from program import torchx
 
 from torchx.errors import StateError
 from torchx.specs.status import AppState
@@ -97,9 +99,17 @@ def test_a_full_disk_loses_output_and_says_so(tmp_path: Path, monkeypatch: pytes
         assert done.first_failure is not None
         assert "bytes of its output were lost: No space left on device" in done.first_failure.msg
         assert text(done.app_id).startswith("line 0 of many\n")
+        assert re.fullmatch(r"\d+ bytes of output were lost: No space left on device", done.msg)
+        shown = torchx("status", done.app_id).stdout
+        assert f"  {done.msg}\n" in shown
         with pytest.raises(StateError, match="No space left on device"):
             submit(sh("echo never"))
         scheduler().delete(done.app_id)
         assert text(run(sh("echo again")).app_id) == "again\n"
+        # the loss is told of a success too, by each command that tells how it ended
+        quick = torchx("run", "utils.sh", "head -c 900000 /dev/zero | tr '\\0' x")
+        assert quick.returncode == 0
+        assert "bytes of output were lost: No space left on device\n" in quick.stderr
+        assert "bytes of output were lost" in torchx("list").stdout
     finally:
         subprocess.run(["umount", small], check=True)

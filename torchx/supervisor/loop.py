@@ -306,6 +306,8 @@ class Supervisor:
     def _message(self) -> str:
         cancelled = self._end is not None and self._end.state == "CANCELLED"
         parts = [self._start_error or ("cancelled" if cancelled else "")]
+        if self._replicas.lost:
+            parts.append(f"{self._replicas.lost} bytes of output were lost: {self._replicas.lost_why}")
         left = {process for process in self._unendable if processes.is_alive(process)}
         if left:
             parts.append(what_could_not_be_ended(left))

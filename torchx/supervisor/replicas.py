@@ -74,6 +74,8 @@ class Replicas:
         self._keep_open = self._raise_file_limit()
         self.by_pid: dict[int, Running] = {}
         self.index = Index(self._logs.index)
+        self.lost = 0  # bytes of output that could not be kept
+        self.lost_why = ""
         self._holding: set[int] = set()
         self._open: dict[int, Running] = {}  # by id(): all whose files or pipes are open
 
@@ -190,6 +192,8 @@ class Replicas:
         if not running.pipes:
             running.output.close()
             self._open.pop(id(running), None)
+            self.lost += running.output.lost
+            self.lost_why = running.output.lost_why or self.lost_why
 
     def _raise_file_limit(self) -> bool:
         """Allows this process as many files as it may have; tells whether all logs can stay open."""
