@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
 from torchx.errors import StateError
 from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
 from torchx.schedulers.docker_events import Events
-from torchx.schedulers.docker_facts import CANCELLED, Container, look
+from torchx.schedulers.docker_facts import CANCELLED, Container, look, read
 from torchx.schedulers.docker_story import job_of, tell
 
 GONE, CONFLICT, SAME = 404, 409, 304
@@ -67,27 +67,44 @@ def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: f
 
 def _ask(engine: Engine, mark: str, now: bool, container: Container) -> bool:
     """Marks a container and asks it to end; tells whether it runs on for now."""
-    if not container.mark:
-        _rename(engine, container, f"{container.name}.{mark}")
+    name = f"{container.name}.{container.mark or mark}"
+    path = f"/containers/{container.id}"
+    if container.status == "restarting":
+        # nothing of it runs: this only keeps the engine from starting it; before, it cannot be renamed
+        _quietly(engine, f"{path}/stop", {"t": 0})
+        _rename(engine, container, name)
+        return False
+    if not container.mark and not _rename(engine, container, name):
+        return _ask_again(engine, mark, now, container)
     if not container.live:
         return False
     try:
-        if (
-            container.status == "restarting"
-        ):  # nothing of it runs: this only keeps the engine from starting it
-            engine.call("POST", f"/containers/{container.id}/stop", {"t": 0})
-            return False
         if container.status == "paused":
-            _quietly(engine, f"/containers/{container.id}/unpause")
-        signal = "SIGKILL" if now else container.stop_signal
-        engine.call("POST", f"/containers/{container.id}/kill", {"signal": signal})
+            _quietly(engine, f"{path}/unpause")
+        engine.call("POST", f"{path}/kill", {"signal": "SIGKILL" if now else container.stop_signal})
     except EngineError as error:
         if error.status not in (GONE, CONFLICT):
             raise
-        if error.status == CONFLICT and not container.mark:
-            _rename(engine, container, container.name)  # it had ended by itself
-        return False
+        return error.status == CONFLICT and _ask_again(engine, mark, now, container)
     return not now
+
+
+def _ask_again(engine: Engine, mark: str, now: bool, before: Container) -> bool:
+    """Looks what became of a container that ended before it could be asked to."""
+    try:
+        container = read(engine.call("GET", f"/containers/{before.id}/json"))
+    except EngineError:
+        return False
+    if container is None:
+        return False
+    if container.live or (not before.mark and not container.mark and not container.finished):
+        time.sleep(0.05)  # the engine has started it again, or is about to
+        return _ask(engine, mark, now, container)
+    if not before.mark:
+        # one that ended by itself keeps its name, unless the engine would have started it again
+        awaited = container.exit_code and container.restarts < container.allowed_restarts
+        _rename(engine, container, f"{container.name}.{mark}" if awaited else container.name)
+    return False
 
 
 def _kill_after(engine: Engine, containers: Sequence[Container], grace: float) -> None:
@@ -111,18 +128,22 @@ def _kill_after(engine: Engine, containers: Sequence[Container], grace: float) -
     in_parallel(wait, containers)
 
 
-def _rename(engine: Engine, container: Container, name: str) -> None:
+def _rename(engine: Engine, container: Container, name: str) -> bool:
+    """Renames a container; False when that cannot be now: it is just ending, or is gone."""
     try:
         engine.call("POST", f"/containers/{container.id}/rename", {"name": name})
     except EngineError as error:
-        # gone, or marked by somebody else at this very moment
-        if error.status not in (GONE, CONFLICT, 400):
+        if error.status in (CONFLICT, 400):
+            return True  # somebody else has done so at this very moment
+        if error.status != GONE:
             raise
+        return False
+    return True
 
 
-def _quietly(engine: Engine, path: str) -> None:
+def _quietly(engine: Engine, path: str, query: Mapping[str, int] | None = None) -> None:
     try:
-        engine.call("POST", path)
+        engine.call("POST", path, query)
     except EngineError as error:
         if error.status not in (GONE, CONFLICT, SAME):
             raise

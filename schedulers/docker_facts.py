@@ -47,6 +47,7 @@ class Container:
         error: why it could not be started.
         created, started, finished: seconds since the epoch; None when it has not happened.
         restarts: how often the engine has started it again.
+        allowed_restarts: how often the engine may.
         memory: its limit in bytes; 0 for none.
         stop_signal: the signal that asks it to end.
         host: its name in the network.
@@ -70,6 +71,7 @@ class Container:
     started: float | None = None
     finished: float | None = None
     restarts: int = 0
+    allowed_restarts: int = 0
     memory: int = 0
     stop_signal: str = "SIGTERM"
     host: str = ""
@@ -118,6 +120,7 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
         started=seconds(state.get("StartedAt")),
         finished=seconds(state.get("FinishedAt")) if ended else None,
         restarts=int(inspected.get("RestartCount") or 0),
+        allowed_restarts=int((host.get("RestartPolicy") or {}).get("MaximumRetryCount") or 0),
         memory=int(host.get("Memory") or 0),
         stop_signal=config.get("StopSignal") or "SIGTERM",
         host=config.get("Hostname") or name,

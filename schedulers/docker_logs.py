@@ -20,6 +20,8 @@ from torchx.schedulers.docker_frames import Frames, Line, matching, seconds_of, 
 from torchx.schedulers.docker_story import job_of, tell
 
 READ_SIZE = 1 << 18
+HUNDREDTH = 22
+"""Characters of a time up to the hundredth of a second: lines of one such come together."""
 TOGETHER = 0.01
 """Seconds in which lines of other replicas are waited for once one has come, so that they stand in order."""
 LOOK_EVERY = 10.0
@@ -125,7 +127,7 @@ def chunks(containers: list[Container], lines: Iterator[Line]) -> Iterator[LogCh
     first: Line | None = None
     size = 0
     for line in lines:
-        same = first is not None and line[1] == first[1] and line[2] == first[2]
+        same = first is not None and line[1:3] == first[1:3] and line[0][:HUNDREDTH] == first[0][:HUNDREDTH]
         if first is not None and (not same or size > READ_SIZE):
             yield _chunk(by_id[first[1]], first, held)
             first, held, size = None, [], 0

@@ -19,6 +19,7 @@ from torchx.schedulers.docker_end import remove
 from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
 from torchx.schedulers.docker_facts import APP_ID, JOB
 from torchx.schedulers.docker_guard import docker_home, start_supervisor
+from torchx.schedulers.docker_program import is_missing
 from torchx.schedulers.docker_pull import provide
 from torchx.schedulers.docker_request import NETWORK, DockerContainer, DockerJob
 from torchx.schedulers.docker_story import Job, job_from
@@ -105,6 +106,7 @@ def _start(
         created = in_parallel(create, bodies)
         _check(names, created)
         made = [c for c in created if isinstance(c, str)]
+        _check_programs(engine, bodies, made)
         _check(names, in_parallel(start, list(zip(names, made, strict=True))))
         then()
     except BaseException:
@@ -115,6 +117,24 @@ def _start(
                 0
             ]
         raise
+
+
+def _check_programs(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], made: list[str]) -> None:
+    """Looks for each program once in each image, so that an application that lacks one starts nothing."""
+    firsts: dict[tuple[str, str], tuple[str, str]] = {}
+    for (name, body), container in zip(bodies, made, strict=True):
+        if body["HostConfig"].get("Init") and not body.get("Entrypoint"):
+            firsts.setdefault((body["Image"], body["Cmd"][0]), (name, container))
+
+    def look(first: tuple[tuple[str, str], tuple[str, str]]) -> bool:
+        (_, program), (_, container) = first
+        return is_missing(engine, container, program)
+
+    for (key, (name, _)), missing in zip(
+        firsts.items(), all_of(in_parallel(look, firsts.items())), strict=True
+    ):
+        if missing:
+            raise StateError(f"{name} cannot be started: no program `{key[1]}` in its image {key[0]}")
 
 
 def _check(names: list[str], results: list[Any]) -> None:

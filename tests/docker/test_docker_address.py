@@ -1,0 +1,130 @@
+"""Where the engine is, and what is said when it cannot be reached; needs no engine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from containers import scheduler
+
+from torchx.errors import StateError, TorchxError, UsageError
+from torchx.schedulers.docker_address import find_address, parse_address
+from torchx.schedulers.docker_engine import Engine, NoEngineError
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_docker(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("DOCKER_")]:
+        monkeypatch.delenv(name)
+
+
+@contextmanager
+def answering(folder: Path, answer: bytes) -> Iterator[str]:
+    """Something at a socket that gives one answer to all."""
+    path = str(folder / "docker.sock")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client:
+                    if client.recv(1 << 16):
+                        client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"unix://{path}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def error_of(monkeypatch: pytest.MonkeyPatch, address: str) -> TorchxError:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(TorchxError) as caught:
+        list(scheduler().list())
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+def test_the_usual_socket_is_the_default() -> None:
+    assert str(find_address()) == "unix:///var/run/docker.sock"
+
+
+def test_the_context_that_is_chosen_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"currentContext": "box"}')
+    with pytest.raises(StateError, match="the docker context `box` is not there"):
+        find_address()
+    folder = tmp_path / "contexts" / "meta" / hashlib.sha256(b"box").hexdigest()
+    folder.mkdir(parents=True)
+    (folder / "meta.json").write_text(json.dumps({"Endpoints": {"docker": {"Host": "tcp://box:4"}}}))
+    assert str(find_address()) == "tcp://box:4 (context `box`)"
+    monkeypatch.setenv("DOCKER_HOST", "unix:///x")
+    assert find_address().path == "/x"
+
+
+@pytest.mark.parametrize("text", ["docker.sock", "tcp://", "tcp://h:x", "npipe:////./pipe/docker", "unix://"])
+def test_what_is_no_address_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    error = error_of(monkeypatch, text)
+    assert isinstance(error, UsageError)
+    assert error.message == f"DOCKER_HOST is {text}, expected unix:///path/to.sock or tcp://host:port"
+
+
+def test_ssh_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "ssh -N -L" in (error_of(monkeypatch, "ssh://box").hint or "")
+
+
+def test_encryption_follows_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://box")
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+    assert (find_address().port, find_address().certificates) == (2376, str(tmp_path))
+
+
+def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    error = error_of(monkeypatch, f"unix://{tmp_path}/none.sock")
+    assert isinstance(error, NoEngineError)
+    assert error.message.startswith(
+        f"no Docker engine answers at unix://{tmp_path}/none.sock (there is no such"
+    )
+    assert error.hint == "start Docker, or set DOCKER_HOST; without Docker: -s local_cwd"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert "(nothing listens there" in error_of(monkeypatch, f"tcp://127.0.0.1:{port}").message
+
+
+def test_a_socket_that_one_may_not_use(tmp_path: Path) -> None:
+    error = Engine(parse_address("unix:///x"))._unreachable(PermissionError())
+    assert str(error) == (
+        "no Docker engine answers at unix:///x (permission denied)\n"
+        "  add yourself to the group `docker`, or set DOCKER_HOST; without Docker: -s local_cwd"
+    )
+
+
+def test_something_else_and_an_engine_that_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with answering(tmp_path, b"HTTP/1.1 404 no\r\nContent-Length: 0\r\n\r\n") as address:
+        assert error_of(monkeypatch, address).message.endswith("is no Docker engine")
+    (tmp_path / "docker.sock").unlink()
+    old = b"HTTP/1.1 200 OK\r\nApi-Version: 1.24\r\nContent-Length: 2\r\n\r\nOK"
+    with answering(tmp_path, old) as address:
+        assert "is too old: it speaks version 1.24" in error_of(monkeypatch, address).message
+    (tmp_path / "docker.sock").unlink()
+    with answering(tmp_path, b"") as address:
+        assert error_of(monkeypatch, address).message.startswith("no Docker engine answers")

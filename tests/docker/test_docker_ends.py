@@ -1,0 +1,114 @@
+"""The end of applications on request: in parallel, within the grace time, and with nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from containers import Jobs, containers, describe, ended, replicas, running, scheduler, sh, text, until_logged
+from engine import IMAGE
+from support import wait_until
+
+from torchx.errors import StateError
+from torchx.schedulers.docker_engine import Engine
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+DEAF = "trap '' TERM; echo up; while true; do sleep 0.2; done"
+ROOT = Path(__file__).parents[2]
+
+
+def test_term_reaches_the_program_at_once(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("trap 'echo tidied; exit 0' TERM; echo up; while true; do sleep 0.1; done"))
+    until_logged(app_id, "up")
+    before = time.monotonic()
+    scheduler().cancel(app_id)
+    told = ended(app_id)
+    assert time.monotonic() - before < 3
+    assert told.state is AppState.CANCELLED
+    assert (replicas(told)[0].state, replicas(told)[0].exit_code) == (AppState.CANCELLED, 0)
+    assert text(app_id) == "up\ntidied\n"
+
+
+def test_all_that_hear_no_term_are_killed_together_after_the_grace_time(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh(DEAF, 8), grace_period=1.5)
+    wait_until(lambda: text(app_id).count("up") == 8, "all are up")
+    before = time.monotonic()
+    scheduler().cancel(app_id)
+    told = ended(app_id)
+    assert 1.4 < time.monotonic() - before < 4.5
+    assert {(r.state, r.signal) for r in replicas(told)} == {(AppState.CANCELLED, "SIGKILL")}
+
+
+def test_who_has_succeeded_before_keeps_the_result(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("true", name="a"), sh("sleep 600", name="b"))
+    wait_until(lambda: replicas(describe(app_id))[0].state is AppState.SUCCEEDED, "the first has ended")
+    scheduler().cancel(app_id)
+    told = ended(app_id)
+    assert told.state is AppState.CANCELLED
+    assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "CANCELLED"]
+
+
+def test_cancelled_is_seen_by_all_and_for_good(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    app_id = jobs.submit(sh("sleep 600"))
+    running(app_id)
+    scheduler().cancel(app_id)
+    ended(app_id)
+    assert containers(app_id)[0]["Name"].endswith("-w-0.cancelled")
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "elsewhere"))
+    assert describe(app_id).state is AppState.CANCELLED
+    assert [line.state for line in scheduler().list() if line.app_id == app_id] == [AppState.CANCELLED]
+
+
+def test_delete_takes_anonymous_volumes_along(jobs: Jobs) -> None:
+    role = sh("sleep 600", metadata={"local_docker": {"mounts": [{"Type": "volume", "Target": "/scratch"}]}})
+    app_id = jobs.submit(role)
+    running(app_id)
+    (volume,) = [mount["Name"] for mount in containers(app_id)[0]["Mounts"]]
+    volumes = Engine().call("GET", "/volumes")["Volumes"]
+    assert volume in [v["Name"] for v in volumes]
+    scheduler().delete(app_id)
+    assert volume not in [v["Name"] for v in Engine().call("GET", "/volumes")["Volumes"] or ()]
+    assert containers(app_id) == []
+
+
+def test_ctrl_c_cancels_all_replicas(tmp_path: Path) -> None:
+    words = [
+        "run",
+        "-s",
+        "local_docker",
+        "utils.sh",
+        "--image",
+        IMAGE,
+        "--num_replicas",
+        "3",
+        "echo up; sleep 600",
+    ]
+    command = [sys.executable, "-m", "torchx_cli", *words]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as run:
+        assert run.stdout is not None
+        app_id = run.stdout.readline().strip().rpartition("/")[2]
+        try:
+            wait_until(lambda: text(app_id).count("up") == 3, "all are up")
+            run.send_signal(signal.SIGINT)
+            _, said = run.communicate(timeout=30)
+            assert run.returncode == 130
+            assert f"{app_id} CANCELLED" in said
+            assert {c["State"]["Status"] for c in containers(app_id)} == {"exited"}
+        finally:
+            scheduler().delete(app_id)
+
+
+def test_a_log_of_what_is_not_known_is_an_error() -> None:
+    with pytest.raises(StateError, match="knows no application `no-such-app`"):
+        text("no-such-app")

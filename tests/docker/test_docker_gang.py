@@ -1,0 +1,169 @@
+"""Retries, fail-fast, the supervisor behind them, and what comes from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from containers import Jobs, containers, describe, ended, replicas, running, scheduler, sh, text, until_logged
+from support import wait_until
+
+from torchx.jobs import lock
+from torchx.logs import LogQuery
+from torchx.schedulers.docker_engine import Engine
+from torchx.schedulers.docker_guard import docker_home
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+
+def supervisor_of(app_id: str) -> int | None:
+    """The pid of the supervisor of an application on this machine."""
+    folder = str(docker_home().job(app_id).folder)
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if folder.encode() in words:
+            return int(entry.name)
+    return None
+
+
+def test_the_engine_starts_a_single_replica_again(jobs: Jobs) -> None:
+    role = sh(
+        "echo run; test -e /tmp/again || { touch /tmp/again; exit 7; }", max_retries=3, policy="REPLICA"
+    )
+    told = jobs.run(role)
+    assert told.state is AppState.SUCCEEDED
+    (replica,) = replicas(told)
+    assert (told.num_restarts, replica.attempt, replica.max_attempts) == (1, 2, 4)
+    assert text(told.app_id) == "run\nrun\n"
+
+
+def test_a_log_is_followed_over_the_engines_restarts(jobs: Jobs) -> None:
+    script = "echo run; test -e /tmp/2 || { test -e /tmp/1 && touch /tmp/2; touch /tmp/1; exit 7; }"
+    app_id = jobs.submit(sh(script, max_retries=5, policy="REPLICA"))
+    assert text(app_id, follow=True) == "run\nrun\nrun\n"
+    assert describe(app_id).num_restarts == 2
+
+
+def test_the_application_starts_again_as_a_whole(jobs: Jobs) -> None:
+    other = sh("echo other; sleep 600", name="other")
+    bad = sh("echo bad; sleep 0.2; exit 5", name="bad")
+    for role in (other, bad):
+        role.max_retries = 2
+    told = jobs.run(other, bad)
+    assert told.state is AppState.FAILED
+    assert told.num_restarts == 2
+    assert told.first_failure is not None
+    assert (told.first_failure.role, told.first_failure.attempt, told.first_failure.exit_code) == (
+        "bad",
+        3,
+        5,
+    )
+    stopped, failed = replicas(told)
+    assert [a.state for a in stopped.attempts] == [AppState.CANCELLED] * 3
+    assert [(a.number, a.exit_code) for a in failed.attempts] == [(1, 5), (2, 5), (3, 5)]
+    assert text(told.app_id).count("bad\n") == 3
+    chunks = list(scheduler().log_chunks(told.app_id, LogQuery({"bad": frozenset()})))
+    assert [chunk.attempt for chunk in chunks] == [1, 2, 3]
+
+
+def test_a_role_starts_again_alone(jobs: Jobs) -> None:
+    steady = sh("sleep 4", name="steady")
+    shaky = sh("echo shaky; exit 5", 2, name="shaky", policy="ROLE", max_retries=1)
+    told = jobs.run(steady, shaky, fail_fast=False)
+    assert told.state is AppState.FAILED
+    assert [len(r.attempts) for r in replicas(told)] == [1, 2, 2]
+    assert replicas(told)[0].state is AppState.SUCCEEDED
+
+
+def test_a_retry_that_succeeds_is_a_success(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    role = sh("test -e /x/seen || { touch /x/seen; exit 1; }; echo well", 1, max_retries=1)
+    role.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(role)
+    assert text(app_id, follow=True) == "well\n"
+    assert ended(app_id).state is AppState.SUCCEEDED
+    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
+
+
+def test_one_failure_ends_the_others_unless_told(jobs: Jobs) -> None:
+    good, bad = sh("sleep 600", 2, name="good"), sh("exit 4", name="bad")
+    told = jobs.run(good, bad)
+    assert told.state is AppState.FAILED
+    assert [r.state.name for r in replicas(told)] == ["CANCELLED", "CANCELLED", "FAILED"]
+    assert replicas(told)[0].attempts[0].msg == "another replica failed"
+    good = sh("sleep 2", name="good")
+    told = jobs.run(good, bad, fail_fast=False)
+    assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "FAILED"]
+
+
+def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600", name="good"), sh("sleep 3; exit 4", name="bad"))
+    pid = supervisor_of(app_id)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not lock.is_held(docker_home().job(app_id).lock), "its lock is free")
+    assert describe(app_id).state is AppState.RUNNING  # whoever asks starts another
+    assert lock.is_held(docker_home().job(app_id).lock)
+    told = ended(app_id)
+    assert [r.state.name for r in replicas(told)] == ["CANCELLED", "FAILED"]
+
+
+def test_a_container_that_was_removed_is_a_failure(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600", 2))
+    running(app_id, 2)
+    victim = next(c["Id"] for c in containers(app_id) if c["Name"].endswith("-1"))
+    Engine().call("DELETE", f"/containers/{victim}", {"force": 1})
+    told = ended(app_id)
+    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/1 is gone")
+    assert told.first_failure is not None
+    assert told.first_failure.msg == "its container was removed"
+
+
+def test_a_paused_replica_is_told_and_can_be_cancelled(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600"))
+    running(app_id)
+    Engine().call("POST", f"/containers/{containers(app_id)[0]['Id']}/pause")
+    (replica,) = replicas(describe(app_id))
+    assert (replica.state, replica.attempts[0].msg) == (AppState.RUNNING, "paused")
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+
+
+def test_what_waits_for_its_retry_can_be_cancelled(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("echo once; exit 1", max_retries=3), retry_backoff=600.0)
+    wait_until(lambda: describe(app_id).msg == "waits for its next attempt", "its back-off")
+    assert describe(app_id).state is AppState.RUNNING
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+    assert text(app_id) == "once\n"
+    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
+
+
+def test_what_the_engine_starts_again_and_again_can_be_cancelled(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("echo run; exit 1", max_retries=1000, policy="REPLICA"))
+    wait_until(lambda: text(app_id).count("run") > 3, "some restarts")
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+
+
+def test_containers_of_another_program_are_told_too(jobs: Jobs) -> None:
+    engine = Engine()
+    label = "torchx.pytorch.org/"
+    labels = {f"{label}app-id": "their-job", f"{label}role-name": "sh", f"{label}replica-id": "0"}
+    body = {"Image": "torchx-test:latest", "Cmd": ["sh", "-c", "echo theirs; exit 3"], "Labels": labels}
+    made = engine.call("POST", "/containers/create", {"name": "their-job-sh-0"}, body)["Id"]
+    jobs.ids.append("their-job")
+    engine.call("POST", f"/containers/{made}/start")
+    told = ended("their-job")
+    assert told.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert told.first_failure.exit_code == 3
+    assert [role.name for role in told.roles] == ["sh"]
+    until_logged("their-job", "theirs")

@@ -1,0 +1,86 @@
+"""A start that fails is undone whole, and told in one sentence."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+
+import pytest
+from containers import of_name, scheduler, sh
+from engine import IMAGE
+
+from torchx.errors import StateError, UsageError
+from torchx.jobs.paths import user_home
+from torchx.schedulers.docker_engine import Engine
+from torchx.specs.app import AppDef, Role
+from torchx.specs.mounts import BindMount, DeviceMount
+from torchx.specs.resources import Resource
+
+pytestmark = pytest.mark.docker
+
+
+def refused(*roles: Role) -> StateError:
+    """Submits what cannot be started, and sees to it that nothing of it is left."""
+    name = f"refused{uuid.uuid4().hex[:8]}"
+    with pytest.raises(StateError) as caught:
+        scheduler().submit(AppDef(name, list(roles)), {})
+    assert of_name(name) == []
+    assert not list((user_home() / "docker" / "jobs").glob("*"))
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+def test_an_image_that_is_nowhere() -> None:
+    error = refused(sh("true", image="registry.invalid/nowhere/image:1"))
+    assert error.message.startswith(
+        "the image registry.invalid/nowhere/image:1 is not here and cannot be pulled"
+    )
+
+
+def test_a_program_that_the_image_lacks() -> None:
+    error = refused(sh("sleep 600", 3), sh("", name="bad", entrypoint="no-such-program"))
+    assert error.message.endswith(
+        f"-bad-0 cannot be started: no program `no-such-program` in its image {IMAGE}"
+    )
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        error = refused(sh("sleep 600", port_map={"web": port}))
+    assert f"port {port} is taken" in error.message
+
+
+def test_a_device_and_a_folder_that_are_not_there() -> None:
+    assert "/dev/nowhere" in refused(sh("true", mounts=[DeviceMount("/dev/nowhere", "/dev/x")])).message
+    assert "/nowhere/at/all" in refused(sh("true", mounts=[BindMount("/nowhere/at/all", "/x")])).message
+
+
+def test_gpus_that_the_engine_has_not() -> None:
+    error = refused(sh("true", resource=Resource(cpu=1, gpu=1, memMB=64)))
+    assert "the engine has no GPUs to give" in error.message
+
+
+def test_a_name_that_is_taken_stays_with_its_owner() -> None:
+    info = scheduler().submit_dryrun(AppDef("clash", [sh("true", 2)]), {})
+    engine, name = Engine(), info.request.containers[1].kwargs["name"]
+    other = engine.call("POST", "/containers/create", {"name": name}, {"Image": IMAGE, "Cmd": ["true"]})["Id"]
+    try:
+        with pytest.raises(StateError, match=f"there is a container {name} already"):
+            scheduler().schedule(info)
+        assert of_name("clash") == [f"/{name}"]
+    finally:
+        engine.call("DELETE", f"/containers/{other}")
+
+
+def test_a_request_is_submitted_once() -> None:
+    info = scheduler().submit_dryrun(AppDef("once", [sh("true")]), {})
+    app_id = scheduler().schedule(info)
+    try:
+        with pytest.raises(UsageError, match="submitted once"):
+            scheduler().schedule(info)
+        assert len(of_name("once")) == 1
+    finally:
+        scheduler().delete(app_id)
