@@ -10,7 +10,7 @@ hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
 
 test: venv-dev       ## all tests; TESTS=tests/specs for some
-	$(BIN)/python -m pytest -n 2 $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 # what CI runs; the tests hold the documentation and the contents of the wheel too
 check: format lint types test

@@ -1,4 +1,4 @@
-"""What every test gets: a state home of its own, and no trace of the caller's environment; no skip in CI."""
+"""What every test gets: a state home of its own, no trace of the caller's environment, no skip in CI."""
 
 from __future__ import annotations
 
@@ -12,18 +12,30 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _own_state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_state_home(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     home = tmp_path_factory.mktemp("home")
     for name in ("TORCHXCONFIG", "TORCHX_JOB_ID", "TORCHX_CONTEXT_NAME", "TORCHX_PARENT_RUN_ID", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("TORCHX_HOME", str(home / ".torchx"))
+    if not request.node.get_closest_marker("docker"):
+        # an engine belongs to the whole machine: what prunes all jobs must not see those of others
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no-engine-for-this-test.sock")
 
 
 @pytest.fixture
 def resources() -> Path:
     """The folder of input files that tests read."""
     return Path(__file__).parent / "resources"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Has the tests of containers run one after the other (--dist loadgroup): they share one engine."""
+    for item in items:
+        if item.get_closest_marker("docker"):
+            item.add_marker(pytest.mark.xdist_group("docker"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
