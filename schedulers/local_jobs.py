@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 from collections.abc import Iterator
@@ -45,15 +44,11 @@ class LocalJobs:
             view = settle(self._home.job(app_id))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # no job was ever called so
-                return None
-            raise
         return view if view.record.scheduler == self._scheduler else None
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the jobs on record that are wanted, newest first; reads of the ended ones what is taken."""
-        if query.called and self._home.job(query.called).record.exists():
+        if query.called and self._is_on_record(query.called):
             whole = self._of_record(query.called)  # an id: no need to look at the others
             if whole is not None and _takes(query, whole):
                 yield whole
@@ -77,6 +72,12 @@ class LocalJobs:
             found_one = unlisted or self._listed(known[app_id], app_id, query)
             if found_one is not None and _takes(query, found_one):
                 yield found_one
+
+    def _is_on_record(self, app_id: str) -> bool:
+        try:
+            return self._home.job(app_id).record.exists()
+        except OSError:
+            return False  # longer than any file may be called
 
     def _on_record(self) -> set[bytes]:
         try:

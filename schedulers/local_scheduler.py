@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
-from torchx.jobs.paths import Home, user_home
+from torchx.jobs.paths import Home, file_name, user_home
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.local_jobs import LocalJobs, describe_job
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
+
+LONGEST_NAME = 200
+"""Characters of a name as it stands in a path; the file systems take 255, and an id comes behind."""
 
 ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
 
@@ -102,8 +105,11 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Refuses what cannot run here; resources are optional for processes."""
         for option in ("grace_period", "retry_backoff"):
             value = cfg.get(option)
-            if isinstance(value, (int, float)) and value < 0:
+            if isinstance(value, (int, float)) and not 0 <= value < float("inf"):
                 raise UsageError(f"run option `{option}` of {self.backend} is {value}, expected 0 or more")
+        for what, name in (("application", app.name), *(("role", role.name) for role in app.roles)):
+            if len(file_name(name)) > LONGEST_NAME:
+                raise UsageError(f"the name of the {what} `{name[:24]}…` is too long for a file")
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
         from torchx.schedulers.local_checks import notes_of

@@ -17,6 +17,17 @@ USAGE = [
      'error: run option `prepend_cwd` takes bool, got "perhaps" (from -cfg)\n'
      "  all options: torchx runopts local_cwd"),
     ("run -cfg log_dir=a -cfg log_dir=b utils.echo", "error: run option `log_dir` is given twice"),
+    ("run -cfg grace_period=nan utils.echo", "error: run option `grace_period` of local_cwd is nan"),
+    ("run -cfg retry_backoff=-1 utils.echo", "error: run option `retry_backoff` of local_cwd is -1.0"),
+    ("run -cfg =x utils.echo", "error: `=x` does not begin with a `key=value` pair (from -cfg)"),
+    ("run utils.echo extra", 'error: utils.echo takes flags only, got "extra"'),
+    ("run utils.echo --num_replicas many", 'error: --num_replicas takes an int, got "many"'),
+    ("run no.such.module:app", "error: no module `no.such.module`"),
+    ("run :app", "error: `:app` names no component"),
+    ("status ://", "error: `://` is not an application handle"),
+    ("status local_cwd://torchx/", "error: `local_cwd://torchx/` is not an application handle"),
+    ("log x/r/5-1", "error: `5-1` in `x/r/5-1` is no replica id"),
+    ("log x/", "error: `x/` names no logs"),
     ("run -s local_cw utils.echo",
      "error: unknown scheduler `local_cw`\n"
      "  did you mean `local_cwd`?   all schedulers: local_cwd, "),
@@ -57,6 +68,12 @@ USAGE = [
 STATE = [
     ("status nope", "error: there is no application `nope`\n  all applications: torchx list"),
     ("status local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
+    (
+        f"status {'x' * 300}",
+        f"error: there is no application `{'x' * 300}`\n  all applications: torchx list\n",
+    ),
+    (f"log local_cwd://torchx/{'x' * 300}", "error: there is no application `local_cwd://torchx/xx"),
+    ("cancel local_cwd://torchx/../../etc", "error: there is no application `local_cwd://torchx/../../etc`"),
     ("log nope", "error: there is no application `nope`"),
     ("log local_cwd://torchx/nope/role/0", "error: there is no application `local_cwd://torchx/nope`"),
     ("cancel local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
@@ -117,6 +134,82 @@ def test_a_configuration_that_cannot_be_right(
     check("run utils.echo", message, 2, capsys)
 
 
+HEAD = "import torchx.specs as specs\n\n\ndef app() -> specs.AppDef:\n    return "
+
+
+@pytest.mark.parametrize(
+    ("app", "message"),
+    [
+        ('specs.AppDef("a", [])', "error: application `a` has no roles, so there is nothing to run"),
+        ('specs.AppDef("a", [specs.Role("r", "")])', "error: role `r` of application `a` has no entrypoint"),
+        (
+            'specs.AppDef("a", [specs.Role("r", "", entrypoint="sh", num_replicas=0)])',
+            "error: role `r` of application `a` needs at least one replica, got num_replicas=0",
+        ),
+        (
+            'specs.AppDef("a", [specs.Role("r", "", entrypoint="sh")] * 2)',
+            "error: application `a` has two roles of the name `r`",
+        ),
+        (
+            'specs.AppDef("a", [specs.Role("r", "", entrypoint="sh", args=[5])])',
+            "error: role `r` of application `a` has 5 among its arguments or its environment, expected",
+        ),
+        (
+            'specs.AppDef("a", [specs.Role("r", "", entrypoint="sh", env={"A": 5})])',
+            "error: role `r` of application `a` has 5 among its arguments or its environment, expected",
+        ),
+        (
+            'specs.AppDef("a", [specs.Role("r", "", entrypoint="nope")])',
+            "error: role `r` cannot be started: no program `nope` on PATH",
+        ),
+        (
+            'specs.AppDef("a", [specs.Role("r", "", entrypoint="./mine.py")])',
+            "error: role `r` cannot be started: ",
+        ),
+        (
+            'specs.AppDef("a", [specs.Role("r", "", entrypoint="/tmp")])',
+            "error: role `r` cannot be started: /tmp is a folder",
+        ),
+        (
+            'specs.AppDef("a" * 300, [specs.Role("r", "", entrypoint="sh")])',
+            "error: the name of the application `aaaaaaaaaaaaaaaaaaaaaaaa…` is too long for a file",
+        ),
+        (
+            'specs.AppDef("a", [specs.Role("r" * 300, "", entrypoint="sh")])',
+            "error: the name of the role `rrrrrrrrrrrrrrrrrrrrrrrr…` is too long for a file",
+        ),
+    ],
+)
+def test_an_application_that_cannot_run(app: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(f"{HEAD}{app}\n", encoding="utf-8")
+    check("run mine.py:app", message, 2, capsys)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"def app(:\n", "error: mine.py:1:"),
+        (b"\xff\xfe bad", "error: mine.py:1:"),
+        (None, "error: no file `mine.py`"),
+    ],
+)
+def test_a_component_file_that_cannot_be_read(
+    content: bytes | None, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        Path("mine.py").write_bytes(content)
+    check("run mine.py:app", message, 2, capsys)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[local_cwd\nx", b"no section\n"])
+def test_a_configuration_that_cannot_be_read(content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".torchxconfig").write_bytes(content)
+    for line in ("run utils.echo", "list"):
+        assert main(line.split()) == 2
+        told = capsys.readouterr()
+        assert (told.out, told.err.startswith("error: .torchxconfig")) == ("", True), told.err
+
+
 def test_a_traceback_is_shown_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--debug", "status", "nope"]) == 1
     told = capsys.readouterr().err
@@ -148,5 +241,5 @@ def test_a_defect_is_told_in_one_line(
     monkeypatch.setattr(torchx_cli.cmd_runopts, "as_data", broken)
     assert main(["runopts", "local_cwd", "--json"]) == 1
     assert capsys.readouterr().err == (
-        "error: KeyError: 'lost'\n  this is a defect of torchx; torchx --debug … shows where\n"
+        "error: KeyError: 'lost'\n  this is a defect of torchx; torchx --debug ... shows where\n"
     )

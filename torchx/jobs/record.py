@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -119,6 +120,8 @@ class JobRecord:
         except (FileNotFoundError, NotADirectoryError):
             raise
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # no job was ever called so
+                raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
             raise StateError(f"the record {path} cannot be read: {error.strerror}") from error
         try:
             data = json.loads(text)

@@ -38,7 +38,7 @@ def check(app: AppDef) -> None:
     """Refuses an application that no scheduler could run.
 
     Raises:
-        UsageError: it has no roles, or a role without entrypoint or replicas.
+        UsageError: it has no roles, or a role without entrypoint or replicas, or with words that are no text.
     """
     if not app.roles:
         raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
@@ -58,6 +58,14 @@ def check(app: AppDef) -> None:
             )
         if names.count(role.name) > 1:
             raise UsageError(f"application `{app.name}` has two roles of the name `{role.name}`")
+        words: list[object] = [*role.args, *role.env, *role.env.values()]
+        for word in words:
+            if not isinstance(word, str):
+                raise UsageError(
+                    f"role `{role.name}` of application `{app.name}` has {word!r} among its arguments or its "
+                    f"environment, expected a text",
+                    hint=f"write str({word!r})",
+                )
 
 
 def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str, str]:
