@@ -133,7 +133,7 @@ def torchx(
             "--profile",
             metavar="NAME",
             show_default=False,
-            help="Lay the sections [profile:NAME:…] of the configuration on top.",
+            help="Lay the sections [profile:NAME:...] of the configuration on top.",
         ),
     ] = "",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,

@@ -166,9 +166,10 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
     arguments = parse_arguments(component, request.argv, config=request.component_args, section=section)
     if arguments.wants_help:
         from torchx_cli.component_help import render
-        from torchx_cli.output import has_colour, width_of
+        from torchx_cli.output import has_colour, speaks_unicode, width_of
 
-        print(render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout)))
+        text = render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout))
+        print(text if speaks_unicode(sys.stdout) else text.replace("…", "..."))
         return None
     for line in arguments.notes:
         note(f"note: {line}")

@@ -55,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except Exception as error:  # the last boundary: what comes here is a defect, told in one line
         _debug(args)
-        _tell(f"{type(error).__name__}: {error}", "this is a defect of torchx; torchx --debug … shows where")
+        _tell(
+            f"{type(error).__name__}: {error}", "this is a defect of torchx; torchx --debug ... shows where"
+        )
         return EXIT_FAILED
 
 

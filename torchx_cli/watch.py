@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from torchx_cli.output import columns, is_terminal, note
+from torchx_cli.output import columns, fit, is_terminal, note
 from torchx_cli.times import duration
 
 if TYPE_CHECKING:
@@ -119,13 +119,18 @@ class Screen:
         """Shows these lines in place of those before.
 
         Args:
-            lines: each no wider than the window.
-            whole: show all of them, also what then moves out of the window: they are the last.
+            lines: the lines; cut to the window, unless they are the last ones.
+            whole: they are the last: show all of them, also what then moves out of the window.
         """
         window = os.get_terminal_size(self._stream.fileno())
         lines = [part for line in lines for part in line.split("\n")]
         if not whole and len(lines) >= window.lines:
             lines = [*lines[: max(1, window.lines - 2)], f"  {len(lines) - window.lines + 2} more lines"]
+        if not whole:
+            lines = [
+                line if columns(plain(line)) <= window.columns else fit(plain(line), window.columns)
+                for line in lines
+            ]
         out = ""
         if tuple(window) != self._window or whole:
             out += self._up_and_away(window.columns)
@@ -134,7 +139,7 @@ class Screen:
             out += f"\x1b[{len(self._lines)}A\r"
         for at, line in enumerate(lines):
             same = at < len(self._lines) and self._lines[at] == line
-            out += "\x1b[B" if same else f"{line}\x1b[K\n"
+            out += "\x1b[B" if same else f"\x1b[2K{line}\n"
         out += "\x1b[J" if len(lines) < len(self._lines) else ""
         self._lines = list(lines)
         self._stream.write(out)
