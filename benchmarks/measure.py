@@ -41,7 +41,13 @@ class Place:
         """The environment of all commands."""
         programs = [BIN, *([Path(self.peer).parent] if self.peer else [])]
         path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
-        own = {"PATH": path, "HOME": str(self.folder), "TORCHX_HOME": str(self.folder / ".torchx")}
+        own = {
+            "PATH": path,
+            "HOME": str(self.folder),
+            "TORCHX_HOME": str(self.folder / ".torchx"),
+            # an engine that runs here, and what it has to tell, is no part of what is measured
+            "DOCKER_HOST": f"unix://{self.folder}/no-engine.sock",
+        }
         # only where the package is not installed beside this Python
         return own if (BIN / "torchx").exists() else {**own, "PYTHONPATH": str(ROOT)}
 

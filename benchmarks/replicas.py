@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from measure import NOT_MEASURED, Memory, Place, Row, compared, limited, main, paired, until
 
@@ -58,7 +59,7 @@ def many(place: Place, replicas: int, rounds: int) -> Row:
 
 
 def memory(place: Place, replicas: int, limit: float) -> Row:
-    """Measures how much the supervisor holds while so many replicas run."""
+    """Measures how much a job's supervisor holds while so many replicas run, and its guard besides."""
     app_id = place.submit("utils.sh", "--num_replicas", str(replicas), "sleep", "600")
     home = Home(place.folder / ".torchx")
 
@@ -68,13 +69,25 @@ def memory(place: Place, replicas: int, limit: float) -> Row:
     until(lambda: sum(bool(r.attempts) for r in view().replicas) == replicas, "all replicas run")
     supervisor = view().supervisor
     assert supervisor is not None
-    held = Memory(supervisor.pid).megabytes
+    held = Memory(supervisor.pid).megabytes + own_memory(parent_of(supervisor.pid))
     place.run(place.torchx("cancel", app_id))
     until(lambda: view().has_ended, "the job has ended")
+    count = f"{replicas:,} replica{'s' if replicas > 1 else ''}"
     return limited(
-        f"the supervisor's memory with {replicas:,} replica{'s' if replicas > 1 else ''}", held, "MB", limit,
+        f"the memory of supervisor and guard with {count}", held, "MB", limit,
         floor=f"{bare_memory():.1f} MB {PYTHON}", peer=NOT_MEASURED,
     )  # fmt: skip
+
+
+def parent_of(pid: int) -> int:
+    """Returns the pid of a process's parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def own_memory(pid: int) -> float:
+    """Returns how much a process holds that it shares with no other, MB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
 def bare_memory() -> float:

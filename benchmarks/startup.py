@@ -24,7 +24,7 @@ def rows(place: Place) -> Iterator[Row]:
         (["--help"], None, 1.0, place.peer_timed("--help")),
         (["status", handle], 1.5, None, None),
         (["list"], 2.0, None, None),
-        (["list", "-n", "20"], None, None, None),
+        (["list", "-s", "local_cwd"], None, None, None),
         (["--version"], None, None, place.peer_timed("--version")),
         (["builtins"], None, None, place.peer_timed("builtins")),
         (

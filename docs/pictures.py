@@ -92,7 +92,7 @@ SCENES: dict[str, list[Shot]] = {
         Shot("cancel @last", shown=False),
         Shot("status sh", shown=False, until="CANCELLED"),
         Shot(
-            "list",
+            "list -s local_cwd",
             durations=["8.0 s", "2 min 9 s", "1.2 s", "2.4 s"],
             ages=["just now", "2 min ago", "3 h ago", "3 h ago"],
         ),
@@ -105,6 +105,7 @@ def take(shot: Shot, folder: Path) -> str:
     """Runs a command on a terminal and returns what it wrote, with its colours."""
     pinned = {"id": shot.id, "durations": list(shot.durations), "ages": list(shot.ages)}
     env = {
+        "DOCKER_HOST": f"unix://{folder}/no-engine.sock",
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
