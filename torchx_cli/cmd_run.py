@@ -122,6 +122,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             return 0
         from torchx_cli.attach import Attached
 
+        info.tell = note  # what takes long, such as the pull of an image
         follow = follows(request, info._scheduler)
         with Attached(runner, info, stream=follow) as attached:
             told = len(info.notes)
