@@ -59,8 +59,19 @@ def test_applications(printed: Any) -> None:
     assert list(printed("run", "--dryrun", "-o", "json", "utils.echo")) == documented("run", 1)
     printed("run", "--json", "utils.echo")
     assert list(printed("log", "@last", "-o", "json")) == documented("log")
+    waited = printed("wait", handle, "-o", "json")
+    assert list(waited[0]) == documented("run")
+    replica = printed("describe", handle, "-o", "json")["roles"][0]["replicas"][0]
+    assert list(replica) == list(status["roles"][0]["replicas"][0])
     with get_runner() as runner:
         assert len(runner.list("local_cwd")) == 2
+
+
+def test_what_prune_tells(printed: Any) -> None:
+    printed("run", "--json", "utils.echo")
+    pruned = printed("prune", "--older-than", "0", "-o", "json")
+    assert list(pruned) == documented("prune")
+    assert list(pruned["applications"][0]) == nested("prune", "| `applications` | each with", "|")
 
 
 def test_the_others(printed: Any) -> None:
