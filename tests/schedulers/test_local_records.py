@@ -106,6 +106,7 @@ def test_a_damaged_record_is_told_in_one_line(old_job: str, damage: str) -> None
     with pytest.raises(StateError, match="is damaged") as caught:
         describe(old_job)
     assert "\n" not in caught.value.message
+    assert f"rm -r {paths(old_job).folder}" in str(caught.value.hint)
     (line,) = scheduler().list()
     assert line.state is AppState.UNKNOWN
     assert "is damaged" in line.msg

@@ -142,7 +142,12 @@ class JobRecord:
                 raise TypeError("`submitted_at` is no time")
             return record
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StateError(f"the record {path} is damaged: {error}") from error
+            import shlex  # on demand: few records are damaged
+
+            raise StateError(
+                f"the record {path} is damaged: {error}",
+                hint=f"nothing can be told of it any more; remove it: rm -r {shlex.quote(str(path.parent))}",
+            ) from error
 
 
 def _role(data: dict[str, Any]) -> RoleRecord:
