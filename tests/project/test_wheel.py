@@ -62,7 +62,7 @@ def test_the_wheel_says_how_it_is_started_and_what_it_needs(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
     archive = zipfile.ZipFile(wheel)
     about = f"torchx_cli-{__version__}.dist-info"
-    assert "torchx = torchx_cli.main:main" in archive.read(f"{about}/entry_points.txt").decode()
+    assert "torchx = torchx_cli.__main__:program" in archive.read(f"{about}/entry_points.txt").decode()
     metadata = archive.read(f"{about}/METADATA").decode()
     assert "Name: torchx-cli" in metadata
     assert "Requires-Python: >=3.10" in metadata
