@@ -83,7 +83,7 @@ def end_left_overs(
         return {process for process in known if processes.is_alive(process)}
 
     end = time.monotonic() + min(view.record.grace, LONGEST_GRACE)
-    for process in left_overs():
+    for process in sorted(left_overs(), key=lambda p: (p.start, p.pid)):  # supervisors within it first
         processes.send(process, signal.SIGTERM)
         processes.send(process, signal.SIGCONT)
     while left := left_overs():

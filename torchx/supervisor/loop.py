@@ -182,6 +182,9 @@ class Supervisor:
                 if running is not None:  # else something that was adopted
                     self._ending.pop(running.process, None)
                     ended.append((running, one[1], one[2].ru_maxrss))
+        if not ended:
+            return
+        self._clear_wakeup()  # whoever ends all of us asks us first: that is why these have ended, then
         # its end is the end of all of it; one look at the process table for all that have ended together
         leaders = [running.process.pid for running, _, _ in ended]
         left = processes.left_behind(list(filter(ending.may_have_left_some, leaders)))
