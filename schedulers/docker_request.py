@@ -82,6 +82,7 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
             **filled.env,
             settings.TORCHX_RANK0_HOST: rank0,
             settings.TORCHX_IMAGE: role.image,
+            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
         }
         kwargs: dict[str, Any] = {
             "name": name,

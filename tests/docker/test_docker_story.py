@@ -1,0 +1,163 @@
+"""What follows from containers alone: states, failures, retries; needs no engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container
+from torchx.schedulers.docker_story import Story, job_of, tell
+from torchx.schedulers.docker_tell import INTERRUPTED, describe
+from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.serialize import app_to_dict
+from torchx.specs.status import AppState
+from torchx.supervisor.policy import Start
+
+
+def job(
+    retries: int = 0, policy: str = "APPLICATION", fail_fast: bool = True, replicas: int = 2
+) -> dict[str, Any]:
+    role = Role("w", "img", num_replicas=replicas, max_retries=retries, retry_policy=RetryPolicy(policy))
+    cfg = {"fail_fast": fail_fast, "retry_backoff": 2.0, "grace_period": 5.0}
+    return {"app": app_to_dict(AppDef("job", [role])), "cfg": cfg, "submitted_at": 1000.0}
+
+
+def container(replica: int, data: dict[str, Any], **facts: Any) -> Container:
+    facts = {"status": "running", "created": 1000.0, "started": 1001.0, "exit_code": None, **facts}
+    if facts["exit_code"] is not None:
+        facts = {"finished": 1010.0, **facts, "status": "exited"}
+    name = f"app-w-{replica}"
+    return Container(
+        f"{name}.{facts.get('attempt', 1)}",
+        name,
+        facts.pop("mark", ""),
+        "app",
+        "w",
+        replica,
+        job=data,
+        **facts,
+    )
+
+
+def story(*containers: Container) -> Story:
+    return tell(job_of(containers), containers)
+
+
+def state(*containers: Container, now: float = 1002.0) -> AppState:
+    return describe(containers, now).state
+
+
+def test_states_follow_from_the_replicas() -> None:
+    data = job()
+    new = [container(n, data, status="created", started=None) for n in (0, 1)]
+    assert state(*new) is AppState.PENDING
+    assert (state(*new, now=5000), describe(new, 5000).msg) == (AppState.FAILED, INTERRUPTED)
+    assert state(new[0], container(1, data)) is AppState.RUNNING
+    good = container(0, data, exit_code=0)
+    assert state(good, container(1, data)) is AppState.RUNNING
+    assert state(good, container(1, data, exit_code=0)) is AppState.SUCCEEDED
+    assert state(good, container(1, data, exit_code=3)) is AppState.FAILED
+    assert state(good, container(1, data, exit_code=143, mark=CANCELLED)) is AppState.CANCELLED
+
+
+def test_the_first_failure_is_the_earliest() -> None:
+    data = job()
+    told = describe(
+        [container(0, data, exit_code=9, finished=20.0), container(1, data, exit_code=137, finished=19.0)]
+    )
+    assert told.first_failure is not None
+    assert (told.first_failure.replica, told.first_failure.signal) == (1, "SIGKILL")
+
+
+def test_one_failure_ends_the_others() -> None:
+    data = job()
+    failed = container(0, data, exit_code=1)
+    assert story(failed, container(1, data)).stops == {1: "w/0 failed"}
+    assert story(failed, container(1, data, exit_code=143, mark=STOPPED)).end is not None
+    patient = job(fail_fast=False)
+    assert story(container(0, patient, exit_code=1), container(1, patient)).stops == {}
+
+
+def test_a_retry_waits_for_all_and_counts_itself() -> None:
+    data = job(retries=2)
+    failed = container(0, data, exit_code=1)
+    assert story(failed, container(1, data)).stops == {1: "w/0 failed; application restarts"}
+    waiting = story(failed, container(1, data, exit_code=143, mark=STOPPED))
+    assert waiting.starts == [Start((0, 1), 2.0)]
+    assert (waiting.retries, waiting.end) == ({"application": 1}, None)
+    retry = {"used": {"application": 1}, "attempts": [2, 2]}
+    old = [failed, container(1, data, exit_code=143, mark=STOPPED)]
+    # in the middle of the next start: the other one is still to be made
+    half = story(*old, container(0, data, attempt=2, retry=retry))
+    assert (half.starts, half.end) == ([Start((1,))], None)
+    again = [container(n, data, attempt=2, retry=retry, exit_code=1) for n in (0, 1)]
+    assert story(*old, *again).starts == [Start((0, 1), 4.0)]
+    retry = {"used": {"application": 2}, "attempts": [3, 3]}
+    last = [container(n, data, attempt=3, retry=retry, exit_code=1) for n in (0, 1)]
+    told = describe([*old, *again, *last])
+    assert (told.state, told.num_restarts) == (AppState.FAILED, 2)
+    assert told.first_failure is not None
+    assert told.first_failure.attempt == 3
+
+
+def test_a_cancelled_job_starts_nothing_again() -> None:
+    data = job(retries=5)
+    told = story(container(0, data, exit_code=1, mark=CANCELLED), container(1, data, exit_code=0))
+    assert (told.starts, told.end and told.end.state) == ([], "CANCELLED")
+
+
+def test_a_failure_before_a_cancel_stays_one() -> None:
+    data = job()
+    assert (
+        state(container(0, data, exit_code=4), container(1, data, exit_code=143, mark=CANCELLED))
+        is AppState.FAILED
+    )
+
+
+def test_what_could_not_be_started_again_has_failed() -> None:
+    data = job(retries=5)
+    told = describe([container(n, data, exit_code=1, mark=FAILED) for n in (0, 1)])
+    assert told.state is AppState.FAILED
+
+
+def test_single_replicas_are_the_engines_to_retry() -> None:
+    data = job(retries=3, policy="REPLICA")
+    assert state(container(0, data, status="restarting", restarts=1), container(1, data)) is AppState.RUNNING
+    told = describe(
+        [container(0, data, exit_code=1, restarts=3), container(1, data, exit_code=143, mark=STOPPED)]
+    )
+    assert (told.state, told.num_restarts) == (AppState.FAILED, 3)
+    assert told.first_failure is not None
+    assert told.first_failure.attempt == 4
+
+
+STATUSES = st.sampled_from(["created", "running", "exited"])
+MARKS = st.sampled_from(["", CANCELLED, STOPPED, FAILED])
+
+
+@given(
+    st.lists(st.tuples(STATUSES, st.integers(0, 3), MARKS), min_size=3, max_size=3),
+    st.integers(0, 2),
+    st.sampled_from(["REPLICA", "ROLE", "APPLICATION"]),
+    st.booleans(),
+)
+def test_every_set_of_containers_has_a_story(
+    facts: list[tuple[str, int, str]], retries: int, policy: str, fail_fast: bool
+) -> None:
+    """Whatever is found, it is told; what has ended orders nothing, and what goes on has a way to its end."""
+    data = job(retries, policy, fail_fast, replicas=3)
+    found = []
+    for replica, (status, code, mark) in enumerate(facts):
+        made = container(replica, data, mark=mark, **({"exit_code": code} if status == "exited" else {}))
+        found.append(replace(made, status=status, started=None if status == "created" else 1001.0))
+    told = story(*found)
+    describe(found)
+    if told.end is not None:
+        assert not told.starts
+        assert not told.stops
+        assert all(c.status != "running" for c in found)
+    else:
+        assert told.starts or any(c.status in ("running", "created") for c in found)
