@@ -41,9 +41,10 @@ class OwnEngine:
             self.address,
         ]
         words += ["--pidfile", f"{self._folder}/pid", "--bridge", "none", "--iptables=false"]
+        # in a network of its own: it would take the other engine's bridge away
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                ["dockerd", *words], stdout=log, stderr=log, start_new_session=True
+                ["unshare", "--net", "dockerd", *words], stdout=log, stderr=log, start_new_session=True
             )
         wait_until(self._answers, "the engine answers")
 

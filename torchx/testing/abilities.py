@@ -38,8 +38,8 @@ class AbilityConformance(Harness):
 
     def test_all_logs_come_as_one_stream(self, scheduler: Scheduler[Any]) -> None:
         assert isinstance(scheduler, LogChunks)
-        a = self.role("echo a; sleep 0.5; echo later", name="a")
-        b = self.role("sleep 0.2; echo b >&2", name="b", num_replicas=2)
+        a = self.role("echo a; sleep 2.5; echo later", name="a")
+        b = self.role("sleep 1; echo b >&2", name="b", num_replicas=2)
         app_id = self.submit(scheduler, self.app(a, b))
         chunks = list(scheduler.log_chunks(app_id, LogQuery(follow=True)))
         assert [c.data for c in chunks if c.role == "a"] == [b"a\n", b"later\n"]
