@@ -126,13 +126,14 @@ def test_a_job_that_is_deleted_while_its_log_is_followed() -> None:
 
     def follow() -> None:
         try:
-            chunks.extend(scheduler().log_chunks(app_id, LogQuery(follow=True)))
+            for chunk in scheduler().log_chunks(app_id, LogQuery(follow=True)):
+                chunks.append(chunk)
         except BaseException as error:
             errors.append(error)
 
     reader = threading.Thread(target=follow)
     reader.start()
-    wait_until(lambda: text(app_id) == "ready\n", "it is ready")
+    wait_until(lambda: chunks, "the reader has come so far")
     scheduler().delete(app_id)
     reader.join(30)
     assert not reader.is_alive()
