@@ -61,8 +61,8 @@ def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: f
     asked = all_of(in_parallel(partial(_ask, engine, mark, grace <= 0), containers))
     running = [(c, at + grace) for c, at in zip(containers, asked, strict=True) if at is not None]
     if running and grace > 0:
-        # no daemon thread: the process stays until what it has asked for is done
-        threading.Thread(target=_kill_after, args=(engine, running)).start()
+        # no daemon, whoever calls: the process stays until what it has asked for is done
+        threading.Thread(target=_kill_after, args=(engine, running), daemon=False).start()
 
 
 def _ask(engine: Engine, mark: str, now: bool, container: Container) -> float | None:
