@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -10,10 +9,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import AbsentError, StateError, UsageError
 
 DEFAULT = "unix:///var/run/docker.sock"
 PLAIN_PORT, TLS_PORT = 2375, 2376
+WITHOUT = "without Docker: -s local_cwd"
+NO_SOCKET, START = "there is no such socket", "start Docker, or set DOCKER_HOST"
+
+
+class NoEngineError(StateError):
+    """No engine answers."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,26 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.text} ({self.origin})" if self.origin else self.text
+
+
+def no_engine(address: Address, why: str, hint: str) -> NoEngineError:
+    """Returns the error that says that no engine answers at an address, why, and what to do."""
+    # what tells where to look is named; else the address would be said twice
+    where = f"{address.text} ({why}{', from ' + address.origin if address.origin else ''})"
+    return NoEngineError(f"no Docker engine answers at {where}", hint=f"{hint}; {WITHOUT}")
+
+
+def require_socket() -> None:
+    """Looks whether the engine's socket is there, which costs less than loading what speaks to an engine.
+
+    Raises:
+        NoEngineError: it is not, where somebody chose it; one that is reached over TCP is not looked for.
+        AbsentError: it is not in the usual place.
+    """
+    address = find_address()
+    if address.path and not Path(address.path).exists():
+        error = no_engine(address, NO_SOCKET, START)
+        raise error if address.origin else AbsentError(error.message, hint=error.hint)
 
 
 def find_address() -> Address:
@@ -109,6 +134,8 @@ def _current_context() -> str:
 
 
 def _of_context(name: str) -> Address:
+    import hashlib  # on demand: few have contexts
+
     digest = hashlib.sha256(name.encode()).hexdigest()
     folder = _config_folder() / "contexts"
     try:

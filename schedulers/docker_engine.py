@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from torchx.errors import StateError
-from torchx.schedulers.docker_address import Address, find_address
+from torchx.schedulers.docker_address import (
+    NO_SOCKET,
+    START,
+    WITHOUT,
+    Address,
+    NoEngineError,
+    find_address,
+    no_engine,
+)
 
 OLDEST = (1, 40)
 """The oldest version of the engine's interface that is spoken here: Docker 19.03."""
@@ -26,7 +34,6 @@ NEWEST = (1, 47)
 PATIENCE = 60.0
 """Seconds that an engine may take for an answer, unless it is asked to wait for something."""
 AT_A_TIME = 32
-WITHOUT = "without Docker: -s local_cwd"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,10 +50,6 @@ class EngineError(StateError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-class NoEngineError(StateError):
-    """No engine answers."""
 
 
 class Engine:
@@ -199,16 +202,14 @@ class Engine:
         elif isinstance(error, PermissionError):
             why, hint = "permission denied", "add yourself to the group `docker`, or set DOCKER_HOST"
         elif isinstance(error, FileNotFoundError):
-            why, hint = "there is no such socket", "start Docker, or set DOCKER_HOST"
+            why, hint = NO_SOCKET, START
         elif isinstance(error, TimeoutError):
             why, hint = "no answer in time", "see how it fares: docker info"
         elif isinstance(error, ConnectionRefusedError):
-            why, hint = "nothing listens there", "start Docker, or set DOCKER_HOST"
+            why, hint = "nothing listens there", START
         else:
-            why, hint = str(error) or type(error).__name__, "start Docker, or set DOCKER_HOST"
-        # what tells where to look is named; else the address would be said twice
-        where = f"{self.address.text} ({why}{', from ' + self.address.origin if self.address.origin else ''})"
-        return NoEngineError(f"no Docker engine answers at {where}", hint=f"{hint}; {WITHOUT}")
+            why, hint = str(error) or type(error).__name__, START
+        return no_engine(self.address, why, hint)
 
 
 def _encrypted(plain: socket.socket, where: Address) -> socket.socket:

@@ -138,6 +138,9 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns all applications on the engine, newest first."""
+        from torchx.schedulers.docker_address import require_socket
+
+        require_socket()
         from torchx.schedulers.docker_facts import look
         from torchx.schedulers.docker_tell import listed
 

@@ -39,3 +39,7 @@ class UsageError(TorchxError):
 
 class StateError(TorchxError):
     """What was asked for is right, and something on this machine or engine is in its way."""
+
+
+class AbsentError(StateError):
+    """This machine has no such engine at all, and nobody said that it should: where all are asked, no news."""

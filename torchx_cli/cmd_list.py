@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchx.errors import TorchxError
+from torchx.errors import AbsentError, TorchxError
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
 from torchx_cli.output import STATE_MEANING, chosen_format, emit, is_terminal, note, paint, table
 from torchx_cli.session import Session, session_of
@@ -129,10 +129,11 @@ def gather(
         try:
             options = _options(runner, session, backend, cfg)
             found.append(_begun(runner.select(backend, query, options or None)))
-        except (TorchxError, NotImplementedError, ImportError):
+        except (TorchxError, NotImplementedError, ImportError) as error:
             if scheduler:
                 raise
-            silent.append(backend)
+            if not isinstance(error, AbsentError):
+                silent.append(backend)
     if silent and is_terminal(sys.stderr):
         note(paint(f"not reached: {', '.join(silent)} (why: torchx list -s {silent[0]})", "dim", sys.stderr))
     return found

@@ -103,14 +103,19 @@ def test_one_failure_ends_the_others_unless_told(jobs: Jobs) -> None:
     assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "FAILED"]
 
 
-def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs) -> None:
-    app_id = jobs.submit(sh("sleep 600", name="good"), sh("sleep 3; exit 4", name="bad"))
+def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    bad = sh("while [ ! -e /x/go ]; do sleep 0.05; done; exit 4", name="bad")
+    bad.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(sh("sleep 600", name="good"), bad)
     pid = supervisor_of(app_id)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not lock.is_held(docker_home().job(app_id).lock), "its lock is free")
     assert describe(app_id).state is AppState.RUNNING  # whoever asks starts another
     assert lock.is_held(docker_home().job(app_id).lock)
+    (tmp_path / "go").touch()
     told = ended(app_id)
     assert [r.state.name for r in replicas(told)] == ["CANCELLED", "FAILED"]
 
