@@ -42,4 +42,4 @@ class StateError(TorchxError):
 
 
 class AbsentError(StateError):
-    """This machine has no such engine at all, and nobody said that it should: where all are asked, no news."""
+    """This machine has no such engine at all, and nobody said that it should have one."""
