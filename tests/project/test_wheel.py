@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -15,14 +16,21 @@ from project.sources import PACKAGES, ROOT
 from torchx.version import __version__
 
 
+# built once: by the one worker that has them all
+pytestmark = pytest.mark.xdist_group("wheel")
+
+
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel and the source distribution, the wheel made from the latter."""
     if importlib.util.find_spec("build") is None:
         pytest.skip("needs the package build: pip install 'torchx-cli[dev]'")
+    # from a copy: a build writes into the tree that it builds from, and would disturb another beside it
+    tree = tmp_path_factory.mktemp("source") / "tree"
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__"))
     folder = tmp_path_factory.mktemp("dist")
     done = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], capture_output=True, text=True
+        [sys.executable, "-m", "build", "--outdir", str(folder), str(tree)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
