@@ -27,7 +27,9 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("needs the package build: pip install 'torchx-cli[dev]'")
     # from a copy: a build writes into the tree that it builds from, and would disturb another beside it
     tree = tmp_path_factory.mktemp("source") / "tree"
-    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__"))
+    shutil.copytree(
+        ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")
+    )
     folder = tmp_path_factory.mktemp("dist")
     done = subprocess.run(
         [sys.executable, "-m", "build", "--outdir", str(folder), str(tree)], capture_output=True, text=True
