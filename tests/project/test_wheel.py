@@ -15,7 +15,6 @@ import pytest
 from project.sources import PACKAGES, ROOT
 from torchx.version import __version__
 
-
 # built once: by the one worker that has them all
 pytestmark = pytest.mark.xdist_group("wheel")
 
