@@ -62,11 +62,12 @@ def test_a_submission_that_is_killed_can_be_removed(jobs: Jobs) -> None:
         "docker_submit._check_programs = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from torchx_cli.main import main; main(sys.argv[2:])"
     )
-    words = ["run", "-s", "local_docker", "utils.sh", "--image", IMAGE, "--num_replicas", "2", "echo hi"]
-    before = {line.app_id for line in scheduler().list()}
+    # a name of its own, since other tests submit to the same engine meanwhile
+    words = ["run", "-s", "local_docker", "utils.python", "--name", "killed-half-way", "--image", IMAGE]
+    words += ["--num_replicas", "2", "-c", "print('hi')"]
     done = subprocess.run([sys.executable, "-c", code, str(ROOT), *words], capture_output=True)
     assert done.returncode == -signal.SIGKILL
-    (app_id,) = {line.app_id for line in scheduler().list()} - before
+    (app_id,) = [line.app_id for line in scheduler().list() if line.name == "killed-half-way"]
     jobs.ids.append(app_id)
     # this machine has its record: the supervisor that the next look starts goes on with it
     describe(app_id)
