@@ -4,7 +4,7 @@
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: hello test check format lint types docs pictures wheel bench clean venv venv-dev
+.PHONY: hello test check format lint types docs site pictures wheel bench clean venv venv-dev
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
@@ -28,6 +28,9 @@ types: venv-dev
 docs: venv-dev       ## run the examples and look up the links of README.md and docs/
 	$(BIN)/python -m pytest tests/docs
 
+site: venv-dev       ## build the documentation site, site/index.html; a warning is an error
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+
 pictures: venv-dev   ## take the pictures of the terminal again, docs/pictures/*.svg
 	$(BIN)/python docs/pictures.py
 
@@ -45,5 +48,5 @@ venv-dev:
 	@.ci/venv dev
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage *.egg-info
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage *.egg-info
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -60,3 +60,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE})

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 WHOLE = 1.0
+"""A whole machine."""
 HALF = 1 / 2
+"""Half of one."""
 QUARTER = 1 / 4
+"""A quarter of one."""
 EIGHTH = 1 / 8
+"""An eighth of one."""
 SIXTEENTH = 1 / 16
+"""A sixteenth of one."""
 
 Fractions = dict[float, str]
 """Size of a part (of 1) to the suffix of its name."""

@@ -9,6 +9,7 @@ from typing import Any
 from torchx.errors import UsageError
 
 Overlay = dict[str, Any]
+"""What an overlay says: plain values, some under operators as keys."""
 
 _PUT, _JOIN, _DEL = "__put__:", "__join__:", "__del__:"
 

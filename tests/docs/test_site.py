@@ -1,0 +1,87 @@
+"""The documentation site: it builds without a warning, and every public name is in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from docs.pages import ROOT
+
+MODULE = re.compile(r"^\.\. automodule:: (\S+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site, built with warnings as errors."""
+    lacking = [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]
+    if lacking:
+        message = f"needs {', '.join(lacking)}: pip install 'torchx-cli[dev]'"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    folder = tmp_path_factory.mktemp("site")
+    words = ["-q", "-W", "--keep-going", "-b", "html", str(ROOT / "docs"), str(folder)]
+    done = subprocess.run([sys.executable, "-m", "sphinx", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def documented_modules() -> list[str]:
+    return [
+        name
+        for page in sorted((ROOT / "docs" / "api").glob("*.rst"))
+        for name in MODULE.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+def public_names(module: ModuleType) -> Iterator[tuple[str, object]]:
+    """Yields the names of `__all__`, or else what a module defines itself or hands on as `X as X`."""
+    if hasattr(module, "__all__"):
+        yield from ((name, getattr(module, name)) for name in module.__all__)
+        return
+    text = inspect.getsource(module)
+    for name, value in vars(module).items():
+        own = getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")
+        if not name.startswith("_") and (own or re.search(rf"\bimport {name} as {name}\b", text)):
+            yield name, value
+
+
+def test_every_public_name_is_on_the_site(site: Path) -> None:
+    # four lines of text, then a compressed one for each name: the inventory of Sphinx, version 2
+    packed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    told = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines() if " py:" in line}
+    missing = []
+    for module_name in documented_modules():
+        for name, value in public_names(importlib.import_module(module_name)):
+            home = f"{getattr(value, '__module__', module_name)}.{getattr(value, '__qualname__', name)}"
+            if not {f"{module_name}.{name}", home} & told and not is_told_elsewhere(value, told):
+                missing.append(f"{module_name}.{name}")
+    assert not missing, " ".join(missing)
+
+
+def is_told_elsewhere(value: object, told: set[str]) -> bool:
+    """Tells whether a name for the same thing is on the site."""
+    for full in told:
+        module, _, name = full.rpartition(".")
+        if module in sys.modules and vars(sys.modules[module]).get(name) is value:
+            return True
+    return False
+
+
+def test_every_page_can_be_reached_from_the_front_page(site: Path) -> None:
+    front = (site / "index.html").read_text(encoding="utf-8")
+    pages = {p.stem for p in (ROOT / "docs").glob("*.md")} | {p.stem for p in (ROOT / "docs").glob("*.rst")}
+    assert not [page for page in pages - {"index"} if f'href="{page}.html' not in front]
+
+
+def test_the_site_can_be_searched(site: Path) -> None:
+    assert '"supervisor":' in (site / "searchindex.js").read_text(encoding="utf-8")
