@@ -1,0 +1,68 @@
+"""An application as a JobSet: its roles end together, and start again together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torchx.schedulers.kubernetes_job import (
+    job_spec,
+    lifetime,
+    queue_labels,
+    rank0_service,
+    restarts_as_a_whole,
+)
+from torchx.schedulers.kubernetes_pod import Place, pod_template
+
+API = "jobset.x-k8s.io/v1alpha2"
+PODS_SPARE = len("-0") + len("-xxxxx")
+"""What the names of its pods have beyond those of a Job: the number of the Job, and five random letters."""
+
+
+def manifests(place: Place, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields the service of rank 0, then the JobSet, which makes the service of all pods itself."""
+    yield rank0_service(place, f"{place.app_id}-{names[0]}-0-0")
+    yield {
+        "apiVersion": API,
+        "kind": "JobSet",
+        "metadata": place.metadata(place.app_id, {**place.labels, **queue_labels(place)}),
+        "spec": {
+            "network": {
+                "enableDNSHostnames": True,
+                "subdomain": place.app_id,
+                "publishNotReadyAddresses": True,
+            },
+            "failurePolicy": failure_policy(place, names),
+            **lifetime(place),
+            "replicatedJobs": [_replicated(place, number, name) for number, name in enumerate(names)],
+        },
+    }
+
+
+def failure_policy(place: Place, names: list[str]) -> dict[str, Any]:
+    """Returns how often all of it starts again; a role that is not to do that ends all of it at once."""
+    roles = place.app.roles
+    final = [name for role, name in zip(roles, names, strict=True) if not restarts_as_a_whole(role)]
+    restarts = max((role.max_retries for role in roles if restarts_as_a_whole(role)), default=0)
+    if not restarts or not final:
+        return {"maxRestarts": restarts}
+    rule = {"name": "final", "action": "FailJobSet", "targetReplicatedJobs": final}
+    return {"maxRestarts": restarts, "rules": [rule]}
+
+
+def _replicated(place: Place, number: int, name: str) -> dict[str, Any]:
+    labels = place.role_labels(number)
+    spec = job_spec(place, number)
+    if restarts_as_a_whole(place.app.roles[number]):
+        # the first failure ends the Job, and with that the JobSet's rules come in
+        spec = {key: spec[key] for key in ("completionMode", "completions", "parallelism")} | {
+            "backoffLimit": 0
+        }
+    return {
+        "name": name,
+        "replicas": 1,
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {**spec, "template": pod_template(place, number)},
+        },
+    }

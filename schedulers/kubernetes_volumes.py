@@ -1,0 +1,97 @@
+"""What is mounted into a pod: files of the node, volumes of the cluster, devices, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx.errors import UsageError
+from torchx.specs.app import Role
+from torchx.specs.mounts import BindMount, DeviceMount, Mount, VolumeMount
+
+SHM = "/dev/shm"  # noqa: S108 (a path in a container)
+
+
+@dataclass
+class Volumes:
+    """The volumes of a pod.
+
+    Attributes:
+        volumes: of the pod.
+        mounts: where its container sees them.
+        privileged: whether the container needs all rights of its node.
+    """
+
+    volumes: list[dict[str, Any]] = field(default_factory=list)
+    mounts: list[dict[str, Any]] = field(default_factory=list)
+    privileged: bool = False
+
+    def add(self, name: str, source: dict[str, Any], path: str, read_only: bool = False) -> None:
+        """Adds a volume.
+
+        Args:
+            name: its name within the pod.
+            source: what it is made from.
+            path: where the container sees it.
+            read_only: whether the container may only read it.
+        """
+        self.volumes.append({"name": name, **source})
+        self.mounts.append({"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})})
+
+
+def volumes_of(role: Role) -> Volumes:
+    """Returns the volumes of a role's pods.
+
+    Raises:
+        UsageError: a mount cannot be made, or two have the same place.
+    """
+    found = Volumes()
+    paths = [mount.dst_path for mount in role.mounts]
+    for path in paths:
+        _check(role, path, paths)
+    if SHM not in (path.rstrip("/") for path in paths):
+        # as much as the memory of the container: what PyTorch's loaders hand over lies there
+        found.add("dshm", {"emptyDir": {"medium": "Memory"}}, SHM)
+    for number, mount in enumerate(role.mounts):
+        _add(found, f"mount-{number}", mount, role)
+    return found
+
+
+def _add(found: Volumes, name: str, mount: Mount, role: Role) -> None:
+    if isinstance(mount, BindMount):
+        found.add(name, {"hostPath": {"path": _host(role, mount.src_path)}}, mount.dst_path, mount.read_only)
+    elif isinstance(mount, VolumeMount):
+        found.add(name, {"persistentVolumeClaim": {"claimName": mount.src}}, mount.dst_path, mount.read_only)
+    elif isinstance(mount, DeviceMount):
+        found.privileged = True
+        path = _host(role, mount.src_path)
+        found.add(name, {"hostPath": {"path": path}}, mount.dst_path, "w" not in mount.permissions)
+    else:
+        raise UsageError(
+            f"role `{role.name}` has a {type(mount).__name__}, which cannot be mounted on Kubernetes"
+        )
+
+
+def _check(role: Role, path: str, paths: list[str]) -> None:
+    if not path.startswith("/") or ":" in path:
+        raise UsageError(
+            f"role `{role.name}` mounts to `{path}`; on Kubernetes that is a whole path without `:`",
+            hint="e.g. dst=/data",
+        )
+    if paths.count(path) > 1:
+        raise UsageError(f"role `{role.name}` mounts to `{path}` twice")
+
+
+def _host(role: Role, path: str) -> str:
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise UsageError(
+            f"role `{role.name}` mounts `{path}`; on Kubernetes that is a whole path of the node without `..`"
+        )
+    return path
+
+
+def notes_of(role: Role) -> Iterator[str]:
+    """Yields what there is to say about the mounts of a role."""
+    if any(isinstance(mount, DeviceMount) for mount in role.mounts):
+        yield f"role {role.name} mounts devices, so its containers are privileged: all rights of the node"
