@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchx_cli.masking import mask, mask_text, secret_values
-from torchx_cli.output import emit
+from torchx.specs.dryrun import Manifests
+from torchx_cli.masking import mask, mask_text, secret_names, secret_values
+from torchx_cli.output import emit, note
 from torchx_cli.plain import to_plain
 
 if TYPE_CHECKING:
@@ -13,12 +16,18 @@ if TYPE_CHECKING:
 
 
 def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
-    """Prints a request on stdout, secrets masked.
+    """Prints a request on stdout, secrets masked; as it is where YAML is what the engine's own tool takes.
 
     Args:
         info: what would be sent.
         form: text, json or yaml.
     """
+    if form == "yaml" and isinstance(info.request, Manifests):
+        # a masked one could not be used elsewhere
+        print(repr(info).rstrip())
+        if shown := secret_names(info.app):
+            note(f"note: this is all that would be sent, also what may be secret: {', '.join(shown)}")
+        return
     data = as_data(info)
     if form != "text":
         emit(data, form)
@@ -27,7 +36,16 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
 
     secrets = secret_values(info.app)
     app = yaml.safe_dump(data["app"], sort_keys=False, allow_unicode=True)
-    print(f"=== APPLICATION ===\n{app}\n=== SCHEDULER REQUEST ===\n{mask_text(repr(info), secrets).rstrip()}")
+    request = mask_text(_shown(info, secrets), secrets)
+    print(f"=== APPLICATION ===\n{app}\n=== SCHEDULER REQUEST ===\n{request.rstrip()}")
+
+
+def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:
+    """A request as text; of documents, the single values are masked first: there the names are known."""
+    if not isinstance(info.request, Manifests):
+        return repr(info)
+    request: Any = info.request
+    return info._fmt(replace(request, manifests=mask(request.manifests, secrets)))
 
 
 def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 MASK = "********"
 """Stands for a value that is not shown."""
 
+RECORD = "torchx.pytorch.org/app"
+"""The annotation of a manifest that holds the whole application once more, with its environment."""
+
 _WORDS = "TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE"
 _NAME = re.compile(_WORDS, re.IGNORECASE)
 _ASSIGNMENT = re.compile(rf"\b([A-Z0-9_]*(?:{_WORDS})[A-Z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)")
@@ -24,6 +27,12 @@ def looks_secret(name: str) -> bool:
     [True, True, False, False]
     """
     return _NAME.search(name) is not None
+
+
+def secret_names(app: AppDef | None) -> list[str]:
+    """Returns the names of an application's variables that may hold a secret."""
+    roles = app.roles if app is not None else ()
+    return sorted({name for role in roles for name in role.env if looks_secret(name)})
 
 
 def secret_values(app: AppDef | None) -> tuple[str, ...]:
@@ -67,5 +76,6 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
 
 
 def _hidden(key: str, value: object, pair: bool) -> bool:
-    """A text under a secret's name; under `value` beside such a name, as Kubernetes writes it."""
-    return isinstance(value, str) and bool(value) and (looks_secret(key) or (pair and key == "value"))
+    """A text under a secret's name; under `value` beside such a name, as Kubernetes writes it; a record."""
+    hidden = looks_secret(key) or (pair and key == "value") or key == RECORD
+    return hidden and isinstance(value, str) and bool(value)

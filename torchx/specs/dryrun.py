@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class Manifests(Protocol):
+    """A request (a dataclass) that is a number of documents, which the engine's own tool takes as YAML."""
+
+    manifests: list[dict[str, Any]]
 
 
 class AppDryRunInfo(Generic[T]):
