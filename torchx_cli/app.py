@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "builtins": "List the components that can be run by name.",
     "configure": "Write a .torchxconfig to start from.",
     "config": "Show the configuration that counts, and where each value stands.",
+    "tracker": "Show what runs have told their trackers.",
     "lint": "Check the components of a file.",
     "completion": "Print what makes a shell complete the words of torchx.",
 }

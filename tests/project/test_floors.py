@@ -18,7 +18,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.errors", "torchx.version", "torchx.settings", "torchx.words", "torchx.results", "torchx"),
     ("torchx.plugins",),
     ("torchx.specs",),
-    ("torchx.processes", "torchx.ports", "torchx.logs", "torchx.selection"),
+    ("torchx.processes", "torchx.ports", "torchx.logs", "torchx.selection", "torchx.tracker"),
     ("torchx.jobs", "torchx.supervisor"),
     ("torchx.scheduler",),
     ("torchx.schedulers",),

@@ -1,0 +1,229 @@
+"""A tracker that keeps all in files below one folder, on any file system that fsspec knows.
+
+A run has a folder named after its id in base32. In it ``metadata/`` and ``artifacts/`` hold a JSON file for
+each time that something was told, named after that time, so that nothing is ever written twice;
+``sources/`` holds a file for each run it was made from, and ``descendants/`` one for each run made from it,
+with a line for each artifact that was named.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from base64 import b32decode, b32encode
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from torchx.errors import StateError, UsageError
+from torchx.tracker.api import TrackerArtifact, TrackerBase, TrackerSource
+from torchx.words import did_you_mean
+
+PARTIAL = ".partial"
+"""End of the name of a file that is being written."""
+
+
+class FsspecTracker(TrackerBase):
+    """Keeps what runs tell in files.
+
+    Args:
+        fs: the file system, of fsspec.
+        root_dir: the folder, made when something is first kept.
+    """
+
+    def __init__(self, fs: Any, root_dir: str) -> None:
+        self._fs = fs
+        self._root = root_dir.rstrip("/") or "/"
+
+    def __repr__(self) -> str:
+        return f"FsspecTracker({self._root!r})"
+
+    def add_artifact(
+        self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Keeps the place of something that a run has made; a later one of its name takes its place."""
+        told = {"name": name, "path": path, "metadata": None if metadata is None else dict(metadata)}
+        self._keep(run_id, "artifacts", told)
+
+    def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
+        """Returns the artifacts of a run by name."""
+        told = self._kept(run_id, "artifacts")
+        return {one["name"]: TrackerArtifact(one["name"], one["path"], one.get("metadata")) for one in told}
+
+    def add_metadata(self, run_id: str, **kwargs: object) -> None:
+        """Keeps values by name; what JSON cannot hold is kept as its text."""
+        self._keep(run_id, "metadata", {"metadata": kwargs})
+
+    def metadata(self, run_id: str) -> Mapping[str, object]:
+        """Returns the values of a run by name."""
+        return {
+            name: value for one in self._kept(run_id, "metadata") for name, value in one["metadata"].items()
+        }
+
+    def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
+        """Notes that a run was made from another, or from an artifact of it."""
+        if "\n" in (artifact_name or ""):
+            raise UsageError(f"the name of an artifact is one line, got {artifact_name!r}")
+        self._add_line(f"{self._folder(run_id)}/sources/{_encoded(source_id)}", artifact_name or "")
+        if self._fs.isdir(self._folder(source_id)):  # a run that is tracked here, too
+            self._add_line(f"{self._folder(source_id)}/descendants/{_encoded(run_id)}", artifact_name or "")
+
+    def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
+        """Returns what a run was made from, each once."""
+        found: dict[TrackerSource, None] = {}
+        for path in self._files(f"{self._folder(run_id)}/sources"):
+            source_id = _decoded(path)
+            # an empty line stands for the run as a whole; the last line end begins no further line
+            for line in self._text(path).removesuffix("\n").split("\n"):
+                if source_id is not None and artifact_name in (None, line):
+                    found.setdefault(TrackerSource(source_id, line or None))
+        return sorted(found, key=lambda source: (source.source_run_id, source.artifact_name or ""))
+
+    def run_ids(self, **kwargs: str) -> Iterable[str]:
+        """Returns the ids of the runs that are known, sorted.
+
+        Args:
+            kwargs: ``parent_run_id`` for those made from that run.
+
+        Raises:
+            UsageError: something else is asked for.
+        """
+        for name in kwargs:
+            if name != "parent_run_id":
+                raise UsageError(
+                    f"runs cannot be chosen by `{name}`", hint=did_you_mean(name, ["parent_run_id"])
+                )
+        parent = kwargs.get("parent_run_id")
+        runs = (_decoded(path) for path in self._folders(self._root))
+        known = sorted(run for run in runs if run is not None)
+        if parent is None:
+            return known
+        name = _encoded(parent)
+        return [run for run in known if self._fs.exists(f"{self._folder(run)}/sources/{name}")]
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def _folder(self, run_id: str) -> str:
+        return f"{self._root}/{_encoded(run_id)}"
+
+    def _keep(self, run_id: str, kind: str, told: Mapping[str, Any]) -> None:
+        try:
+            text = json.dumps(told, default=str)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"what is told of {run_id} cannot be kept as JSON: {error}") from error
+        # named after the time in ns, by which they are put in order; the last digits tell replicas apart
+        name = f"{time.time_ns() // 1000}{secrets.randbelow(1000):03}"
+        self._write(f"{self._folder(run_id)}/{kind}/{name}", text)
+
+    def _kept(self, run_id: str, kind: str) -> Iterator[dict[str, Any]]:
+        paths = self._files(f"{self._folder(run_id)}/{kind}")
+        for path in sorted(paths, key=lambda path: (len(PurePosixPath(path).name), path)):
+            try:
+                yield json.loads(self._text(path))
+            except ValueError as error:
+                raise StateError(f"{path} cannot be read: {error}", hint="remove it") from error
+
+    def _add_line(self, path: str, line: str) -> None:
+        if line not in (self._text(path).split("\n")[:-1] if self._fs.exists(path) else ()):
+            self._write(path, line + "\n", mode="a")
+
+    def _write(self, path: str, text: str, mode: str = "w") -> None:
+        try:
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            # in a store of objects, an object appears whole
+            whole = mode == "a" or "file" not in self._fs.protocol
+            try:
+                with self._fs.open(path if whole else path + PARTIAL, mode + "b") as file:
+                    file.write(text.encode())
+                if not whole:
+                    self._fs.mv(path + PARTIAL, path)
+            except (NotImplementedError, ValueError):  # some file systems cannot append
+                before = self._text(path) if self._fs.exists(path) else ""
+                with self._fs.open(path, "wb") as file:
+                    file.write((before + text).encode())
+        except OSError as error:
+            raise StateError(f"the tracker cannot write {path}: {error}") from error
+
+    def _text(self, path: str) -> str:
+        text: str = self._fs.cat_file(path).decode()
+        return text
+
+    def _files(self, folder: str) -> list[str]:
+        names = [info["name"] for info in self._list(folder) if info["type"] == "file"]
+        return [name for name in names if not name.endswith(PARTIAL)]
+
+    def _folders(self, folder: str) -> list[str]:
+        return [info["name"] for info in self._list(folder) if info["type"] == "directory"]
+
+    def _list(self, folder: str) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self._fs.ls(folder, detail=True, refresh=True)
+        except TypeError:  # not all of them keep listings that could be old
+            found = self._fs.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return found
+
+
+def create(config_file: str | None) -> FsspecTracker:
+    """Makes a tracker as a file says: lines of ``name=value``.
+
+    ``root_path`` is the folder, ``protocol`` the file system (``file`` unless told); all else goes to the
+    file system of fsspec as its options.
+
+    Args:
+        config_file: the file, or the URL of one; the folder itself will do, too.
+
+    Raises:
+        UsageError: there is no such file, or it lacks the folder.
+    """
+    import fsspec
+
+    if not config_file:
+        raise UsageError(
+            "the tracker `fsspec` needs a configuration",
+            hint="in .torchxconfig: `config = FOLDER` in [tracker:fsspec], or a file with root_path=FOLDER",
+        )
+    try:
+        fs, path = fsspec.core.url_to_fs(config_file)
+        if fs.isdir(path):
+            return FsspecTracker(fs, path)
+        text = fs.cat_file(path).decode()
+    except (OSError, ImportError, ValueError) as error:
+        raise UsageError(
+            f"the configuration of the tracker, {config_file}, cannot be read: {error}"
+        ) from error
+    options: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not equals or not name:
+            raise UsageError(f"{config_file} line {number} is `{line}`, expected name=value")
+        options[name] = value
+    root = options.pop("root_path", "")
+    if not root:
+        raise UsageError(f"{config_file} lacks a line root_path=FOLDER")
+    protocol = options.pop("protocol", "file")
+    try:
+        fs = fsspec.filesystem(protocol, **options)
+    except (ImportError, ValueError, TypeError) as error:
+        raise UsageError(f"{config_file}: no file system `{protocol}`: {error}") from error
+    return FsspecTracker(fs, fs._strip_protocol(root))
+
+
+def _encoded(run_id: str) -> str:
+    """Returns the name of the folder of a run.
+
+    >>> _encoded("exp-1"), _decoded(_encoded("exp-1"))
+    ('MV4HALJR', 'exp-1')
+    """
+    return b32encode(run_id.encode()).decode()
+
+
+def _decoded(path: str) -> str | None:
+    try:
+        return b32decode(PurePosixPath(path).name).decode()
+    except ValueError:
+        return None  # somebody else's

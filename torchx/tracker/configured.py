@@ -1,0 +1,81 @@
+"""The trackers that a job or a project has chosen: made by name, with their configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from torchx import settings
+from torchx.errors import TorchxError, UsageError
+from torchx.tracker.api import TrackerBase
+from torchx.words import did_you_mean
+
+BUILT_IN: Mapping[str, str] = {"fsspec": "torchx.tracker.backend.fsspec:create"}
+"""Name of a tracker -> what makes it, as ``module:function``; a plugin of the same name comes before it."""
+
+
+def tracker_config_env_var_name(name: str) -> str:
+    """Returns the variable that hands a tracker its configuration.
+
+    >>> tracker_config_env_var_name("fsspec")
+    'TORCHX_TRACKER_FSSPEC_CONFIG'
+    """
+    return f"TORCHX_TRACKER_{name.upper()}_CONFIG"
+
+
+def trackers_from_environ() -> list[TrackerBase]:
+    """Returns the trackers that ``$TORCHX_TRACKERS`` names.
+
+    Raises:
+        UsageError: there is no tracker of a name, or it cannot be made with its configuration.
+    """
+    names = [name.strip() for name in os.environ.get(settings.TORCHX_TRACKERS, "").split(",")]
+    return list(
+        build_trackers({name: os.environ.get(tracker_config_env_var_name(name)) for name in names if name})
+    )
+
+
+def build_trackers(configured: Mapping[str, str | None]) -> Iterator[TrackerBase]:
+    """Yields trackers.
+
+    Args:
+        configured: names of trackers with their configuration, e.g. the path of a file.
+
+    Raises:
+        UsageError: there is no tracker of a name, or it cannot be made with its configuration.
+    """
+    for name, config in configured.items():
+        make = _factory(name)
+        try:
+            tracker = make(config)
+        except TorchxError:
+            raise
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"the tracker `{name}` needs the package `{error.name}` where it is used",
+                hint=f"pip install {error.name}",
+            ) from error
+        except Exception as error:
+            raise UsageError(
+                f"the tracker `{name}` cannot be made: {type(error).__name__}: {error}",
+                hint=f"its configuration is `{config}`" if config else "it has no configuration",
+            ) from error
+        yield tracker
+
+
+def _factory(name: str) -> Callable[[str | None], TrackerBase]:
+    from torchx.plugins import PluginType, registry
+
+    plugins = registry().get(PluginType.TRACKER)
+    if name in plugins:
+        return plugins[name]
+    if name in BUILT_IN:
+        module, _, function = BUILT_IN[name].partition(":")
+        factory: Any = getattr(import_module(module), function)
+        return factory  # type: ignore[no-any-return]  # the table above says what it is
+    known = [*BUILT_IN, *plugins]
+    raise UsageError(
+        f"there is no tracker `{name}`", hint=did_you_mean(name, known, f"there are: {', '.join(known)}")
+    )
