@@ -93,7 +93,9 @@ def _apply(place: Place, target: AppDef | Role, spec: OverlaySpec, base: dict[st
         raise OverlayError(
             f"the overlay {spec.kind} of `{target.name}` changes `{lost[0]}`, "
             "which is for the scheduler to set",
-            hint="set the field of the role or the run option; further containers have names of their own",
+            hint='variables are added by JOIN("env", on="name") within the container'
+            if ".env." in lost[0]
+            else "set the field of the role or the run option; further containers have names of their own",
         )
 
 
