@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "config": "Show the configuration that counts, and where each value stands.",
     "tracker": "Show what runs have told their trackers.",
     "lint": "Check the components of a file.",
+    "plugins": "Show what other packages add.",
     "completion": "Print what makes a shell complete the words of torchx.",
 }
 """Name of each command -> its one line of help; the command lives in `torchx_cli.cmd_NAME`."""

@@ -1,0 +1,101 @@
+"""`torchx plugins`: what other packages add, from where, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENTRY_POINTS = """
+[torchx.schedulers]
+far = acme:far
+gone = acme.nowhere:make
+local_cwd = acme:far
+
+[torchx.components]
+acme = acme
+
+[torchx.cli.cmds]
+hello = acme:Hello
+run = acme:Hello
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder of packages: one with entry points, one that is a namespace package."""
+    (tmp_path / "acme.py").write_text(
+        "class Hello:\n    def add_arguments(self, parser): pass\n"
+        "    def run(self, args): print('hello')\n\n\n"
+        "def far(session_name, **kwargs): ...\n"
+    )
+    about = tmp_path / "acme-1.2.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.2\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    resources = tmp_path / "torchx_plugins" / "named_resources"
+    resources.mkdir(parents=True)
+    (resources / "ours.py").write_text(
+        "from torchx.plugins import register\nfrom torchx.specs import Resource\n\n\n"
+        "@register.named_resource(aliases=['big'])\ndef large(): return Resource(64, 8, 1024)\n"
+    )
+    (resources / "bad.py").write_text("raise SystemError('no driver')\n")
+    return tmp_path
+
+
+def torchx(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys; sys.path[:0] = sys.argv.pop(1).split(':')\n"
+        "from torchx_cli.main import main; sys.exit(main())"
+    )
+    path = ":".join([str(packages), *(p for p in sys.path if p)])
+    return subprocess.run([sys.executable, "-c", code, path, *words], capture_output=True, text=True)
+
+
+def test_each_plugin_is_told_with_its_origin_and_what_is_wrong(packages: Path) -> None:
+    done = torchx(packages, "plugins", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = {(row["kind"], row["name"]): row for row in json.loads(done.stdout)}
+    assert told["scheduler", "far"]["origin"] == "acme 1.2"
+    assert told["scheduler", "far"]["error"] is None
+    assert "No module named 'acme.nowhere'" in told["scheduler", "gone"]["error"]
+    assert (
+        told["scheduler", "local_cwd"]["error"]
+        == "`local_cwd` is the name of a built-in scheduler, which stays"
+    )
+    assert told["named_resource", "large"]["also"] == ["big"]
+    assert told["named_resource", "large"]["origin"] == "torchx_plugins.named_resources"
+    assert told["named_resource", ""]["error"] == "SystemError: no driver"
+    assert told["component", "acme"]["module"] == "acme"
+    assert told["command", "hello"]["error"] is None
+    assert "built-in command" in told["command", "run"]["error"]
+
+
+def test_people_read_a_table_and_the_problems_below_it(packages: Path) -> None:
+    lines = torchx(packages, "plugins").stdout.splitlines()
+    assert lines[0].split() == ["KIND", "NAME", "MODULE", "FROM"]
+    assert "large, big" in "\n".join(lines)
+    problems = [line for line in lines if line.startswith("problem:")]
+    assert len(problems) == 4
+    assert "problem: named_resource of torchx_plugins.named_resources.bad: SystemError: no driver" in problems
+
+
+def test_broken_plugins_break_no_command(packages: Path, tmp_path: Path) -> None:
+    assert torchx(packages, "hello").stdout == "hello\n"
+    assert (
+        "large" in torchx(packages, "run", "--dryrun", "-o", "json", "utils.sh", "--h", "nosuch", "x").stderr
+    )
+    done = torchx(packages, "run", "-s", "local_cwd", "utils.echo", "--msg", "hi")
+    assert (done.returncode, "hi" in done.stderr) == (0, True)
+    gone = torchx(packages, "run", "-s", "gone", "utils.echo")
+    assert (gone.returncode, gone.stderr.count("\n")) == (2, 2)
+    assert "plugin `gone` cannot be loaded" in gone.stderr
+
+
+def test_without_plugins_there_is_little_to_tell(tmp_path: Path) -> None:
+    done = torchx(tmp_path, "plugins")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "no plugins are installed\n"
