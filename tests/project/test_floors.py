@@ -18,13 +18,20 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.errors", "torchx.version", "torchx.settings", "torchx.words", "torchx.results", "torchx"),
     ("torchx.plugins",),
     ("torchx.specs",),
-    ("torchx.processes", "torchx.ports", "torchx.logs", "torchx.selection", "torchx.tracker"),
+    (
+        "torchx.processes",
+        "torchx.ports",
+        "torchx.logs",
+        "torchx.selection",
+        "torchx.tracker",
+        "torchx.distributed",
+    ),
     ("torchx.jobs", "torchx.supervisor"),
-    ("torchx.scheduler",),
+    ("torchx.scheduler", "torchx.abilities"),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
     ("torchx.runner",),
-    ("torchx_cli", "torchx.testing"),
+    ("torchx_cli", "torchx.testing", "torchx.notebook"),
 )
 """From the bottom up; a part stands for all below its name that is not named itself."""
 

@@ -1,0 +1,143 @@
+"""For programs that PyTorch's ``torchrun`` starts: which process is this, and what does it compute on.
+
+They work in a process that was started by hand, too: it is then the only one. Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def local_rank() -> int:
+    """Returns the number of this process on its machine (``$LOCAL_RANK``); 0 when it is the only one."""
+    return _number("LOCAL_RANK", 0)
+
+
+def rank() -> int:
+    """Returns the number of this process among all (``$RANK``); 0 when it is the only one."""
+    return _number("RANK", 0)
+
+
+def world_size() -> int:
+    """Returns the number of all processes (``$WORLD_SIZE``); 1 when this is the only one."""
+    return _number("WORLD_SIZE", 1)
+
+
+def is_rank0() -> bool:
+    """Tells whether this is the first of all processes."""
+    return rank() == 0
+
+
+def is_local_rank0() -> bool:
+    """Tells whether this is the first process on its machine."""
+    return local_rank() == 0
+
+
+def local_device() -> torch.device:
+    """Returns what this process computes on: the GPU of its local rank; the CPU where there are no GPUs.
+
+    Raises:
+        UsageError: there are GPUs, but fewer than processes on this machine.
+    """
+    import torch
+
+    return local_cuda_device() if torch.cuda.is_available() else torch.device("cpu")
+
+
+def local_cuda_device() -> torch.device:
+    """Returns the GPU of this process' local rank.
+
+    Raises:
+        UsageError: there is none for it.
+    """
+    import torch
+
+    there = torch.cuda.device_count()
+    if local_rank() >= there:
+        raise UsageError(
+            f"local rank {local_rank()} has no GPU: {there} can be seen",
+            hint="start fewer processes on this machine: dist.torchrun -j NODESxPROCESSES",
+        )
+    return torch.device("cuda", local_rank())
+
+
+def init_pg(backend: str = "auto", **kwargs: Any) -> torch.device:
+    """Joins the processes in PyTorch's default process group, unless that was done.
+
+    Args:
+        backend: ``nccl``, ``gloo`` or another that PyTorch has; ``auto`` for nccl where there are GPUs, else
+            gloo.
+        kwargs: handed to ``torch.distributed.init_process_group``.
+
+    Returns:
+        What this process computes on; where that is a GPU, it is PyTorch's current one afterwards.
+
+    Raises:
+        UsageError: there is no GPU for this process.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if backend == "auto":
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+    device = local_cuda_device() if backend == "nccl" else local_device()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        if "RANK" not in os.environ:  # started by hand: a group of one needs to find nobody
+            kwargs = {"store": dist.HashStore(), "rank": 0, "world_size": 1, **kwargs}
+        dist.init_process_group(backend, **kwargs)
+    return device
+
+
+@contextmanager
+def on_rank0_first() -> Iterator[None]:
+    """Runs a block in the first of all processes, then in the others: for downloads and caches.
+
+    The process group has to be there, see :func:`init_pg`. The others go on when the block has raised an
+    error in the first, too.
+    """
+    with _first(is_rank0()):
+        yield
+
+
+@contextmanager
+def on_local_rank0_first() -> Iterator[None]:
+    """Runs a block in the first process of each machine, then in the others there.
+
+    As :func:`on_rank0_first`; the others of all machines wait for the first of all machines.
+    """
+    with _first(is_local_rank0()):
+        yield
+
+
+@contextmanager
+def _first(mine: bool) -> Iterator[None]:
+    import torch.distributed as dist
+
+    # each process comes to the barrier once: the first ones after the block, the others before it
+    if not mine:
+        dist.barrier()
+    try:
+        yield
+    finally:
+        if mine:
+            dist.barrier()
+
+
+def _number(name: str, alone: int) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return alone
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"${name} is `{text}`, expected a number as torchrun sets it") from None
