@@ -11,19 +11,28 @@ import abc
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from torchx.abilities import BuildsWorkspaces as BuildsWorkspaces
+from torchx.abilities import Glances as Glances
+from torchx.abilities import Kills as Kills
+from torchx.abilities import LogChunks as LogChunks
+from torchx.abilities import Prunes as Prunes
+from torchx.abilities import Selects as Selects
+from torchx.abilities import Waits as Waits
 from torchx.errors import UsageError
 from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus
 
 if TYPE_CHECKING:
-    from torchx.logs import LogChunk, LogQuery, Stream
-    from torchx.selection import AppQuery, Pruned
+    from torchx.logs import Stream
     from torchx.specs.app import AppDef, Role
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.workspace import Workspace
 
 T = TypeVar("T")
+Lines = list[str]
+# named here, since within the class `list` is a method
 
 
 @dataclass
@@ -112,13 +121,13 @@ class Scheduler(abc.ABC, Generic[T]):
     def close(self) -> None:
         """Gives back what this object holds in this process; running applications are not touched."""
 
-    def submit(self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | None = None) -> str:
+    def submit(self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | Workspace | None = None) -> str:
         """Submits an application.
 
         Args:
             app: what to run; never changed.
             cfg: run options, checked by :meth:`run_opts`.
-            workspace: local folder to lay over the image of the first role.
+            workspace: folders to lay over the image of the first role, and over the same image of others.
 
         Returns:
             The id of the application.
@@ -130,9 +139,9 @@ class Scheduler(abc.ABC, Generic[T]):
         """Submits a request that :meth:`submit_dryrun` has made and returns the application's id."""
 
     def submit_dryrun(
-        self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | None = None
+        self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | Workspace | None = None
     ) -> AppDryRunInfo[T]:
-        """Makes the request that :meth:`submit` would send; contacts nothing.
+        """Makes the request that :meth:`submit` would send; contacts no engine, and writes nothing.
 
         Raises:
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
@@ -145,9 +154,11 @@ class Scheduler(abc.ABC, Generic[T]):
         resolved = self.run_opts().resolve(cfg)
         self._pre_build_validate(app, self.backend, resolved)
         if workspace:
-            self._apply_workspace(app, workspace, resolved)
+            _lay(workspace, app)
+        notes = self._apply_workspaces(app, resolved) if any(role.workspace for role in app.roles) else []
         self._validate(app, self.backend, resolved)
         info = self._submit_dryrun(app, resolved)
+        info.notes[:0] = notes
         info._app, info._cfg, info._scheduler = app, resolved, self.backend
         for role in app.roles:
             info = role.pre_proc(self.backend, info)
@@ -158,8 +169,9 @@ class Scheduler(abc.ABC, Generic[T]):
         """Returns the request for an application; pure: no engine, no file is touched."""
 
     def run_opts(self) -> runopts:
-        """Returns the run options that this scheduler takes."""
-        return self._run_opts()
+        """Returns the run options that this scheduler takes, with those of its workspaces."""
+        opts = self._run_opts()
+        return opts | self.workspace_opts() if isinstance(self, BuildsWorkspaces) else opts
 
     def _run_opts(self) -> runopts:
         from torchx.specs.run_options import runopts
@@ -239,63 +251,38 @@ class Scheduler(abc.ABC, Generic[T]):
             if role.resource == NULL_RESOURCE:
                 raise UsageError(f"role `{role.name}` has no resource, and {scheduler} needs one")
 
-    def _apply_workspace(self, app: AppDef, workspace: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Lays a workspace over the images of an application, in place."""
-        raise UsageError(f"{self.backend} takes no --workspace")
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
+        """Prepares the workspaces of an application's roles, in the roles.
+
+        Called at a dry-run when a role has one: it looks at the files (what
+        :func:`torchx.workspace.tree.look_at` has found stands in the role then) and may set ``role.image``
+        to what the image will be called. To copy, build and push is the work of :meth:`schedule`.
+
+        Returns:
+            What a person should know, a line each.
+
+        Raises:
+            UsageError: this scheduler takes no workspace, or not this one.
+        """
+        if isinstance(self, BuildsWorkspaces):
+            self.build_workspaces(app.roles, cfg)
+            return []
+        raise UsageError(f"{self.backend} takes no workspace")
+
+    def takes_workspaces(self) -> bool:
+        """Tells whether this scheduler can lay workspaces over images."""
+        builds = isinstance(self, BuildsWorkspaces)
+        return builds or type(self)._apply_workspaces is not Scheduler._apply_workspaces
 
 
-@runtime_checkable
-class Waits(Protocol):
-    """A scheduler that wakes when an application ends, in place of being asked again and again."""
+def _lay(workspace: str | Workspace, app: AppDef) -> None:
+    """Gives a workspace to the first role, and to those of the same image that have none of their own."""
+    from torchx.specs.workspace import Workspace
 
-    def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until the application has ended; False when ``timeout`` seconds passed before."""
-        ...
-
-
-@runtime_checkable
-class Glances(Protocol):
-    """A scheduler that can tell how an application fares without telling what it is."""
-
-    def glance(self, app_id: str) -> DescribeAppResponse | None:
-        """As :meth:`Scheduler.describe`, but roles and metadata may be left out."""
-        ...
-
-
-@runtime_checkable
-class Kills(Protocol):
-    """A scheduler that can end an application at once, with no time to clean up."""
-
-    def kill(self, app_id: str) -> None:
-        """Kills all of an application; nothing happens when it has ended already."""
-        ...
-
-
-@runtime_checkable
-class Selects(Protocol):
-    """A scheduler that finds applications without reading all that it knows of the others."""
-
-    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
-        """Yields the wanted ones of :meth:`Scheduler.list`, newest first, each as it is asked for."""
-        ...
-
-
-@runtime_checkable
-class Prunes(Protocol):
-    """A scheduler that keeps ended applications on this machine until they are removed."""
-
-    def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
-        """Removes ended applications, then leftovers, and yields each; never touches what runs."""
-        ...
-
-
-@runtime_checkable
-class LogChunks(Protocol):
-    """A scheduler that gives the log of all replicas as one stream, in the order of time."""
-
-    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the wanted lines; ends when they are told, with ``follow`` when the job has ended."""
-        ...
+    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    for role in app.roles:
+        if role is app.roles[0] or (role.image == app.roles[0].image and not role.workspace):
+            role.workspace = Workspace(dict(given.projects))
 
 
 def replicas_of(

@@ -23,6 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.ports",
         "torchx.logs",
         "torchx.selection",
+        "torchx.workspace",
         "torchx.tracker",
         "torchx.distributed",
     ),
@@ -136,8 +137,8 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
-    """The supervisor is a program of its own: it may exit, and hears signals."""
-    hosts = ("torchx_cli", "torchx.supervisor") if what != "print" else ("torchx_cli",)
+    """The supervisor is a program of its own: it may exit, and hears signals. A cell of a notebook prints."""
+    hosts = ("torchx_cli", "torchx.notebook" if what == "print" else "torchx.supervisor")
     calls = {
         "print": {"print"},
         "exit": {"exit", "sys.exit", "os._exit", "quit"},

@@ -62,7 +62,7 @@ class Engines:
         Raises:
             UnknownSchedulerException: there is no such scheduler.
         """
-        return type(self._scheduler(scheduler))._apply_workspace is not Scheduler._apply_workspace
+        return self._scheduler(scheduler).takes_workspaces()
 
     def exists(self, app_handle: str) -> bool:
         """Tells whether the scheduler knows an application."""

@@ -1,0 +1,83 @@
+"""What not every engine can do: small protocols, each of which a scheduler may have or not.
+
+``torchx.scheduler`` hands them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torchx.logs import LogChunk, LogQuery
+    from torchx.scheduler import DescribeAppResponse, ListAppResponse
+    from torchx.selection import AppQuery, Pruned
+    from torchx.specs.app import Role
+    from torchx.specs.run_options import CfgVal, runopts
+
+
+@runtime_checkable
+class BuildsWorkspaces(Protocol):
+    """A scheduler that builds workspaces as plugins for TorchX do: at the dry-run, role by role."""
+
+    def workspace_opts(self) -> runopts:
+        """Returns the run options that workspaces add to those of the scheduler."""
+        ...
+
+    def build_workspaces(self, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
+        """Lays the workspace of each role over its image, and sets ``role.image`` to the result."""
+        ...
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A scheduler that wakes when an application ends, in place of being asked again and again."""
+
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
+        """Blocks until the application has ended; False when ``timeout`` seconds passed before."""
+        ...
+
+
+@runtime_checkable
+class Glances(Protocol):
+    """A scheduler that can tell how an application fares without telling what it is."""
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """As :meth:`Scheduler.describe`, but roles and metadata may be left out."""
+        ...
+
+
+@runtime_checkable
+class Kills(Protocol):
+    """A scheduler that can end an application at once, with no time to clean up."""
+
+    def kill(self, app_id: str) -> None:
+        """Kills all of an application; nothing happens when it has ended already."""
+        ...
+
+
+@runtime_checkable
+class Selects(Protocol):
+    """A scheduler that finds applications without reading all that it knows of the others."""
+
+    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
+        """Yields the wanted ones of :meth:`Scheduler.list`, newest first, each as it is asked for."""
+        ...
+
+
+@runtime_checkable
+class Prunes(Protocol):
+    """A scheduler that keeps ended applications on this machine until they are removed."""
+
+    def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes ended applications, then leftovers, and yields each; never touches what runs."""
+        ...
+
+
+@runtime_checkable
+class LogChunks(Protocol):
+    """A scheduler that gives the log of all replicas as one stream, in the order of time."""
+
+    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the wanted lines; ends when they are told, with ``follow`` when the job has ended."""
+        ...

@@ -1,0 +1,112 @@
+"""Copies a tree to a folder of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from torchx.errors import StateError
+from torchx.workspace.found import Entry
+
+_UNSUPPORTED = {errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
+
+
+def write(
+    entries: Iterable[tuple[Entry, str | None]],
+    pieces: Callable[[Entry], Iterator[bytes]],
+    folder: Path,
+    *,
+    into_existing: bool,
+) -> None:
+    """Copies files, folders and links below a folder.
+
+    Args:
+        entries: what, each with its place on this machine where it has one; folders before what is in them.
+        pieces: gives the bytes of a file.
+        folder: made when it is not there.
+        into_existing: other files may lie there; these take the place of their namesakes.
+
+    Raises:
+        StateError: something cannot be read or written.
+    """
+    root = str(folder)
+    narrow: list[tuple[str, int]] = []
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for entry, source in entries:
+            place = f"{root}/{entry.path}"
+            if into_existing:
+                _make_way(place, entry)
+            if entry.kind == "dir":
+                _folder(place, entry.mode, narrow)
+            elif entry.kind == "link":
+                os.symlink(entry.target, place)  # noqa: PTH211
+            else:
+                _file(place, entry, source, pieces)
+        for place, mode in reversed(narrow):  # a folder that nobody may write to is filled first
+            os.chmod(place, mode)  # noqa: PTH101
+    except OSError as error:
+        where = error.filename2 or error.filename or root
+        raise StateError(f"the workspace cannot be copied to {where}: {error.strerror}") from error
+
+
+def _make_way(place: str, entry: Entry) -> None:
+    """Removes what lies where an entry is to lie, unless both are folders."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(place) and not os.path.islink(place):  # noqa: PTH112, PTH114
+            if entry.kind != "dir":
+                shutil.rmtree(place)
+        else:
+            os.unlink(place)  # noqa: PTH108
+
+
+def _folder(place: str, mode: int, narrow: list[tuple[str, int]]) -> None:
+    try:
+        os.mkdir(place, mode | 0o700)  # noqa: PTH102
+    except FileExistsError:
+        os.chmod(place, mode | 0o700)  # noqa: PTH101
+    if mode & 0o700 != 0o700:
+        narrow.append((place, mode))
+
+
+def _file(place: str, entry: Entry, source: str | None, pieces: Callable[[Entry], Iterator[bytes]]) -> None:
+    out = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if source is None or not _clone(source, out, entry.size):
+            for piece in pieces(entry):
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(out, rest) :]
+        os.fchmod(out, entry.mode & 0o777)
+    finally:
+        os.close(out)
+
+
+SMALL = 1 << 16
+"""A file of fewer bytes is read and written faster than the kernel is asked to copy it."""
+
+
+def _clone(source: str, out: int, size: int) -> bool:
+    """Has the kernel copy a file, without its bytes where the file system can; False when it cannot."""
+    if size < SMALL or not hasattr(os, "copy_file_range"):
+        return False
+    with open(source, "rb", buffering=0) as file:
+        left = size
+        try:
+            while left > 0 and (done := os.copy_file_range(file.fileno(), out, left)):
+                left -= done
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED or left < size:
+                raise
+            return False
+    return left == 0 or _begin_again(out)
+
+
+def _begin_again(out: int) -> bool:
+    os.ftruncate(out, 0)
+    os.lseek(out, 0, os.SEEK_SET)
+    return False

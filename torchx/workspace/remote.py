@@ -1,0 +1,184 @@
+"""What a project at any address of fsspec holds: one listing, and files read many at a time."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torchx.errors import StateError, TorchxError, UsageError
+from torchx.words import did_you_mean
+from torchx.workspace.found import PIECE, Entry
+from torchx.workspace.ignore import BUILT_IN, FILES, Rules, is_built_in, parse
+
+BATCH = 16 << 20
+"""Bytes of small files that are asked for at once; a file of more than that is read in pieces."""
+
+KEPT = 64 << 20
+"""A project of so many bytes at most is read once, and kept in memory."""
+
+
+class Remote:
+    """A project that fsspec finds: a folder or one file.
+
+    Args:
+        name: the project as it is told to people.
+        url: its address.
+    """
+
+    def __init__(self, name: str, url: str) -> None:
+        self.name = name
+        self.left: dict[str, list[str]] = {}
+        self.odd: list[str] = []
+        self._fs, self._root = open_fs(name, url)
+        self._files: dict[str, int] = {}
+        self._order: list[str] = []
+        self._read: dict[str, bytes] = {}
+
+    def local(self, path: str) -> None:
+        """Returns None: the files are elsewhere."""
+        return
+
+    def entries(self) -> Iterator[Entry]:
+        """Yields what comes along, with paths within the project, a folder before what is in it."""
+        with self._errors("."):
+            root = self._root.rstrip("/")
+            found: dict[str, dict[str, Any]] = self._fs.find(root, withdirs=True, detail=True)
+            if not found and not self._fs.exists(self._root):
+                raise UsageError(f"workspace `{self.name}` does not exist")
+            found = {path.rstrip("/"): info for path, info in found.items()}
+            if found.get(root, {}).get("type") == "file":  # the project is this one file
+                self._root = root.rpartition("/")[0]
+                listed = {root.rpartition("/")[2]: found[root]}
+            else:
+                listed = {path[len(root) :].lstrip("/"): info for path, info in found.items() if path != root}
+                listed = self._coming(listed)
+        for path in sorted(listed):
+            entry = self._entry(path, listed[path])
+            if entry is not None:
+                if entry.kind == "file":
+                    self._files[path] = entry.size
+                    self._order.append(path)
+                yield entry
+
+    def _coming(self, listed: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Returns what of a listing comes along."""
+        texts = self._fs.cat([self._at(file) for file in FILES if file in listed]) if listed else {}
+        rules = Rules(
+            [
+                rule
+                for file in FILES
+                if file in listed
+                for rule in parse(texts[self._at(file)].decode("utf-8", "surrogateescape"), file)
+            ]
+        )
+        environments = {
+            path.rpartition("/")[0] for path in listed if path.endswith("/pyvenv.cfg")
+        }  # of Python, whatever they are called
+        environments = {path for path in environments if not rules.names(path)}
+        gone: dict[str, str] = {}
+        coming = {}
+        for path in sorted(listed):
+            parents = [path[:at] for at, char in enumerate(path) if char == "/"]
+            why: str | None = next((BUILT_IN for each in (*parents, path) if each in environments), None)
+            if why is None:
+                is_dir = listed[path]["type"] == "directory"
+                built_in = any(map(is_built_in, path.split("/")))
+                why = rules.why_left(path, is_dir=is_dir, built_in=built_in)
+            if why is None:
+                coming[path] = listed[path]
+                continue
+            gone[path] = why
+            if not any(parent in gone for parent in parents):
+                is_dir = listed[path]["type"] == "directory"
+                self.left.setdefault(why, []).append(f"{path}/" if is_dir else path)
+        return coming
+
+    def _entry(self, path: str, info: dict[str, Any]) -> Entry | None:
+        mode = info.get("mode") or info.get("external_attr", 0) >> 16
+        mode = mode if isinstance(mode, int) else 0
+        if ".." in path.split("/"):
+            raise UsageError(f"workspace `{self.name}` holds `{path}`, which lies outside of it")
+        if info["type"] == "directory":
+            return Entry(path, "dir", stat.S_IMODE(mode) or 0o755, 0)
+        if info["type"] != "file" or stat.S_ISLNK(mode):
+            self.odd.append(f"{path} is neither a file nor a folder: left out")
+            return None
+        return Entry(path, "file", stat.S_IMODE(mode) or 0o644, int(info.get("size") or 0))
+
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """Yields the first so many bytes of a file; small files are fetched with those that follow."""
+        if path not in self._read and size > BATCH:
+            with self._errors(path), self._fs.open(self._at(path), "rb") as opened:
+                while size > 0 and (piece := opened.read(min(size, PIECE))):
+                    size -= len(piece)
+                    yield piece
+            return
+        if path not in self._read:
+            self._fetch(path)
+        yield self._read[path][:size]
+
+    def _fetch(self, path: str) -> None:
+        """Reads a file and those that are read after it, in one call."""
+        if sum(self._files.values()) > KEPT:
+            self._read.clear()
+        batch, room = [], BATCH
+        for each in self._order[self._order.index(path) :]:
+            room -= self._files[each]
+            if room < 0:
+                break
+            batch.append(each)
+        with self._errors(path):
+            read = self._fs.cat([self._at(each) for each in batch])
+            self._read.update({each: read[self._at(each)] for each in batch})
+
+    def _at(self, path: str) -> str:
+        root = self._root.rstrip("/")
+        return f"{root}/{path}" if root or self._root else path
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except TorchxError:
+            raise
+        except Exception as error:  # each protocol has errors of its own
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise StateError(f"`{path}` of workspace `{self.name}` cannot be read: {why}") from error
+
+
+def open_fs(name: str, url: str) -> tuple[Any, str]:
+    """Returns the file system of an address, and the path within it.
+
+    Args:
+        name: the address as it is told to people.
+        url: the address.
+
+    Raises:
+        UsageError: the protocol is not known, or needs a package that is not installed.
+        StateError: it cannot be opened.
+    """
+    import fsspec
+
+    try:
+        fs, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise UsageError(
+            f"workspace `{name}` needs a package that is not installed", hint=str(error)
+        ) from None
+    except FileNotFoundError:
+        raise UsageError(f"workspace `{name}` does not exist") from None
+    except Exception as error:  # each protocol has errors of its own
+        from fsspec.registry import known_implementations
+
+        protocol = url.split("://")[0].split("::")[0]
+        if protocol not in known_implementations:
+            known = sorted(known_implementations)
+            raise UsageError(
+                f"workspace `{name}` has an unknown protocol, `{protocol}`",
+                hint=did_you_mean(protocol, known, "e.g. a folder, file://, memory://, s3://, gs://, zip://"),
+            ) from None
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise StateError(f"workspace `{name}` cannot be opened: {why}") from error
+    return fs, path

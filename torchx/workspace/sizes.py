@@ -1,0 +1,84 @@
+"""How large a workspace is, what makes it so, and when that is too much."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from torchx.errors import UsageError
+
+PATIENCE = 2.0
+"""Seconds for which a tree that is too large already is looked at further, to tell what makes it so."""
+
+
+class Sizes:
+    """Counts the bytes of a workspace as it is looked at.
+
+    Args:
+        name: the workspace.
+        limit_mb: MB that it may have; None for any number.
+    """
+
+    def __init__(self, name: str, limit_mb: int | None) -> None:
+        self._name = name
+        self._limit_mb = limit_mb
+        self._limit = float("inf") if limit_mb is None else limit_mb << 20
+        self._by_place: Counter[str] = Counter()
+        self._total = 0
+        self._files = 0
+        self._until = 0.0
+
+    def add(self, path: str, size: int) -> None:
+        """Counts a file.
+
+        Raises:
+            UsageError: it is too much, and has been for a while.
+        """
+        if not size:
+            return
+        self._by_place["/".join(path.split("/", 2)[:2])] += size
+        self._total += size
+        self._files += 1
+        if self._total > self._limit:
+            self._until = self._until or time.monotonic() + PATIENCE
+            if time.monotonic() > self._until:
+                raise self._too_large("at least ")
+
+    def refuse(self) -> None:
+        """Refuses what is too large.
+
+        Raises:
+            UsageError: it is.
+        """
+        if self._total > self._limit:
+            raise self._too_large("")
+
+    def told(self) -> str:
+        """Returns how large the workspace is, and what makes it so."""
+        return f"{self._what('')}; most of it is {self._largest()}"
+
+    def _what(self, about: str) -> str:
+        return f"workspace `{self._name}` has {about}{mb(self._total)} in {self._files:,} files"
+
+    def _largest(self) -> str:
+        return ", ".join(f"{place} ({mb(size)})" for place, size in self._by_place.most_common(3))
+
+    def _too_large(self, about: str) -> UsageError:
+        return UsageError(
+            f"{self._what(about)}, more than workspace_limit_mb={self._limit_mb}; "
+            f"most of it is {self._largest()}",
+            hint="leave out what is not needed by a line in .torchxignore, or raise workspace_limit_mb",
+        )
+
+
+def mb(size: int) -> str:
+    """Returns a number of bytes as people say it.
+
+    >>> mb(312), mb(65_000), mb(3 << 20), mb(2560 << 20)
+    ('312 bytes', '63.5 kB', '3.0 MB', '2,560 MB')
+    """
+    if size < 1000:
+        return f"{size} bytes"
+    if size < 1 << 20:
+        return f"{size / 1024:.1f} kB"
+    return f"{size / (1 << 20):,.{1 if size < 100 << 20 else 0}f} MB"
