@@ -20,6 +20,8 @@ def _own_state_home(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("TORCHX_HOME", str(home / ".torchx"))
+    if not request.node.get_closest_marker("kubernetes"):
+        monkeypatch.delenv("KUBECONFIG", raising=False)  # nor may it be a cluster that others use
     if not request.node.get_closest_marker("docker"):
         # an engine belongs to the whole machine: what prunes all jobs must not see those of others
         monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no-engine-for-this-test.sock")

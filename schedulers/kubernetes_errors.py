@@ -1,0 +1,145 @@
+"""What a cluster answers when it does not do what it was asked, in one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.errors import StateError
+
+_VERBS = {"POST": "create", "PATCH": "change", "PUT": "replace", "DELETE": "delete"}
+_RESOURCE = re.compile(
+    r"^/apis?/(?:(?P<group>[^/]+)/)??(?P<version>v[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
+)
+_LONGEST = 600
+
+
+class ClusterError(StateError):
+    """A cluster did not do what it was asked.
+
+    Args:
+        message: the sentence.
+        hint: what to type next.
+        status: the HTTP status; 0 when no answer came.
+        reason: the word that the API has for it, such as ``AlreadyExists``.
+        retry_after: seconds after which the cluster wants to be asked again; None when it does not say.
+
+    Attributes:
+        hopeless: it makes no sense to ask again at once.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        status: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status, self.reason, self.retry_after = status, reason, retry_after
+        self.hopeless = False
+
+    @property
+    def passes(self) -> bool:
+        """Tells whether the same may succeed when it is asked again in a while."""
+        return self.status in (0, 408, 429, 500, 502, 503, 504)
+
+
+def refused(method: str, path: str, status: int, body: bytes, headers: Mapping[str, str]) -> ClusterError:
+    """Returns the error for an answer that is one.
+
+    Args:
+        method: what was asked.
+        path: of what.
+        status: the HTTP status.
+        body: the answer; a ``Status`` as JSON, as a rule.
+        headers: those of the answer.
+    """
+    data = _status(body)
+    message = " ".join(str(data.get("message") or "").split())[:_LONGEST]
+    reason = str(data.get("reason") or "")
+    where = _RESOURCE.match(path)
+    parts = where.groupdict() if where else {}
+    sentence, hint = _sentence(method, parts, status, reason, message, data)
+    try:
+        retry_after = float(headers.get("Retry-After", ""))
+    except ValueError:
+        retry_after = None
+    return ClusterError(sentence, hint=hint, status=status, reason=reason, retry_after=retry_after)
+
+
+def _status(body: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(body)
+    except ValueError:
+        return {"message": body.decode("utf-8", "replace")}
+    return data if isinstance(data, dict) else {"message": str(data)}
+
+
+def _sentence(
+    method: str, parts: Mapping[str, str | None], status: int, reason: str, message: str, data: dict[str, Any]
+) -> tuple[str, str | None]:
+    what, namespace = _thing(parts), parts.get("namespace")
+    if status == 401:
+        return "the cluster does not accept your credentials", "log in to it again; kubectl auth whoami"
+    if status == 403:
+        return _forbidden(method, parts, message, data)
+    if status == 404 and f'namespaces "{namespace}" not found' in message:
+        hint = f"kubectl create namespace {namespace}, or choose one with -cfg namespace=NAME"
+        return f"the cluster has no namespace `{namespace}`", hint
+    if status == 404 and not message.startswith(str(parts.get("resource"))):
+        return f"the cluster knows no {parts.get('resource')} of {_group(parts)}", None
+    if status == 409 and "object is being deleted" in message:
+        return f"{what} is still being deleted", "try again in a while"
+    if status == 422 or reason == "Invalid":
+        causes = (data.get("details") or {}).get("causes") or []
+        told = "; ".join(dict.fromkeys(f"{c.get('field')}: {c.get('message')}" for c in causes[:5]))
+        return f"the cluster refuses {what}: {told or message}", "see what would be sent: --dryrun -o yaml"
+    if status == 429:
+        return f"the cluster has too much to do: {message or 'too many requests'}", "try again in a while"
+    verb = _VERBS.get(method, "read")
+    return f"the cluster could not {verb} {what}: {message or f'status {status}'}", None
+
+
+def _forbidden(
+    method: str, parts: Mapping[str, str | None], message: str, data: dict[str, Any]
+) -> tuple[str, str | None]:
+    """Tells the three things that a 403 stands for: no right, no quota left, a namespace that goes away."""
+    namespace, resource = parts.get("namespace"), parts.get("resource")
+    causes = (data.get("details") or {}).get("causes") or []
+    if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+        return f"namespace `{namespace}` is being deleted", "choose another: -cfg namespace=NAME"
+    quota = re.search(r"exceeded quota: .*", message)
+    if quota:
+        return (
+            f"namespace `{namespace}` has no room left for it: {quota[0]}",
+            f"see who uses it: kubectl describe quota -n {namespace}",
+        )
+    missing = re.search(r'User "([^"]*)" cannot (\S+) resource "([^"]*)"', message)
+    if missing:
+        user, verb, resource = missing.groups()
+        group = parts.get("group")
+        asked = f"{resource}.{group}" if group else str(resource)
+        scope = f"-n {namespace}" if namespace else "-A"
+        place = f"in namespace `{namespace}`" if namespace else "in the whole cluster"
+        return (
+            f"the cluster does not let {user or 'you'} {verb} {resource} {place}",
+            f"ask for the right, then try: kubectl auth can-i {verb} {asked} {scope}",
+        )
+    verb = _VERBS.get(method, "read")
+    return f"the cluster does not let you {verb} {_thing(parts)}: {message}", None
+
+
+def _thing(parts: Mapping[str, str | None]) -> str:
+    name, resource, namespace = parts.get("name"), parts.get("resource") or "it", parts.get("namespace")
+    text = f"{resource}/{name}" if name else resource
+    return f"{text} in namespace `{namespace}`" if namespace else text
+
+
+def _group(parts: Mapping[str, str | None]) -> str:
+    return f"{parts['group']}/{parts['version']}" if parts.get("group") else str(parts.get("version"))

@@ -1,0 +1,193 @@
+"""What a cluster has of an application: its jobs, pods and, where somebody waits, events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx.errors import StateError
+from torchx.schedulers.kubernetes_attempts import annotation, label
+from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes_errors import ClusterError
+from torchx.schedulers.kubernetes_names import APP, APP_ID, PREFIX
+from torchx.schedulers.kubernetes_record import read_record
+
+BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
+RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
+"""Which objects of the API stand for an application, by kind."""
+
+CANCELLED = f"{PREFIX}cancelled"
+"""Annotation: when somebody cancelled it."""
+STOPPED = f"{PREFIX}stopped"
+"""Annotation: when it was stopped because another role failed."""
+HELD = f"{PREFIX}held"
+"""Annotation: its start is not complete; it is suspended until all of it is there."""
+
+Objects = list[Object]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a cluster has of one application.
+
+    Attributes:
+        namespace: where it is.
+        name: its id without the namespace.
+        kind: job, jobset or volcano.
+        mains: the objects that were submitted: a job for each role, or the one object of another kind.
+        jobs: all jobs, also those that another object has made.
+        pods: its pods.
+        events: what the cluster told of them, where it was asked.
+    """
+
+    namespace: str
+    name: str
+    kind: str
+    mains: Objects
+    jobs: Objects
+    pods: Objects
+    events: Objects = field(default_factory=list)
+
+    @property
+    def app_id(self) -> str:
+        """The id as it stands in handles."""
+        return f"{self.namespace}:{self.name}"
+
+    @property
+    def fails_fast(self) -> bool:
+        """Whether all replicas are to end when one fails for good."""
+        return bool((self.record.get("cfg") or {}).get("fail_fast", True))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was written down at the submission; empty when it cannot be read."""
+        for main in self.mains:
+            text = annotation(main, APP)
+            if text:
+                try:
+                    return read_record(text)
+                except StateError:
+                    return {}
+        return {}
+
+
+def split_id(app_id: str, namespace: str) -> tuple[str, str]:
+    """Returns the namespace and the name within it; an id without a namespace gets the given one.
+
+    >>> split_id("research:train-b1", "default"), split_id("train-b1", "default")
+    (('research', 'train-b1'), ('default', 'train-b1'))
+    """
+    place, colon, name = app_id.rpartition(":")
+    return (place, name) if colon else (namespace, app_id)
+
+
+def main_path(kind: str, namespace: str, name: str = "") -> str:
+    """Returns the path of an object that stands for an application."""
+    version, resource = RESOURCES[kind]
+    return path_of(version, resource, namespace, name)
+
+
+def selector(name: str) -> dict[str, str]:
+    """Returns the query for the objects of an application; of all applications when no name is given."""
+    return {"labelSelector": f"{APP_ID}={name}" if name else APP_ID}
+
+
+def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) -> Facts | None:
+    """Asks the cluster for what it has of an application; None when it has nothing.
+
+    Args:
+        cluster: where it is.
+        namespace: its namespace.
+        name: its id within that.
+        events: ask for events, too, where something waits.
+    """
+    asked = selector(name)
+    jobs = _kept(cluster.items(path_of(BATCH, "jobs", namespace), asked))
+    owned = [job for job in jobs if _owner(job)]
+    kind, mains = ("job", jobs) if jobs and not owned else _other(cluster, namespace, asked, bool(owned))
+    if not mains:
+        return None
+    pods = cluster.items(path_of("v1", "pods", namespace), asked)
+    found = events_of(cluster, namespace, name) if events and waits(jobs, pods) else []
+    return Facts(namespace, name, kind, mains, jobs if kind != "volcano" else [], pods, found)
+
+
+def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
+    """Asks the cluster for all applications of a namespace, in a few calls however many there are.
+
+    Of their pods only those are asked for that say more than their jobs: those that wait or failed.
+    """
+    asked = selector("")
+    jobs = _kept(cluster.items(path_of(BATCH, "jobs", namespace), asked))
+    mains = {"job": [job for job in jobs if not _owner(job)]}
+    for kind in ("jobset", "volcano"):
+        mains[kind] = _optional(cluster, main_path(kind, namespace), asked)
+    unusual = {**asked, "fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
+    pods = _by_app(cluster.items(path_of("v1", "pods", namespace), unusual) if any(mains.values()) else [])
+    children = _by_app(jobs)
+    return [
+        Facts(namespace, name, kind, found, children.get(name, []), pods.get(name, []))
+        for kind, all_of_kind in mains.items()
+        for name, found in _by_app(all_of_kind).items()
+    ]
+
+
+def _by_app(objects: Iterable[Object]) -> dict[str, Objects]:
+    found: dict[str, Objects] = {}
+    for each in objects:
+        found.setdefault(label(each, APP_ID), []).append(each)
+    return found
+
+
+def _owner(job: Object) -> bool:
+    return any(owner.get("controller") for owner in job["metadata"].get("ownerReferences") or [])
+
+
+def _other(cluster: Cluster, namespace: str, asked: dict[str, str], owned: bool) -> tuple[str, Objects]:
+    """Looks for an application among the kinds that not every cluster has."""
+    for kind in ("jobset",) if owned else ("jobset", "volcano"):
+        found = _optional(cluster, main_path(kind, namespace), asked)
+        if found:
+            return kind, found
+    return "job", []
+
+
+def _optional(cluster: Cluster, path: str, asked: dict[str, str]) -> Objects:
+    """Returns what is in a list that the cluster may not have, or not show."""
+    try:
+        return _kept(cluster.items(path, asked))
+    except ClusterError as error:
+        if error.status in (403, 404):
+            return []
+        raise
+
+
+def _kept(objects: Objects) -> Objects:
+    """Leaves out what is being deleted: the cluster only waits for the end of its pods."""
+    return [each for each in objects if not each["metadata"].get("deletionTimestamp")]
+
+
+def waits(jobs: Objects, pods: Objects) -> bool:
+    """Tells whether something does not run yet for a reason that the pods may not tell."""
+    wanted = sum(int(job.get("spec", {}).get("parallelism") or 0) for job in jobs if not _over(job))
+    return len(pods) < wanted or any(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
+
+
+def _over(job: Object) -> bool:
+    conditions = job.get("status", {}).get("conditions") or []
+    return bool(job.get("spec", {}).get("suspend")) or any(
+        c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions
+    )
+
+
+def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
+    """Returns the warnings about the objects of an application; none where they may not be read."""
+    asked = {"fieldSelector": "type=Warning"}
+    try:
+        found = cluster.items(path_of("v1", "events", namespace), asked)
+    except ClusterError as error:
+        if error.status in (403, 404):
+            return []
+        raise
+    return [e for e in found if str((e.get("involvedObject") or {}).get("name", "")).startswith(name)]

@@ -1,0 +1,213 @@
+"""The replicas of an application on a cluster: which pods were theirs, and how they fare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchx.schedulers.kubernetes_attempts import (
+    FAILURE_COUNT,
+    INDEX,
+    RESTART_ATTEMPT,
+    annotation,
+    attempts_of,
+    container_of,
+    label,
+    live,
+)
+from torchx.schedulers.kubernetes_client import Object
+from torchx.schedulers.kubernetes_facts import CANCELLED, STOPPED, Facts
+from torchx.schedulers.kubernetes_names import REPLICA_ID, ROLE_INDEX, ROLE_NAME
+from torchx.specs.status import NONE, AppState, AttemptStatus, ReplicaStatus, is_terminal
+
+if TYPE_CHECKING:
+    from torchx.schedulers.kubernetes_states import JobFacts
+
+
+@dataclass(frozen=True)
+class Member:
+    """One replica that an application has.
+
+    Attributes:
+        role: name of its role.
+        role_index: the number of the role, from 0.
+        replica: its id within the role.
+        max_attempts: how many attempts it has in all.
+    """
+
+    role: str
+    role_index: int
+    replica: int
+    max_attempts: int = 1
+
+
+def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
+    """Returns all replicas that an application has, in the order of its roles.
+
+    What was written down at its submission tells; else the jobs do.
+    """
+    roles = (record.get("app") or {}).get("roles") or []
+    if not roles:
+        roles = [
+            {
+                "name": label(main, ROLE_NAME) or facts.name,
+                "num_replicas": (main.get("spec") or {}).get("completions") or 1,
+            }
+            for main in (facts.jobs or facts.mains)
+        ]
+    return [
+        Member(str(role["name"]), number, replica, int(role.get("max_retries") or 0) + 1)
+        for number, role in enumerate(roles)
+        for replica in range(int(role.get("num_replicas") or 1))
+    ]
+
+
+def replica_of(pod: Object) -> tuple[int, int]:
+    """Returns the number of the role and the replica that a pod is for."""
+    index = label(pod, REPLICA_ID) or annotation(pod, INDEX) or label(pod, INDEX) or "0"
+    role = label(pod, ROLE_INDEX) or "0"
+    return int(role) if role.isdigit() else 0, int(index) if index.isdigit() else 0
+
+
+def run_of(pod: Object) -> tuple[int, int, str, str]:
+    """Returns what orders the pods of one replica: an older one comes first."""
+    whole, own = label(pod, RESTART_ATTEMPT), annotation(pod, FAILURE_COUNT)
+    metadata = pod["metadata"]
+    created, name = str(metadata.get("creationTimestamp", "")), str(metadata.get("name", ""))
+    return int(whole) if whole.isdigit() else 0, int(own) if own.isdigit() else 0, created, name
+
+
+def number_of(pod: Object, place: int) -> int:
+    """Returns the number of a pod's first attempt, from 1.
+
+    Args:
+        pod: the pod.
+        place: how many pods of the same replica are known that are older.
+    """
+    whole, own, _, _ = run_of(pod)
+    return max(whole, own, place) + 1
+
+
+class Replicas:
+    """The replicas of an application with their pods.
+
+    Args:
+        facts: what the cluster has of it.
+        members: the replicas that it has.
+
+    Attributes:
+        members: the replicas that it has.
+        started: something of it has run.
+        complete: each replica has a pod.
+    """
+
+    def __init__(self, facts: Facts, members: list[Member]) -> None:
+        self.members = members
+        self._pods: dict[tuple[int, int], list[Object]] = {}
+        for pod in sorted(facts.pods, key=run_of):
+            self._pods.setdefault(replica_of(pod), []).append(pod)
+        self._marks = {
+            int(label(main, ROLE_INDEX) or 0): mark
+            for main in facts.mains
+            for mark in (STOPPED, CANCELLED)
+            if annotation(main, mark)
+        }
+        self._cancelled = any(annotation(main, CANCELLED) for main in facts.mains)
+        self._events: dict[str, list[Object]] = {}
+        for event in facts.events:
+            self._events.setdefault(str((event.get("involvedObject") or {}).get("name")), []).append(event)
+        self.started = any(_has_run(pod) for pod in facts.pods)
+        self.complete = all((m.role_index, m.replica) in self._pods for m in members)
+
+    def status(self, member: Member, job: JobFacts, whole: AppState) -> ReplicaStatus:
+        """Returns how a replica fares.
+
+        Args:
+            member: which one.
+            job: the job that it belongs to.
+            whole: the state of the application.
+        """
+        pods = self._pods.get((member.role_index, member.replica), [])
+        attempts: list[AttemptStatus] = []
+        for place, pod in enumerate(pods):
+            attempts += attempts_of(
+                pod, number_of(pod, place), self._events.get(pod["metadata"].get("name"), ())
+            )
+        state = self._state(member, attempts, job, whole)
+        newest = pods[-1] if pods else {}
+        return ReplicaStatus(
+            id=member.replica,
+            state=state,
+            role=member.role,
+            hostname=str((newest.get("spec") or {}).get("nodeName") or ""),
+            structured_error_msg=_error_file(newest),
+            attempts=attempts,
+            max_attempts=member.max_attempts,
+        )
+
+    def _state(
+        self, member: Member, attempts: list[AttemptStatus], job: JobFacts, whole: AppState
+    ) -> AppState:
+        if member.replica in indexes(job.details.get("completedIndexes")):
+            return AppState.SUCCEEDED
+        if not attempts:
+            if job.state is AppState.SUCCEEDED:
+                return AppState.SUCCEEDED
+            if member.replica in indexes(job.details.get("failedIndexes")):
+                return AppState.FAILED
+            if is_terminal(whole) or is_terminal(job.state) or self._marks.get(member.role_index):
+                return AppState.CANCELLED
+            # of those that run well a listing asks for no pods
+            return (
+                AppState.RUNNING if job.state is AppState.RUNNING and not job.ending else AppState.SUBMITTED
+            )
+        state = attempts[-1].state
+        if (
+            state is AppState.FAILED
+            and not is_terminal(whole)
+            and not is_terminal(job.state)
+            and not job.ending
+        ):
+            return AppState.FAILED if attempts[-1].number >= member.max_attempts else AppState.PENDING
+        if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
+            return AppState.CANCELLED
+        return state
+
+
+def _has_run(pod: Object) -> bool:
+    state = container_of(pod).get("state") or {}
+    return (
+        bool(container_of(pod).get("restartCount"))
+        or "running" in state
+        or "terminated" in state
+        or not (live(pod) or pod.get("status", {}).get("phase") == "Pending")
+    )
+
+
+def _error_file(pod: Object) -> str:
+    """Returns the error file that a replica left as its last word, as JSON text."""
+    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    text = str(ended.get("message") or "")
+    if not ended.get("exitCode") or not text.startswith("{"):
+        return NONE
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return NONE
+    return text if isinstance(found, dict) and "message" in found else NONE
+
+
+def indexes(text: Any) -> set[int]:
+    """Reads a list of indexes such as ``0-2,5``.
+
+    >>> sorted(indexes("0-2,5")), indexes(None)
+    ([0, 1, 2, 5], set())
+    """
+    found: set[int] = set()
+    for part in str(text or "").split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            found.update(range(int(first), int(last or first) + 1))
+    return found

@@ -1,0 +1,308 @@
+"""An application on a cluster, told in the words of the scheduler interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from torchx.scheduler import DescribeAppResponse, ListAppResponse
+from torchx.schedulers.kubernetes_attempts import annotation, label, live, short, time_of
+from torchx.schedulers.kubernetes_client import Object
+from torchx.schedulers.kubernetes_facts import CANCELLED, HELD, STOPPED, Facts
+from torchx.schedulers.kubernetes_names import ROLE_INDEX
+from torchx.schedulers.kubernetes_replicas import Member, Replicas, members_of
+from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
+
+HELD_FOR = 60.0
+"""Seconds after which a start that was not completed is what is left of an interrupted one."""
+
+INTERRUPTED = "its start was interrupted"
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """How one of the objects fares that were submitted for an application.
+
+    Attributes:
+        role: the number of the role that it is for; -1 for an object that has all roles.
+        state: its state, as far as the object itself tells it.
+        reason: the API's word for why it ended.
+        message: why, as the API tells it.
+        ended_at: when it ended.
+        retrying: replicas that failed may be started again.
+    """
+
+    role: int
+    state: AppState
+    reason: str = ""
+    message: str = ""
+    ended_at: datetime | None = None
+    ending: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def describe(facts: Facts, now: float) -> DescribeAppResponse:
+    """Returns how an application fares; what it is, is left out.
+
+    Args:
+        facts: what the cluster has of it.
+        now: seconds since the epoch.
+    """
+    record = facts.record
+    jobs = [job_facts(facts.kind, main) for main in facts.mains]
+    replicas = Replicas(facts, members_of(facts, record))
+    running = [pod for pod in facts.pods if live(pod)]
+    state, msg = _state(facts, jobs, replicas, bool(running), now)
+    over = is_terminal(state)
+    statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
+    roles: dict[str, RoleStatus] = {}
+    for status in statuses:
+        roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
+    first = _first_failure(facts, jobs, statuses) if state is AppState.FAILED else None
+    started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)
+    submitted = min(
+        (time_of(main["metadata"].get("creationTimestamp")) for main in facts.mains), key=_or_zero
+    )
+    if state in (AppState.PENDING, AppState.SUBMITTED) and not msg:
+        msg = waiting(statuses, facts.events)
+    return DescribeAppResponse(
+        app_id=facts.app_id,
+        state=state,
+        num_restarts=_restarts(facts),
+        msg=msg,
+        structured_error_msg=_error_file(first, statuses),
+        roles_statuses=list(roles.values()),
+        name=str((record.get("app") or {}).get("name") or facts.name),
+        submitted_at=submitted,
+        started_at=started or (_started(facts) if state is not AppState.PENDING else None),
+        ended_at=_ended(facts, jobs, statuses, submitted) if over else None,
+        first_failure=first,
+        cfg=dict(record.get("cfg") or {}),
+    )
+
+
+def listed(facts: Facts, now: float) -> ListAppResponse:
+    """Returns the line of an application in a listing."""
+    told = describe(facts, now)
+    code = 0 if told.state is AppState.SUCCEEDED else None
+    if told.state is AppState.FAILED and told.first_failure is not None:
+        code = told.first_failure.result
+    return ListAppResponse(
+        app_id=told.app_id,
+        state=told.state,
+        name=told.name,
+        submitted_at=told.submitted_at,
+        started_at=told.started_at,
+        ended_at=told.ended_at,
+        exit_code=code,
+        msg=told.msg or (told.first_failure.msg if told.first_failure is not None else ""),
+    )
+
+
+def job_facts(kind: str, main: Object) -> JobFacts:
+    """Returns how one of the submitted objects fares."""
+    role = int(label(main, ROLE_INDEX) or -1) if kind == "job" else -1
+    status = main.get("status") or {}
+    if kind == "volcano":
+        return _volcano_facts(role, status)
+    true = {c.get("type"): c for c in status.get("conditions") or [] if c.get("status") == "True"}
+    for name, state in (
+        ("Complete", AppState.SUCCEEDED),
+        ("Completed", AppState.SUCCEEDED),
+        ("Failed", AppState.FAILED),
+    ):
+        if name in true:
+            return _ended_job(role, state, true[name], status)
+    ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
+    if ending is not None:
+        return JobFacts(role, AppState.RUNNING, str(ending.get("reason") or ""), ending=True, details=status)
+    spec = main.get("spec") or {}
+    if spec.get("suspend"):
+        return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
+    started = status.get("ready") or status.get("succeeded")
+    active = int(status.get("active") or 0)
+    state = (
+        AppState.RUNNING
+        if started
+        else AppState.PENDING
+        if active or status.get("startTime")
+        else AppState.SUBMITTED
+    )
+    return JobFacts(role, state, details=status)
+
+
+def _ended_job(
+    role: int, state: AppState, condition: Mapping[str, Any], status: Mapping[str, Any]
+) -> JobFacts:
+    at = time_of(status.get("completionTime")) or time_of(condition.get("lastTransitionTime"))
+    return JobFacts(
+        role, state, str(condition.get("reason") or ""), short(condition.get("message")), at, details=status
+    )
+
+
+_VOLCANO = {
+    "Completed": AppState.SUCCEEDED,
+    "Failed": AppState.FAILED,
+    "Terminated": AppState.FAILED,
+    "Aborted": AppState.CANCELLED,
+    "Running": AppState.RUNNING,
+    "Restarting": AppState.RUNNING,
+    "Completing": AppState.RUNNING,
+    "Aborting": AppState.RUNNING,
+    "Terminating": AppState.RUNNING,
+    "Pending": AppState.PENDING,
+    "Inqueue": AppState.PENDING,
+}
+
+
+def _volcano_facts(role: int, status: Mapping[str, Any]) -> JobFacts:
+    told = status.get("state") or {}
+    state = _VOLCANO.get(str(told.get("phase")), AppState.SUBMITTED)
+    at = time_of(told.get("lastTransitionTime")) if is_terminal(state) else None
+    ending = str(told.get("phase")) in ("Completing", "Aborting", "Terminating")
+    return JobFacts(
+        role, state, str(told.get("reason") or ""), short(told.get("message")), at, ending, status
+    )
+
+
+def _state(
+    facts: Facts, jobs: list[JobFacts], replicas: Replicas, running: bool, now: float
+) -> tuple[AppState, str]:
+    """Returns the state of the whole, and why, where it is not the replicas that tell it."""
+    failed = [job for job in jobs if job.state is AppState.FAILED]
+    marks = {mark for main in facts.mains for mark in (CANCELLED, STOPPED, HELD) if annotation(main, mark)}
+    cancelled = CANCELLED in marks or any(job.state is AppState.CANCELLED for job in jobs)
+    open_jobs = [
+        main for main, job in zip(facts.mains, jobs, strict=True)
+        if not is_terminal(job.state) and not annotation(main, CANCELLED) and not annotation(main, STOPPED)
+    ]  # fmt: skip
+    if failed:
+        if open_jobs and not facts.fails_fast:
+            return AppState.RUNNING, "a replica failed, the others go on"
+        if running or open_jobs:
+            return AppState.RUNNING, "a replica failed, the others are being ended"
+        return AppState.FAILED, _why(failed[0])
+    if all(job.state is AppState.SUCCEEDED for job in jobs):
+        return AppState.SUCCEEDED, ""
+    if cancelled and not open_jobs:
+        return (AppState.RUNNING, "it is being cancelled") if running else (AppState.CANCELLED, "cancelled")
+    if HELD in marks:
+        age = now - max(
+            _or_zero(time_of(m["metadata"].get("creationTimestamp"))).timestamp() for m in facts.mains
+        )
+        return (
+            (AppState.FAILED, INTERRUPTED)
+            if age > HELD_FOR
+            else (AppState.SUBMITTED, "it is being submitted")
+        )
+    if any(job.reason == "Suspended" for job in jobs) and not running:
+        return AppState.SUBMITTED, _held_back(facts)
+    if replicas.started or any(
+        job.state is not AppState.PENDING and job.state is not AppState.SUBMITTED for job in jobs
+    ):
+        return AppState.RUNNING, "" if running or not replicas.complete else "it waits for its next attempt"
+    pending = facts.pods or any(job.state is AppState.PENDING for job in jobs)
+    return (AppState.PENDING if pending else AppState.SUBMITTED), ""
+
+
+def _held_back(facts: Facts) -> str:
+    queue = label(facts.mains[0], "kueue.x-k8s.io/queue-name")
+    return f"it waits for its turn in queue `{queue}`" if queue else "somebody has suspended it"
+
+
+def _why(job: JobFacts) -> str:
+    """Returns why a job failed, where no replica tells it."""
+    if job.reason == "DeadlineExceeded":
+        return "its time was up"
+    if job.reason in (
+        "BackoffLimitExceeded",
+        "FailedIndexes",
+        "MaxFailedIndexesExceeded",
+        "PodFailurePolicy",
+        "FailedJobs",
+    ):
+        return ""
+    return job.message or job.reason
+
+
+def waiting(statuses: Iterable[ReplicaStatus], events: Iterable[Object]) -> str:
+    """Returns why an application waits: what most of its replicas wait for."""
+    from collections import Counter
+
+    counts: Counter[str] = Counter()
+    for status in statuses:
+        if status.state is AppState.PENDING and status.attempts and status.attempts[-1].msg:
+            counts[status.attempts[-1].msg] += 1
+    if counts:
+        told, number = counts.most_common(1)[0]
+        return told if number == 1 and len(counts) == 1 else f"{told} ({number} of its replicas)"
+    refused = [e for e in events if e.get("reason") == "FailedCreate"]
+    if refused:
+        message = str(refused[-1].get("message") or "")
+        quota = re.search(r"exceeded quota: .*", message)
+        return "its pods are refused: " + short(
+            quota[0] if quota else message.removeprefix("Error creating: ")
+        )
+    return ""
+
+
+def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:
+    return next((job for job in jobs if job.role == member.role_index), jobs[0])
+
+
+def _first_failure(facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus]) -> FirstFailure | None:
+    """Returns the replica that failed before all others, as far as its pod or its job still tell it."""
+    ended = [s for s in statuses if s.state is AppState.FAILED and s.attempts]
+    if ended:
+        first = min(ended, key=lambda s: _or_zero(s.ended_at))
+        last = first.attempts[-1]
+        return FirstFailure(first.role, first.id, last.number, last.exit_code, last.signal, last.msg)
+    for job in jobs:
+        # the pod is gone; where a rule ended the job, its message still names it
+        found = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)
+        if found and job.role < len(names := list(dict.fromkeys(s.role for s in statuses))):
+            from torchx.schedulers.kubernetes_attempts import signal_of
+
+            code = int(found[2])
+            name = signal_of(code)
+            return FirstFailure(names[max(job.role, 0)], int(found[1]), 1, None if name else code, name)
+    return None
+
+
+def _error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str:
+    from torchx.specs.status import NONE
+
+    if first is None:
+        return NONE
+    return next(s.structured_error_msg for s in statuses if (s.role, s.id) == (first.role, first.replica))
+
+
+def _restarts(facts: Facts) -> int:
+    """Returns how often the whole was started again."""
+    if facts.kind == "job":
+        return 0
+    status = facts.mains[0].get("status") or {}
+    return int(status.get("restarts") or status.get("retryCount") or 0)
+
+
+def _started(facts: Facts) -> datetime | None:
+    times = [time_of((job.get("status") or {}).get("startTime")) for job in facts.jobs]
+    return min((at for at in times if at is not None), default=None)
+
+
+def _ended(
+    facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus], submitted: datetime | None
+) -> datetime | None:
+    """Returns when the last of it ended."""
+    marks = [time_of(annotation(main, CANCELLED)) for main in facts.mains]
+    times = [job.ended_at for job in jobs] + marks + [s.ended_at for s in statuses]
+    return max((at for at in times if at is not None), default=submitted)
+
+
+def _or_zero(at: datetime | None) -> datetime:
+    from datetime import timezone
+
+    return at or datetime.fromtimestamp(0, timezone.utc)

@@ -1,0 +1,153 @@
+"""Makes the objects of an application on a cluster: all of them, or none."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from torchx.errors import UsageError
+from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes_errors import ClusterError
+from torchx.schedulers.kubernetes_facts import HELD, JOBSET
+from torchx.schedulers.kubernetes_names import APP_ID
+from torchx.schedulers.kubernetes_request import KubernetesJob
+
+_PLURALS = {
+    "Service": "services",
+    "ConfigMap": "configmaps",
+    "Secret": "secrets",
+    "Job": "jobs",
+    "JobSet": "jobsets",
+}
+_TRIES = 3
+
+
+def has_jobsets(cluster: Cluster) -> bool:
+    """Tells whether a cluster knows JobSets."""
+    return cluster.find(f"/apis/{JOBSET}") is not None
+
+
+def submit(
+    cluster: Cluster, request: KubernetesJob, *, validate: bool = True, tell: Callable[[str], None]
+) -> list[str]:
+    """Makes all objects of a request, in their order; undoes what was made when one is refused.
+
+    Args:
+        cluster: where.
+        request: what.
+        validate: have the cluster check all of it first, when nothing has been made yet.
+        tell: called with a line about what takes long.
+
+    Returns:
+        Notes, a line each: what is not quite as it should be.
+
+    Raises:
+        ClusterError: the cluster refuses one of them, or does not answer.
+        UsageError: the request was submitted before.
+    """
+    manifests = [copy.deepcopy(manifest) for manifest in request.manifests]
+    mains = [m for m in manifests if is_main(m)]
+    if validate:
+        for manifest in manifests:
+            _create(cluster, manifest, {"dryRun": "All"})
+    # several jobs begin together: an interrupted start must not leave a half that runs
+    held = [m for m in mains if len(mains) > 1 and m["kind"] == "Job" and not m["spec"].get("suspend")]
+    for manifest in held:
+        manifest["spec"]["suspend"] = True
+        manifest["metadata"].setdefault("annotations", {})[HELD] = datetime.now(timezone.utc).isoformat()
+    tried: list[Object] = []
+    try:
+        made = []
+        for manifest in manifests:
+            tried.append(manifest)
+            made.append(_create(cluster, manifest))
+        notes = _belong(cluster, made)
+        for manifest in held:
+            change = {"spec": {"suspend": False}, "metadata": {"annotations": {HELD: None}}}
+            cluster.patch(path_to(manifest), change)
+    except BaseException as error:
+        left = _undo(cluster, tried, error)
+        if left and isinstance(error, ClusterError):
+            where = f"-n {request.namespace} -l {APP_ID}={request.app_id}"
+            error.hint = (
+                f"not all of it could be removed again: kubectl delete jobs,services,configmaps {where}"
+            )
+        raise
+    return notes
+
+
+def is_main(manifest: Object) -> bool:
+    """Tells whether a manifest is one of those that make pods."""
+    return manifest["kind"] in ("Job", "JobSet")
+
+
+def path_to(manifest: Object, *, name: bool = True) -> str:
+    """Returns the path of the object that a manifest describes, or of its collection."""
+    kind = manifest["kind"]
+    resource = _PLURALS.get(kind, f"{kind.lower()}s")
+    metadata = manifest["metadata"]
+    return path_of(manifest["apiVersion"], resource, metadata["namespace"], metadata["name"] if name else "")
+
+
+def _create(cluster: Cluster, manifest: Object, query: dict[str, str] | None = None) -> Object:
+    """Makes an object, also when the answer to the first try got lost on the way."""
+    path = path_to(manifest, name=False)
+    lost: ClusterError | None = None
+    for _ in range(_TRIES):
+        try:
+            return cluster.create(path, manifest, query)
+        except ClusterError as error:
+            if error.reason == "AlreadyExists":
+                found = cluster.find(path_to(manifest))
+                if lost is not None and found is not None:
+                    return found
+                raise UsageError(
+                    f"{manifest['kind']} {manifest['metadata']['name']} is there already: was this request "
+                    "submitted before?",
+                    hint="a new dry-run gives it a new id",
+                ) from None
+            if not error.passes or error.hopeless:
+                raise
+            lost = error
+    assert lost is not None
+    raise lost
+
+
+def _belong(cluster: Cluster, made: list[Object]) -> list[str]:
+    """Ties what the jobs need to the jobs, so that the cluster removes it with the last of them."""
+    owners = [
+        {
+            "apiVersion": each["apiVersion"],
+            "kind": each["kind"],
+            "name": each["metadata"]["name"],
+            "uid": each["metadata"]["uid"],
+        }
+        for each in made
+        if is_main(each)
+    ]
+    try:
+        for each in made:
+            if not is_main(each):
+                cluster.patch(path_to(each), {"metadata": {"ownerReferences": owners}})
+    except ClusterError as error:
+        if error.status != 403:
+            raise
+        return [
+            f"its services stay when its jobs are removed by other means than torchx delete: {error.message}"
+        ]
+    return []
+
+
+def _undo(cluster: Cluster, tried: list[Object], error: BaseException) -> list[Object]:
+    """Removes what was made, the last first; returns what could not be removed."""
+    refused = isinstance(error, UsageError) or (isinstance(error, ClusterError) and not error.passes)
+    if refused and isinstance(error, UsageError):
+        tried = tried[:-1]  # somebody else's
+    left = []
+    for manifest in reversed(tried):
+        try:
+            cluster.delete(path_to(manifest))
+        except ClusterError:
+            left.append(manifest)
+    return left

@@ -1,0 +1,320 @@
+"""What makes pods of jobs, tells how jobs fare, and removes what belongs to nothing any more."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from fakecluster.store import Object, Refused, Store, condition, now
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+RETRY_AFTER = 0.3
+"""Seconds before a failed replica is started again; about ten on a real cluster."""
+
+
+class Controllers:
+    """A thread that looks at all objects whenever one has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.stop = threading.Event()
+        self._failed_at: dict[tuple[str, int], float] = {}
+        self._thread = threading.Thread(target=self._run, name="controllers", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.stop.set()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        seen = -1
+        while not self.stop.is_set():
+            with self._store.changed:
+                if self._store.version == seen:
+                    self._store.changed.wait(0.1)
+                seen = self._store.version
+            for look in (self._jobsets, self._jobs, self._collect):
+                with suppress(Refused):  # it went away meanwhile: the next round sees it
+                    look()
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def _jobs(self) -> None:
+        for collection in self._store.collections("jobs"):
+            if collection.startswith("/apis/batch/v1/"):
+                for job in self._store.list(collection):
+                    if not job["metadata"].get("deletionTimestamp") and not ended(job):
+                        self._job(collection, job)
+
+    def _job(self, collection: str, job: Object) -> None:
+        pods_at = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
+        pods = [p for p in self._store.list(pods_at) if owned(p, job)]
+        if job["spec"].get("suspend"):
+            self._suspend(collection, job, pods_at, pods)
+            return
+        verdict = self._verdict(job, pods)
+        live = [p for p in pods if phase(p) in ("Pending", "Running")]
+        if verdict and verdict[0] == "Failed":
+            for pod in live:
+                delete(self._store, pods_at, pod)
+        elif not verdict:
+            self._start_missing(job, pods_at, pods)
+        self._tell(collection, job, pods, live, verdict)
+
+    def _suspend(self, collection: str, job: Object, pods_at: str, pods: list[Object]) -> None:
+        live = [p for p in pods if phase(p) in ("Pending", "Running")]
+        for pod in live:
+            delete(self._store, pods_at, pod)
+
+        def change(found: Object) -> None:
+            status = found["status"]
+            set_condition(status, condition("Suspended", "JobSuspended", "Job suspended"))
+            status.pop("active", None)
+            status.update({"terminating": len(live), "ready": 0})
+
+        self._store.update(collection, job["metadata"]["name"], change)
+
+    def _verdict(self, job: Object, pods: list[Object]) -> tuple[str, str, str] | None:
+        spec = job["spec"]
+        good = {index(p) for p in pods if phase(p) == "Succeeded"}
+        bad = [p for p in pods if phase(p) == "Failed" and not p["metadata"].get("deletionTimestamp")]
+        for rule in (spec.get("podFailurePolicy") or {}).get("rules") or []:
+            for pod in bad:
+                code = exit_code(pod)
+                if rule["action"] == "FailJob" and code not in rule["onExitCodes"]["values"]:
+                    where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+                    told = f"failed with exit code {code} matching FailJob rule at index 0"
+                    return "Failed", "PodFailurePolicy", f"Container main for pod {where} {told}"
+        limit = spec.get("backoffLimitPerIndex")
+        if limit is not None:
+            lost = {i for i in {index(p) for p in bad} if sum(index(p) == i for p in bad) > limit} - good
+            most = spec.get("maxFailedIndexes")
+            if most is not None and len(lost) > most:
+                return (
+                    "Failed",
+                    "MaxFailedIndexesExceeded",
+                    "Job has exceeded the specified maximal number of failed indexes",
+                )
+            if lost and len(good | lost) == spec["completions"]:
+                return "Failed", "FailedIndexes", "Job has failed indexes"
+        elif len(bad) > spec.get("backoffLimit", 6):
+            return "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+        if len(good) == spec["completions"]:
+            return "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
+        return None
+
+    def _start_missing(self, job: Object, pods_at: str, pods: list[Object]) -> None:
+        limit = job["spec"].get("backoffLimitPerIndex")
+        for number in range(job["spec"]["completions"]):
+            mine = [p for p in pods if index(p) == number]
+            bad = [p for p in mine if phase(p) == "Failed"]
+            if len(bad) < len(mine) or (limit is not None and len(bad) > limit):
+                continue
+            key = job["metadata"]["uid"], len(bad) * 100_000 + number
+            if bad and time.monotonic() - self._failed_at.setdefault(key, time.monotonic()) < RETRY_AFTER:
+                continue
+            self._store.create(pods_at, pod_of(job, number, len(bad)))
+
+    def _tell(
+        self, collection: str, job: Object, pods: list[Object], live: list[Object], verdict: Any
+    ) -> None:
+        good = sorted({index(p) for p in pods if phase(p) == "Succeeded"})
+        bad = [p for p in pods if phase(p) == "Failed"]
+
+        def change(found: Object) -> None:
+            status = found["status"]
+            if any(
+                c["type"] == "Suspended" and c["status"] == "True" for c in status.get("conditions") or []
+            ):
+                set_condition(status, condition("Suspended", "JobResumed", "Job resumed", "False"))
+            status.setdefault("startTime", now())
+            for key, value in (("active", len(live)), ("succeeded", len(good)), ("failed", len(bad))):
+                status.pop(key, None)
+                if value:
+                    status[key] = value
+            status["ready"] = sum(phase(p) == "Running" for p in pods)
+            status["terminating"] = sum(bool(p["metadata"].get("deletionTimestamp")) for p in live)
+            if good:
+                status["completedIndexes"] = ",".join(map(str, good))
+            if verdict is None:
+                return
+            kind, reason, message = verdict
+            first = "FailureTarget" if kind == "Failed" else "SuccessCriteriaMet"
+            if not any(c["type"] == first for c in status.get("conditions") or []):
+                set_condition(status, condition(first, reason, message))
+            if not live:
+                set_condition(status, condition(kind, reason, message))
+                if kind == "Complete":
+                    status["completionTime"] = now()
+
+        self._store.update(collection, job["metadata"]["name"], change)
+
+    # --- jobsets ---------------------------------------------------------------------------------
+
+    def _jobsets(self) -> None:
+        for collection in self._store.collections("jobsets"):
+            for jobset in self._store.list(collection):
+                if not jobset["metadata"].get("deletionTimestamp") and not ended(jobset):
+                    self._jobset(collection, jobset)
+
+    def _jobset(self, collection: str, jobset: Object) -> None:
+        name, namespace = jobset["metadata"]["name"], jobset["metadata"]["namespace"]
+        jobs_at = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        run = str((jobset.get("status") or {}).get("restarts", 0))
+        mine = [j for j in self._store.list(jobs_at) if owned(j, jobset)]
+        old = [j for j in mine if j["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] != run]
+        for job in old:
+            delete(self._store, jobs_at, job)
+        if old:
+            return
+        suspend = bool(jobset["spec"].get("suspend"))
+        known = {j["metadata"]["name"] for j in mine}
+        for each in jobset["spec"]["replicatedJobs"]:
+            child = f"{name}-{each['name']}-0"
+            if child not in known:
+                self._store.create(jobs_at, child_job(jobset, each, child, run, suspend))
+            else:
+                self._store.update(jobs_at, child, lambda job: job["spec"].update(suspend=suspend))
+        failed = [j for j in mine if any(c["type"] == "Failed" for c in j["status"].get("conditions") or [])]
+        done = [j for j in mine if any(c["type"] == "Complete" for c in j["status"].get("conditions") or [])]
+        policy = jobset["spec"].get("failurePolicy") or {}
+
+        def change(found: Object) -> None:
+            status = found.setdefault("status", {})
+            if failed and int(run) < policy.get("maxRestarts", 0):
+                status["restarts"] = int(run) + 1
+            elif failed:
+                told = f"jobset failed (first failed job: {failed[0]['metadata']['name']})"
+                set_condition(status, condition("Failed", "FailedJobs", told))
+            elif len(done) == len(jobset["spec"]["replicatedJobs"]):
+                set_condition(
+                    status, condition("Completed", "AllJobsCompleted", "jobset completed successfully")
+                )
+
+        self._store.update(collection, name, change)
+        if failed and int(run) >= policy.get("maxRestarts", 0):
+            for job in mine:
+                if not ended(job):
+                    delete(self._store, jobs_at, job)
+
+    # --- what belongs to nothing -----------------------------------------------------------------
+
+    def _collect(self) -> None:
+        everything = [(c, each) for c in self._store.collections() for each in self._store.list(c)]
+        alive = {each["metadata"]["uid"] for _, each in everything}
+        leaving = {e["metadata"]["uid"] for _, e in everything if e["metadata"].get("deletionTimestamp")}
+        waited_for: set[str] = set()
+        for collection, each in everything:
+            owners = [owner["uid"] for owner in each["metadata"].get("ownerReferences") or []]
+            if owners and all(uid not in alive or uid in leaving for uid in owners):
+                delete(self._store, collection, each)
+                waited_for.update(owners)
+        for collection, each in everything:
+            metadata = each["metadata"]
+            if (
+                "foregroundDeletion" in (metadata.get("finalizers") or [])
+                and metadata["uid"] not in waited_for
+            ):
+                self._store.remove(collection, metadata["name"])
+
+
+def phase(pod: Object) -> str:
+    return str(pod["status"]["phase"])
+
+
+def index(pod: Object) -> int:
+    return int(pod["metadata"]["annotations"][INDEX])
+
+
+def exit_code(pod: Object) -> int:
+    statuses = pod["status"].get("containerStatuses") or [{}]
+    return int((statuses[0].get("state") or {}).get("terminated", {}).get("exitCode", 1))
+
+
+def owned(thing: Object, owner: Object) -> bool:
+    return any(o["uid"] == owner["metadata"]["uid"] for o in thing["metadata"].get("ownerReferences") or [])
+
+
+def ended(thing: Object) -> bool:
+    conditions = (thing.get("status") or {}).get("conditions") or []
+    return any(c["type"] in ("Complete", "Completed", "Failed") and c["status"] == "True" for c in conditions)
+
+
+def set_condition(status: Object, wanted: Object) -> None:
+    conditions = status.setdefault("conditions", [])
+    same = [c for c in conditions if c["type"] == wanted["type"]]
+    if same and same[0]["status"] == wanted["status"]:
+        return
+    for each in same:
+        conditions.remove(each)
+    conditions.append(wanted)
+
+
+def delete(
+    store: Store, collection: str, thing: Object, policy: str = "Background", grace: int | None = None
+) -> None:
+    """Deletes an object as the API does: pods and what waits for its dependents go later."""
+    metadata = thing["metadata"]
+    if collection.endswith("/pods"):
+        seconds = thing["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
+
+        def leave(found: Object) -> None:
+            if grace is not None or not found["metadata"].get("deletionTimestamp"):
+                found["metadata"].update({"deletionTimestamp": now(), "deletionGracePeriodSeconds": seconds})
+
+        store.update(collection, metadata["name"], leave)
+    elif policy == "Foreground":
+        waits = {"deletionTimestamp": now(), "finalizers": ["foregroundDeletion"]}
+        store.update(collection, metadata["name"], lambda found: found["metadata"].update(waits))
+    else:
+        store.remove(collection, metadata["name"])
+
+
+def pod_of(job: Object, number: int, failures: int) -> Object:
+    """Returns the pod of an index of a job."""
+    template = copy.deepcopy(job["spec"]["template"])
+    metadata = template.setdefault("metadata", {})
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    metadata["name"] = f"{name}-{number}-{uuid.uuid4().hex[:5]}"
+    labels = {
+        "batch.kubernetes.io/job-name": name,
+        "batch.kubernetes.io/controller-uid": uid,
+        INDEX: str(number),
+    }
+    metadata.setdefault("labels", {}).update(labels)
+    notes = metadata.setdefault("annotations", {})
+    notes[INDEX] = str(number)
+    if job["spec"].get("backoffLimitPerIndex") is not None:
+        notes[FAILURES] = str(failures)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    metadata["ownerReferences"] = [owner]
+    spec = {**template["spec"], "hostname": f"{name}-{number}"}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending", "qosClass": "Burstable"}}
+
+
+def child_job(jobset: Object, each: Object, name: str, run: str, suspend: bool) -> Object:
+    """Returns a job of a JobSet."""
+    own = {
+        "jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"],
+        "jobset.sigs.k8s.io/replicatedjob-name": each["name"],
+        "jobset.sigs.k8s.io/restart-attempt": run,
+    }
+    template = copy.deepcopy(each["template"])
+    spec = template["spec"]
+    spec["suspend"] = suspend
+    spec["template"].setdefault("metadata", {}).setdefault("labels", {}).update(own)
+    labels = {**(template.get("metadata") or {}).get("labels", {}), **own}
+    uid = jobset["metadata"]["uid"]
+    owner = {
+        "apiVersion": jobset["apiVersion"],
+        "kind": "JobSet",
+        "name": jobset["metadata"]["name"],
+        "uid": uid,
+    }
+    metadata = {"name": name, "labels": labels, "ownerReferences": [{**owner, "controller": True}]}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec, "status": {}}

@@ -1,0 +1,222 @@
+"""The one node of the fake cluster: it runs each pod as a process of this machine, and keeps its log."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Any
+
+from fakecluster.store import Object, Refused, Store, condition, now
+
+LAG = 0.05
+"""Seconds by which the phase of a pod is behind the state of its container; about one on a real cluster."""
+CPUS = 64
+
+
+class Log:
+    """The lines of one container as they came, each with its time."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, bytes]] = []
+        self.closed = False
+        self.changed = threading.Condition()
+
+    def add(self, line: bytes) -> None:
+        with self.changed:
+            ns = time.time_ns()
+            at = datetime.fromtimestamp(ns // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+            self.lines.append((f"{at}.{ns % 10**9:09d}Z", line))
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+
+class Node:
+    """Starts pods, ends those that are deleted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.stop = threading.Event()
+        self._pods: set[str] = set()
+        self._threads: list[threading.Thread] = []
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.logs: dict[str, Log] = {}
+        self._thread = threading.Thread(target=self._run, name="node", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.stop.set()
+        self._thread.join(timeout=10)
+        for process in list(self.processes.values()):
+            end(process, signal.SIGKILL)
+        for thread in self._threads:
+            thread.join(timeout=10)
+
+    def _run(self) -> None:
+        seen = -1
+        while not self.stop.is_set():
+            with self._store.changed:
+                if self._store.version == seen:
+                    self._store.changed.wait(0.1)
+                seen = self._store.version
+            for collection in self._store.collections("pods"):
+                for pod in self._store.list(collection):
+                    self._look(collection, pod)
+
+    def _look(self, collection: str, pod: Object) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        if pod["metadata"].get("deletionTimestamp"):
+            process = self.processes.get(uid)
+            if process is None or process.poll() is not None:
+                if process is None or pod["status"]["phase"] in ("Succeeded", "Failed"):
+                    self._store.remove(collection, name)
+            elif uid in self._pods:
+                self._pods.discard(uid)  # it is asked once
+                grace = pod["metadata"]["deletionGracePeriodSeconds"]
+                self._thread_for(self._end, process, float(grace))
+        elif uid not in self._pods and uid not in self.processes and pod["status"]["phase"] == "Pending":
+            self._pods.add(uid)
+            self._thread_for(self._life, collection, pod)
+
+    def _thread_for(self, what: Any, *args: Any) -> None:
+        thread = threading.Thread(target=what, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _end(self, process: subprocess.Popen[bytes], grace: float) -> None:
+        if grace:
+            end(process, signal.SIGTERM)
+            try:
+                process.wait(grace)
+                return
+            except subprocess.TimeoutExpired:
+                pass
+        end(process, signal.SIGKILL)
+
+    # --- one pod ---------------------------------------------------------------------------------
+
+    def _life(self, collection: str, pod: Object) -> None:
+        with suppress(Refused):  # it was deleted before it began
+            self._lead(collection, pod)
+
+    def _lead(self, collection: str, pod: Object) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        container = pod["spec"]["containers"][0]
+        refused = unschedulable(container)
+        if refused:
+            told = {**condition("PodScheduled", "Unschedulable", refused, "False"), "lastProbeTime": None}
+            self._store.update(collection, name, lambda p: p["status"].update(conditions=[told]))
+            return
+        self._store.update(collection, name, lambda p: p["spec"].update(nodeName="node-1"))
+        self._state(collection, name, {"waiting": {"reason": "ContainerCreating"}})
+        if "nosuch" in container["image"]:
+            image = container["image"]
+            told = f'Back-off pulling image "{image}": failed to pull and unpack image "{image}": not found'
+            self._state(collection, name, {"waiting": {"reason": "ImagePullBackOff", "message": told}})
+            return
+        log = self.logs[uid] = Log()
+        environment = environment_of(pod, container)
+        words = [
+            expanded(word, environment)
+            for word in [*container.get("command", []), *container.get("args", [])]
+        ]
+        started = now()
+        try:
+            process = subprocess.Popen(
+                words,
+                env={"PATH": os.environ["PATH"], **environment},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.close()
+            told = f'failed to create task: runc create failed: exec: "{words[0]}": {error.strerror}: unknown'
+            never = {"exitCode": 128, "reason": "StartError", "message": told}
+            never |= {"startedAt": "1970-01-01T00:00:00Z", "finishedAt": now()}
+            self._finish(collection, name, never)
+            return
+        self.processes[uid] = process
+        self._state(collection, name, {"running": {"startedAt": started}}, phase="Running")
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                log.add(line)
+        code = process.wait()
+        end(process, signal.SIGKILL)  # what it has left behind goes with the container
+        log.close()
+        code = 128 - code if code < 0 else code
+        told = b"".join(line for _, line in log.lines[-20:]).decode("utf-8", "replace") if code else ""
+        reason = "Completed" if code == 0 else "Error"
+        over = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now()}
+        self._finish(collection, name, {**over, **({"message": told} if told else {})})
+
+    def _finish(self, collection: str, name: str, told: Object) -> None:
+        self._state(collection, name, {"terminated": told})
+        self.stop.wait(LAG)
+        phase = "Failed" if told["exitCode"] else "Succeeded"
+        self._store.update(collection, name, lambda pod: pod["status"].update(phase=phase))
+
+    def _state(self, collection: str, name: str, state: Object, phase: str = "") -> None:
+        def change(pod: Object) -> None:
+            status = {"name": "main", "state": state, "lastState": {}, "restartCount": 0}
+            pod["status"]["containerStatuses"] = [{**status, "ready": "running" in state}]
+            if phase:
+                pod["status"]["phase"] = phase
+
+        self._store.update(collection, name, change)
+
+
+def end(process: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def unschedulable(container: Object) -> str:
+    """Returns why no node can take a pod, in the words of the recorded cluster."""
+    asked = (
+        (container.get("resources") or {}).get("requests")
+        or (container.get("resources") or {}).get("limits")
+        or {}
+    )
+    cpu = str(asked.get("cpu", "0"))
+    wanted = float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu)
+    if wanted > CPUS:
+        more = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        return f"0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, {more}"
+    return ""
+
+
+def environment_of(pod: Object, container: Object) -> dict[str, str]:
+    """Returns the environment of a container, with what its pod tells filled in."""
+    found: dict[str, str] = {}
+    number = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
+    for each in container.get("env") or []:
+        if "valueFrom" in each:
+            path = each["valueFrom"]["fieldRef"]["fieldPath"]
+            found[each["name"]] = number if "job-completion-index" in path else pod["metadata"]["name"]
+        else:
+            found.setdefault("JOB_COMPLETION_INDEX", number)
+            found[each["name"]] = expanded(str(each.get("value", "")), found)
+    return {**found, "JOB_COMPLETION_INDEX": number, "HOSTNAME": pod["spec"]["hostname"]}
+
+
+def expanded(text: str, values: dict[str, str]) -> str:
+    """Replaces ``$(NAME)`` as Kubernetes does; ``$$`` stands for a dollar sign."""
+
+    def one(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return values.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", one, text)

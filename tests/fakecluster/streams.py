@@ -1,0 +1,100 @@
+"""The streams of the fake cluster: watches, and logs that are followed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+
+from fakecluster.node import Log
+from fakecluster.store import Object, Refused, selected
+
+if TYPE_CHECKING:
+    from fakecluster.cluster import FakeCluster
+
+
+class Streams(BaseHTTPRequestHandler):
+    """Answers that go on."""
+
+    server: Any
+
+    def _stream(self, content_type: str) -> Callable[[bytes], None]:
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.server.cluster.open.add(self.connection)
+
+        def send(data: bytes) -> None:
+            if data:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+        return send
+
+    def _end_stream(self) -> None:
+        self.server.cluster.open.discard(self.connection)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def watch(self, cluster: FakeCluster, collection: str, query: dict[str, str]) -> None:
+        store, labels, fields = cluster.store, query.get("labelSelector", ""), query.get("fieldSelector", "")
+        seen = int(query.get("resourceVersion") or 0)
+        end = time.monotonic() + float(query.get("timeoutSeconds") or 300)
+        send = self._stream("application/json")
+
+        def tell(kind: str, thing: Object) -> None:
+            send(json.dumps({"type": kind, "object": thing}).encode() + b"\n")
+
+        try:
+            while time.monotonic() < end and not cluster.stopping.is_set():
+                with store.changed:
+                    if seen < store.oldest:
+                        old = f"too old resource version: {seen} ({store.oldest})"
+                        tell("ERROR", Refused(410, "Expired", old).body())
+                        break
+                    found = [h for h in store.happened if h[0] > seen]
+                    if not found:
+                        store.changed.wait(0.2)
+                        continue
+                seen = found[-1][0]
+                for _, kind, where, thing in found:
+                    if where == collection and selected(thing, labels, fields):
+                        tell(kind, thing)
+        finally:
+            self._end_stream()
+
+    def log(self, cluster: FakeCluster, pod: Object, query: dict[str, str]) -> None:
+        name, node = pod["metadata"]["name"], cluster.node
+        container = query.get("container", "main")
+        if container != "main":
+            raise Refused(400, "BadRequest", f"container {container} is not valid for pod {name}")
+        if "previous" in query:
+            raise Refused(
+                400, "BadRequest", f'previous terminated container "main" in pod "{name}" not found'
+            )
+        log = node.logs.get(pod["metadata"]["uid"]) if node is not None else None
+        if log is None:
+            waits = f'container "main" in pod "{name}" is waiting to start: ContainerCreating'
+            raise Refused(400, "BadRequest", waits)
+        self._send_log(cluster, log, query)
+
+    def _send_log(self, cluster: FakeCluster, log: Log, query: dict[str, str]) -> None:
+        since, stamps = query.get("sinceTime", "").rstrip("Z"), "timestamps" in query
+        send = self._stream("text/plain")
+        told = 0
+        if "tailLines" in query:
+            told = max(0, len(log.lines) - int(query["tailLines"]))
+        try:
+            while not cluster.stopping.is_set():
+                with log.changed:
+                    if told == len(log.lines) and "follow" in query and not log.closed:
+                        log.changed.wait(0.2)
+                    found, closed = log.lines[told:], log.closed
+                told += len(found)
+                lines = (at.encode() + b" " + line if stamps else line for at, line in found if at >= since)
+                send(b"".join(lines))
+                if "follow" not in query or (closed and told == len(log.lines)):
+                    break
+        finally:
+            self._end_stream()
