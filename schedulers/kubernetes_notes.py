@@ -54,19 +54,21 @@ def _notes(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> Iterator[str]:
 
 def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     several = len(app.roles) > 1
+    # which it will be is found out at the submission
+    unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
     single = [role for role in app.roles if restarts_as_a_whole(role) and (several or role.num_replicas > 1)]
     if single:
         yield (
-            f"a Job starts a failed replica again alone, not its peers ({_roles(single)}); "
-            "where the cluster has JobSets, kind=jobset starts all of them again"
+            f"{unless}a Job starts a failed replica again alone, not its peers ({_roles(single)}); "
+            "kind=jobset starts all of them again"
         )
     if several and cfg.get("fail_fast", True):
         yield (
-            "each role is a Job of its own: when one fails, the others run on until they are cancelled; "
-            "kind=jobset or kind=volcano ends them all"
+            f"{unless}each role is a Job of its own: when one fails, the others run on until they are "
+            "cancelled; kind=jobset or kind=volcano ends them all"
         )
     if several and cfg.get("queue"):
-        yield "Kueue admits each role by itself; kind=jobset lets it admit them together"
+        yield f"{unless}Kueue admits each role by itself; kind=jobset lets it admit them together"
 
 
 def _jobset_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:

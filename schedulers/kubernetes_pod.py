@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchx import settings
@@ -25,6 +25,7 @@ from torchx.schedulers.kubernetes_names import (
 )
 from torchx.schedulers.kubernetes_volumes import volumes_of
 from torchx.schedulers.kubernetes_words import INDEX_VARIABLE, Words, escaped
+from torchx.schedulers.kubernetes_workspace import FOLDER, add_to
 from torchx.specs.app import AppDef, Role
 from torchx.specs.named_resources_aws import EFA_DEVICE, K8S_ITYPE
 from torchx.specs.run_options import CfgVal
@@ -47,6 +48,7 @@ class Place:
         cfg: run options.
         rank0: the host of replica 0 of the first role, as every pod finds it.
         subdomain: the name of the service that gives pods their names; empty where the cluster sees to it.
+        workspaces: the ConfigMap that holds the workspace of a role, by the role's number.
     """
 
     app: AppDef
@@ -54,6 +56,7 @@ class Place:
     cfg: Mapping[str, CfgVal]
     rank0: str
     subdomain: str = ""
+    workspaces: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -99,7 +102,8 @@ def pod_template(place: Place, number: int, replica: int | None = None) -> dict[
     """
     role, cfg = place.app.roles[number], place.cfg
     volumes = volumes_of(role)
-    words = Words(f"{place.namespace}:{place.app_id}", replica)
+    packed = place.workspaces.get(number)
+    words = Words(f"{place.namespace}:{place.app_id}", replica, FOLDER if packed else "")
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": role.image,
@@ -121,20 +125,18 @@ def pod_template(place: Place, number: int, replica: int | None = None) -> dict[
     labels = {**place.role_labels(number), NO_SIDECAR: "false"}
     if replica is not None:
         labels[REPLICA_ID] = str(replica)
-    return {
-        "metadata": {
-            "labels": labels,
-            "annotations": {NO_SIDECAR: "false", **options.pairs(cfg, "annotations")},
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            **({"subdomain": place.subdomain} if place.subdomain else {}),
-            "terminationGracePeriodSeconds": options.number(cfg, "grace_period", 30),
-            **_where(role, cfg),
-            "containers": [container],
-            "volumes": volumes.volumes,
-        },
+    spec = {
+        "restartPolicy": "Never",
+        **({"subdomain": place.subdomain} if place.subdomain else {}),
+        "terminationGracePeriodSeconds": options.number(cfg, "grace_period", 30),
+        **_where(role, cfg),
+        "containers": [container],
+        "volumes": volumes.volumes,
     }
+    if packed:
+        add_to(spec, packed)
+    annotations = {NO_SIDECAR: "false", **options.pairs(cfg, "annotations")}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
 
 
 def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchx import settings
 from torchx.errors import UsageError
 from torchx.schedulers import kubernetes_job as jobs
 from torchx.schedulers import kubernetes_jobset as jobsets
@@ -18,6 +19,7 @@ from torchx.schedulers.kubernetes_overlays import lay_over
 from torchx.schedulers.kubernetes_pod import Place
 from torchx.schedulers.kubernetes_record import write_record
 from torchx.schedulers.kubernetes_text import dump
+from torchx.schedulers.kubernetes_workspace import archives_of, config_map, config_map_names
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 
@@ -59,7 +61,12 @@ def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) ->
     return JOBSET if has_jobset and whole else JOB
 
 
-def to_request(app: AppDef, name: str, cfg: Mapping[str, CfgVal], kind: str = JOB) -> KubernetesJob:
+def to_request(
+    app: AppDef,
+    name: str,
+    cfg: Mapping[str, CfgVal],
+    kind: str = JOB,
+) -> KubernetesJob:
     """Returns the manifests of an application; touches nothing.
 
     Args:
@@ -72,25 +79,50 @@ def to_request(app: AppDef, name: str, cfg: Mapping[str, CfgVal], kind: str = JO
         UsageError: the application asks for what a cluster cannot give.
     """
     require_name(name)
+    archives = archives_of(app.roles)
+    packed = config_map_names(name, archives)
     if kind == VOLCANO:
         names = role_names(name, app.roles, spare=volcano.PODS_SPARE)
-        place = Place(app, name, cfg, volcano.rank0_host(name, names[0]))
+        place = Place(app, name, cfg, volcano.rank0_host(name, names[0]), workspaces=packed)
         found = list(volcano.manifests(place, names))
     elif kind == JOBSET:
         names = role_names(name, app.roles, spare=jobsets.PODS_SPARE)
-        place = Place(app, name, cfg, f"{name}-{names[0]}-0-0")
+        place = Place(app, name, cfg, f"{name}-{names[0]}-0-0", workspaces=packed)
         found = list(jobsets.manifests(place, names))
     else:
         names = role_names(name, app.roles)
-        place = Place(app, name, cfg, f"{name}-{names[0]}-0", subdomain=name)
+        place = Place(app, name, cfg, f"{name}-{names[0]}-0", subdomain=name, workspaces=packed)
         found = list(jobs.manifests(place, names))
     lay_over(place, found)
     record = write_record(app, cfg)
     if record is not None:
         first = next(manifest for manifest in found if manifest["kind"] != "Service")
         first["metadata"].setdefault("annotations", {})[APP] = record
+    maps = {
+        packed[number]: config_map(place.metadata(packed[number], place.labels), archive)
+        for number, archive in archives.items()
+    }
     _check_size(found, kind)
-    return KubernetesJob(name, place.namespace, kind, found)
+    return KubernetesJob(name, place.namespace, kind, [*maps.values(), *found])
+
+
+def with_images(request: KubernetesJob, images: Mapping[str, str]) -> KubernetesJob:
+    """Returns a request with other images, as they are called once they have been built and pushed.
+
+    Args:
+        request: left as it is.
+        images: the new name of each image by its old one.
+    """
+
+    def changed(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            told = key == "env" and value.get("name") == settings.TORCHX_IMAGE
+            return {k: changed(v, "image" if told and k == "value" else k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [changed(v, key) for v in value]
+        return images.get(value, value) if key == "image" and isinstance(value, str) else value
+
+    return replace(request, manifests=changed(request.manifests))
 
 
 def as_text(request: KubernetesJob) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
-from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.scheduler import DescribeAppResponse, Lines, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery, Stream
@@ -63,6 +63,12 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes_request import check
 
         check(app, cfg)
+
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
+        """Packs small workspaces for ConfigMaps, and plans images for the others."""
+        from torchx.schedulers.kubernetes_workspace import plan_workspaces
+
+        return plan_workspaces(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
         from torchx.schedulers.kubernetes_names import unique_name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from torchx.specs.dryrun import AppDryRunInfo
 
 
+LONGEST = 10_000
+"""Characters of a single value that is shown to people as it is."""
+
+
 def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
     """Prints a request on stdout, secrets masked; as it is where YAML is what the engine's own tool takes.
 
@@ -23,8 +28,9 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
         form: text, json or yaml.
     """
     if form == "yaml" and isinstance(info.request, Manifests):
-        # a masked one could not be used elsewhere
-        print(repr(info).rstrip())
+        # a masked one could not be used elsewhere; in UTF-8 whatever the terminal speaks, as its readers want
+        sys.stdout.flush()
+        sys.stdout.buffer.write(repr(info).encode())
         if shown := secret_names(info.app):
             note(f"note: this is all that would be sent, also what may be secret: {', '.join(shown)}")
         return
@@ -45,7 +51,18 @@ def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:
     if not isinstance(info.request, Manifests):
         return repr(info)
     request: Any = info.request
-    return info._fmt(replace(request, manifests=mask(request.manifests, secrets)))
+    return info._fmt(replace(request, manifests=_shortened(mask(request.manifests, secrets))))
+
+
+def _shortened(data: Any) -> Any:
+    """Plain data without texts that nobody reads, such as packed files."""
+    if isinstance(data, dict):
+        return {key: _shortened(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_shortened(value) for value in data]
+    if isinstance(data, str) and len(data) > LONGEST:
+        return f"{data[:40]}… ({len(data):,} characters)"
+    return data
 
 
 def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
