@@ -35,11 +35,20 @@ class AppQuery:
         True
         """
         return (
-            (not self.called or app_id.startswith(self.called) or name == self.called)
+            (not self.called or begins(app_id, self.called) or name == self.called)
             and (not self.name or _fits(name, self.name))
             and (not self.states or state in self.states)
             and (self.since is None or (submitted_at is not None and submitted_at >= self.since))
         )
+
+
+def begins(app_id: str, text: str) -> bool:
+    """Tells whether an id begins with a text; what stands before a colon, such as a namespace, may be left out.
+
+    >>> begins("research:train-b1", "train"), begins("research:train-b1", "res"), begins("train-b1", "b1")
+    (True, True, False)
+    """
+    return app_id.startswith(text) or (":" in app_id and app_id.partition(":")[2].startswith(text))
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -71,13 +72,15 @@ class Attached:
             from torchx.logs import LogQuery
 
             roles = self._info.app.roles if self._info.app is not None else []
-            show_logs(
-                self._runner,
-                self.handle,
-                LogQuery(follow=True),
-                ((role.name, role.num_replicas) for role in roles),
-            )
-        self._status = self._runner.wait(self.handle)
+            with telling_why_it_waits(self._runner, self.handle):
+                show_logs(
+                    self._runner,
+                    self.handle,
+                    LogQuery(follow=True),
+                    ((role.name, role.num_replicas) for role in roles),
+                )
+        with telling_why_it_waits(self._runner, self.handle):
+            self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
             return 1
@@ -94,6 +97,15 @@ def app_id_of(handle: str) -> str:
     from torchx.specs.handles import parse_app_handle
 
     return parse_app_handle(handle).app_id
+
+
+def telling_why_it_waits(runner: Runner, handle: str) -> AbstractContextManager[object]:
+    """Returns what tells, meanwhile, why an application waits; on this machine none waits for long."""
+    if handle.startswith("local"):
+        return nullcontext()
+    from torchx_cli.waiting import Waiting
+
+    return Waiting(runner, handle)
 
 
 def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -90,14 +91,17 @@ def log_(
         handle, described = find(runner, wanted.handle)
         query = of_target(query, wanted, described)
         chunks = runner.log_chunks(handle, query)
-        if form == "json":
-            print_json(chunks)
-            return
-        from torchx_cli.streaming import LogPrinter, labels_of, print_chunks
+        from torchx_cli.attach import telling_why_it_waits
 
-        counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
-        labels = labels_of(c for c in counts if not query.replicas or c[0] in query.replicas)
-        print_chunks(chunks, LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow))
+        with telling_why_it_waits(runner, handle) if query.follow else nullcontext():
+            if form == "json":
+                print_json(chunks)
+                return
+            from torchx_cli.streaming import LogPrinter, labels_of, print_chunks
+
+            counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
+            labels = labels_of(c for c in counts if not query.replicas or c[0] in query.replicas)
+            print_chunks(chunks, LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow))
 
 
 def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:

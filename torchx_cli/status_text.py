@@ -41,7 +41,7 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
         head.pop()
     lines = ["  ".join(paint(text, meaning, stream) for text, meaning in head)]
     said = unsaid(status)
-    if said:
+    if said and not _replicas_say(said, status, roles):
         lines.append(fit(f"  {said}", width_of(stream)))
     for role in status.roles:
         if not roles or role.role in roles:
@@ -51,6 +51,16 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
     if status.ui_url:
         lines.append(f"see   {status.ui_url}")
     return lines
+
+
+def _replicas_say(said: str, status: AppStatus, roles: list[str]) -> bool:
+    """Tells whether the lines of the replicas say the same."""
+    return any(
+        len(role.replicas) <= CROWD and (not roles or role.role in roles) and any(
+            (why := waits_for(replica)) and said.startswith(why) for replica in role.replicas
+        )
+        for role in status.roles
+    )  # fmt: skip
 
 
 def _home(path: str) -> str:
@@ -98,6 +108,8 @@ def _replica_cells(replica: ReplicaStatus) -> tuple[str, str, str, str, str]:
     ended = how_ended(replica.attempts[-1]) if replica.attempts else ""
     if ended:
         rest.append(ended)
+    if waits_for(replica):
+        rest.append(f"waiting: {waits_for(replica)}")
     if replica.attempt > 1:
         rest.append(
             f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)} ({_earlier(replica)})"
@@ -110,6 +122,12 @@ def _replica_cells(replica: ReplicaStatus) -> tuple[str, str, str, str, str]:
         f"pid {replica.pid}" if running else "",
         "   ".join(rest),
     )
+
+
+def waits_for(replica: ReplicaStatus) -> str:
+    """Returns why a replica does not run yet, where its engine tells."""
+    waits = replica.state.name in ("SUBMITTED", "PENDING") and replica.attempts
+    return replica.attempts[-1].msg if waits else ""
 
 
 def _earlier(replica: ReplicaStatus) -> str:

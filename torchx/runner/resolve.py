@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
-from torchx.selection import AppQuery
+from torchx.selection import AppQuery, begins
 from torchx.specs.handles import MalformedAppHandleException, UnknownAppException, parse_app_handle
 from torchx.specs.home import TORCHX_HOME
 
@@ -90,9 +90,9 @@ def _select(runner: Runner, backend: str, query: AppQuery, silent: list[str]) ->
 def _matches(text: str, apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
     apps = list(apps)
     return (
-        [app for app in apps if app.app_id == text]
+        [app for app in apps if text in (app.app_id, app.app_id.partition(":")[2])]
         or [app for app in apps if app.name == text]
-        or [app for app in apps if app.app_id.startswith(text)]
+        or [app for app in apps if begins(app.app_id, text)]
     )
 
 
