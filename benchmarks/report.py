@@ -14,6 +14,7 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import kube
 import output
 import replicas
 import run
@@ -25,6 +26,7 @@ GROUPS = {
     "A short job": run,
     "Many replicas": replicas,
     "Output": output,
+    "Requests for Kubernetes": kube,
 }
 HOW = """\
 `make bench` measures this and writes it here: each row in turn with its floor (the least that could do
