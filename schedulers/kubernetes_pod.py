@@ -16,6 +16,7 @@ from torchx.schedulers.kubernetes_names import (
     APP_NAME,
     CONTAINER,
     JOB_COMPLETION_INDEX,
+    PREFIX,
     REPLICA_ID,
     ROLE_INDEX,
     ROLE_NAME,
@@ -66,12 +67,12 @@ class Place:
     @property
     def labels(self) -> dict[str, str]:
         """The labels of all objects of the application."""
-        own = {
-            APP_ID: self.app_id,
-            APP_NAME: label_value(self.app.name),
-            VERSION: label_value(__version__),
-        }
-        return {**options.pairs(self.cfg, "labels"), **own}
+        name = label_value(self.app.name)
+        # by which the tools of others group what belongs together
+        known = {"name": name, "instance": self.app_id, "managed-by": PREFIX.rstrip("/")}
+        common = {f"app.kubernetes.io/{key}": value for key, value in known.items()}
+        own = {APP_ID: self.app_id, APP_NAME: name, VERSION: label_value(__version__)}
+        return {**common, **options.pairs(self.cfg, "labels"), **own}
 
     def role_labels(self, number: int) -> dict[str, str]:
         """Returns the labels of what belongs to one role."""
