@@ -8,6 +8,7 @@ from torchx.errors import UsageError
 from torchx.schedulers import kubernetes_volumes as volumes
 from torchx.schedulers.kubernetes_job import restarts_as_a_whole
 from torchx.schedulers.kubernetes_options import JOB, JOBSET, VOLCANO, check_options
+from torchx.schedulers.kubernetes_overlays import unused
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
 
@@ -19,6 +20,8 @@ def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
         UsageError: one cannot be right.
     """
     check_options(cfg)
+    if not app.roles:
+        raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
     for role in app.roles:
         if not role.image:
             raise UsageError(f"role `{role.name}` has no image, and kubernetes needs one")
@@ -45,6 +48,8 @@ def _notes(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> Iterator[str]:
         yield f"devices of these names are none of a cluster's and not asked for: {names}"
     for role in app.roles:
         yield from volumes.notes_of(role)
+    for overlay, name in unused(app, kind):
+        yield f"the overlay {overlay} of `{name}` is not used: it has no place in kind={kind}"
     fewer = [role for role in app.roles if role.min_replicas not in (None, role.num_replicas)]
     if fewer and kind != VOLCANO:
         yield f"min_replicas means nothing to a Job: it starts what there is room for ({_roles(fewer)})"

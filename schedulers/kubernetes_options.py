@@ -97,8 +97,10 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
             )
     for option in ("reserved_millicpu", "reserved_memmb", "efa_device_count", "grace_period", "ttl"):
         value = cfg.get(option)
-        if isinstance(value, (int, float)) and value < 0:
-            raise UsageError(f"run option `{option}` of kubernetes is {value}, expected 0 or more")
+        if isinstance(value, (int, float)) and not 0 <= value < 2**31:
+            raise UsageError(
+                f"run option `{option}` of kubernetes is {value}, expected 0 or more, and a number"
+            )
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
     for secret in words(cfg, "image_pull_secrets"):

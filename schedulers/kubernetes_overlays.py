@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torchx import settings
@@ -12,6 +12,7 @@ from torchx.schedulers.kubernetes_pod import Place
 from torchx.schedulers.kubernetes_words import INDEX, INDEX_VARIABLE
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macros
+from torchx.specs.overlay_merge import operator_of
 from torchx.specs.overlays import (
     Overlay,
     OverlayError,
@@ -20,6 +21,7 @@ from torchx.specs.overlays import (
     get_overlay,
     validate_overlay,
 )
+from torchx.words import did_you_mean
 
 NAMESPACE = "kubernetes"
 """The metadata of an application or a role under which overlays stand."""
@@ -80,11 +82,18 @@ def _whole(place: Place, manifest: dict[str, Any], kind: str, parts: str) -> Non
 
 def _apply(place: Place, target: AppDef | Role, spec: OverlaySpec, base: dict[str, Any], kept: _Kept) -> None:
     """Lays one overlay over a part of the request, and looks whether the scheduler's own is left."""
-    # as older files write it, the metadata may be the overlay of the pods itself
-    overlay = get_overlay(target, NAMESPACE, spec.kind, flat_fallback=spec is POD)
+    overlay = _noted(target, spec)
     if not overlay:
         return
     validate_overlay(overlay, blocklist=spec.blocklist, overlay_name=spec.kind)
+    for written in overlay:
+        key = operator_of(written)[1]
+        if key not in ("metadata", "spec"):
+            raise OverlayError(
+                f"the overlay {spec.kind} of `{target.name}` has `{key}`, "
+                "and only `metadata` and `spec` lie there",
+                hint=did_you_mean(key, ("metadata", "spec")),
+            )
     before = kept(base)
     apply_overlay(base, _filled(place, overlay))
     after = kept(base)
@@ -97,6 +106,30 @@ def _apply(place: Place, target: AppDef | Role, spec: OverlaySpec, base: dict[st
             if ".env." in lost[0]
             else "set the field of the role or the run option; further containers have names of their own",
         )
+
+
+def _noted(target: AppDef | Role, spec: OverlaySpec) -> Overlay:
+    overlay = get_overlay(target, NAMESPACE, spec.kind, flat_fallback=False)
+    if overlay or spec is not POD:
+        return overlay
+    # as older files write it, the metadata may be the overlay of the pods itself
+    flat = get_overlay(target, NAMESPACE, spec.kind)
+    return {} if any(each.kind in flat for each in (JOB, *WHOLE.values())) else flat
+
+
+def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
+    """Yields the overlays that have no place in what an application becomes, and whose they are.
+
+    Args:
+        app: the application.
+        kind: job, jobset or volcano.
+    """
+    targets: list[AppDef | Role] = [app, *app.roles]
+    for target in targets:
+        for spec in (JOB, *WHOLE.values()):
+            fits = kind != "volcano" if spec is JOB else target is app and WHOLE.get(kind) is spec
+            if not fits and _noted(target, spec):
+                yield spec.kind, target.name
 
 
 def _filled(place: Place, overlay: Overlay) -> Overlay:

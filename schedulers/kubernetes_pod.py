@@ -150,7 +150,7 @@ def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
     limits: dict[str, str] = {}
     requests: dict[str, str] = {}
     if resource.cpu > 0:
-        cpu = int(resource.cpu * 1000)
+        cpu = max(1, int(resource.cpu * 1000))
         limits["cpu"], requests["cpu"] = f"{cpu}m", f"{_asked(cpu, cfg, 'reserved_millicpu', 100)}m"
     if resource.memMB > 0:
         memory = int(resource.memMB)
@@ -181,7 +181,7 @@ def _env(place: Place, number: int, words: Words, replica: int | None) -> list[d
     own = {
         settings.TORCHX_RANK0_HOST: place.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
-        settings.TORCHX_REPLICA: f"{escaped(role.name)}/{words.index}",
+        settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{words.index}",
     }
     written = {name: _variable(role, name, value, words) for name, value in role.env.items()}
     plain = {name: {"name": name, "value": value} for name, value in (ports | own).items()}

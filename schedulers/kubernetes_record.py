@@ -16,8 +16,9 @@ from torchx.specs.serialize import app_to_dict
 SCHEMA = 1
 SHORT = 32_000
 """A record of at most so many bytes is written as it is, for people to read; a longer one is compressed."""
-LONGEST = 200_000
-"""A record that is longer even so is left out: all annotations of an object may take 256 KiB together."""
+LONGEST = 90_000
+"""A record that is longer even so is left out: all annotations of an object may take 256 KiB together, and
+``kubectl apply`` adds one that holds all of the object once more."""
 _PACKED = "gzip:"
 
 
@@ -31,6 +32,8 @@ def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
     }
     data = {"schema": SCHEMA, "app": app_to_dict(app, strict=False), "cfg": told}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    if text != text.encode("utf-8", "ignore").decode():
+        text = json.dumps(data, separators=(",", ":"))  # half a letter can only be written in ASCII
     if len(text.encode()) > SHORT:
         packed = gzip.compress(text.encode(), mtime=0)
         text = _PACKED + base64.b64encode(packed).decode()

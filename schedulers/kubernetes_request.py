@@ -134,7 +134,10 @@ def _check_size(manifests: list[dict[str, Any]], kind: str) -> None:
     import json
 
     for manifest in manifests:
-        size = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
+        try:
+            size = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
+        except (TypeError, ValueError) as error:  # a ValueError also where half a letter stands
+            raise UsageError(f"the {manifest['kind']} holds what no cluster takes: {error}") from error
         if size > LARGEST:
             hint = (
                 "kind=job takes any number of replicas"

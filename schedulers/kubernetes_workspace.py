@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from torchx.errors import UsageError
+from torchx.schedulers.kubernetes_options import check_options
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
@@ -56,6 +57,7 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     """
     from torchx.workspace.tree import look_at_all
 
+    check_options(cfg)  # nobody is to wait for files to be read, only to hear of a misspelt option
     limit = cfg.get("workspace_limit_mb")
     notes: dict[str, None] = {}
     known: dict[int, Archive] = {}

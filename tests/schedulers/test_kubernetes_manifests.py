@@ -23,7 +23,7 @@ from torchx.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, 
 
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=30)
 words = texts | st.text("$({)} aA_1\n'\"", max_size=12) | st.sampled_from(["1e3", "y", "0o17", "", "null"])
-names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=80)
+names = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=80)
 variables = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
 mounts = st.lists(
     st.one_of(

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manifests import check, job_of, made, main_of, pods, role, run_as
+from manifests import check, job_of, made, main_of, options, pods, role, run_as
 
 from torchx.errors import UsageError
+from torchx.schedulers.kubernetes_request import notes_of
 from torchx.specs import AppDef
 from torchx.specs.overlays import DEL, JOIN, PUT, set_overlay
 
@@ -122,6 +123,9 @@ def test_the_one_object_of_an_application_takes_its_own(kind: str, overlay: str)
         ("V1Pod", {DEL("metadata"): None}, "metadata.labels"),
         ("V1Pod", {"metadata": {"labels": {"torchx.pytorch.org/app-id": "x"}}}, "metadata.labels"),
         ("V1Pod", {"spec": []}, "`spec`"),
+        ("V1Pod", {"sepc": {}}, "did you mean `spec`?"),
+        ("V1Pod", {"spec": {"nodeName": {1, 2}}}, "holds what no cluster takes"),
+        ("V1Pod", {"spec": {"nodeName": "\ud800"}}, "holds what no cluster takes"),
         ("V1Job", {"spec": {"parallelism": 1}}, "`spec.parallelism`"),
         ("V1Job", {"spec": {"template": {"spec": {"x": 1}}}}, "`spec.template`"),
         ("V1Job", {"metadata": {"name": "x"}}, "`metadata.name`"),
@@ -140,3 +144,22 @@ def test_an_application_is_left_as_it_is() -> None:
     before = repr(app)
     assert main_of(made(app))["workingDir"].startswith("/default:")
     assert repr(app) == before
+
+
+def test_overlays_by_kind_are_not_taken_for_one_of_pods() -> None:
+    """A component may write them without set_overlay."""
+    app = AppDef("a", [role(metadata={"kubernetes": {"V1Job": {"spec": {"activeDeadlineSeconds": 9}}}})])
+    spec = job_of(made(app))["spec"]
+    assert spec["activeDeadlineSeconds"] == 9
+    assert set(spec["template"]) == {"metadata", "spec"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("job", ["JobSet"]), ("jobset", []), ("volcano", ["JobSet", "V1Job"])],
+)
+def test_an_overlay_without_a_place_is_told(kind: str, told: list[str]) -> None:
+    app = app_with({"spec": {"activeDeadlineSeconds": 9}}, "V1Job")
+    set_overlay(app, "kubernetes", "JobSet", {"spec": {"ttlSecondsAfterFinished": 5}})
+    notes = notes_of(app, options(queue="q"), kind)
+    assert [note.split()[2] for note in notes if "is not used" in note] == told

@@ -163,6 +163,19 @@ def test_an_application_too_long_for_a_record_is_told_and_runs() -> None:
     assert APP not in job_of(made(app))["metadata"].get("annotations", {})
 
 
+def test_half_a_letter_in_a_name_is_kept_and_one_in_a_word_refused() -> None:
+    app = AppDef("a\udc80", [role(metadata={"x": "\ud800"})])
+    job = job_of(made(app))
+    assert app_from_dict(read_record(job["metadata"]["annotations"][APP])["app"]) == app
+    with pytest.raises(UsageError, match="no text"):
+        made(AppDef("a", [role("r\udc80")]))
+
+
+def test_an_application_without_roles_is_refused() -> None:
+    with pytest.raises(UsageError, match="no roles"):
+        made(AppDef("a", []))
+
+
 def test_what_no_cluster_could_store_is_refused() -> None:
     with pytest.raises(UsageError, match="MB; a cluster stores"):
         made(AppDef("a", [role(args=["x" * 2_000_000])]))
@@ -183,6 +196,9 @@ def test_what_no_cluster_could_store_is_refused() -> None:
         ({"workspace_type": "zip"}, "workspace_type"),
         ({"grace_period": -1.0}, "expected 0 or more"),
         ({"ttl": -5}, "expected 0 or more"),
+        ({"ttl": 2**31}, "expected 0 or more"),
+        ({"grace_period": float("inf")}, "expected 0 or more"),
+        ({"grace_period": float("nan")}, "expected 0 or more"),
         ({"namespace": "Team A"}, "`namespace`"),
         ({"service_account": "a b"}, "`service_account`"),
         ({"image_pull_secrets": ["ok", "not ok"]}, "`image_pull_secrets`"),
