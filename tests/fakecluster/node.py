@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from fakecluster.store import Object, Refused, Store, condition, now
+from fakecluster.volumes import Volumes
 
 LAG = 0.05
 """Seconds by which the phase of a pod is behind the state of its container; about one on a real cluster."""
@@ -106,9 +107,13 @@ class Node:
 
     def _life(self, collection: str, pod: Object) -> None:
         with suppress(Refused):  # it was deleted before it began
-            self._lead(collection, pod)
+            volumes = Volumes(self._store, collection, pod)
+            try:
+                self._lead(collection, pod, volumes)
+            finally:
+                volumes.close()
 
-    def _lead(self, collection: str, pod: Object) -> None:
+    def _lead(self, collection: str, pod: Object, volumes: Volumes) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         container = pod["spec"]["containers"][0]
         refused = unschedulable(container)
@@ -123,10 +128,16 @@ class Node:
             told = f'Back-off pulling image "{image}": failed to pull and unpack image "{image}": not found'
             self._state(collection, name, {"waiting": {"reason": "ImagePullBackOff", "message": told}})
             return
+        failed = volumes.prepare(pod)
+        if failed:
+            told = {"name": "workspace", "state": {"terminated": failed}}
+            self._store.update(collection, name, lambda p: p["status"].update(initContainerStatuses=[told]))
+            self._store.update(collection, name, lambda p: p["status"].update(phase="Failed"))
+            return
         log = self.logs[uid] = Log()
         environment = environment_of(pod, container)
         words = [
-            expanded(word, environment)
+            volumes.found(container, expanded(word, environment))
             for word in [*container.get("command", []), *container.get("args", [])]
         ]
         started = now()
@@ -134,6 +145,7 @@ class Node:
             process = subprocess.Popen(
                 words,
                 env={"PATH": os.environ["PATH"], **environment},
+                cwd=volumes.cwd(container),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
