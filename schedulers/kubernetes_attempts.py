@@ -16,6 +16,7 @@ Object = dict[str, Any]
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
 INDEX = "batch.kubernetes.io/job-completion-index"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+ENDED = "it was asked to end"
 _LONGEST = 300
 _NO_IMAGE = (
     "ErrImagePull",
@@ -24,7 +25,7 @@ _NO_IMAGE = (
     "ErrImageNeverPull",
     "RegistryUnavailable",
 )
-_NO_ATTEMPT = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
+_NEVER_RAN = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
 # what the scheduler says of its further attempts to make room, which helps nobody
 _PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*")
 _DISRUPTIONS = {
@@ -136,24 +137,20 @@ def _current(pod: Object, state: Mapping[str, Any], number: int, events: Iterabl
 
 def _ended(pod: Object, told: Mapping[str, Any], number: int) -> AttemptStatus:
     code = int(told.get("exitCode") or 0)
-    named = signal_of(code) if told.get("reason") not in _NO_ATTEMPT else None
+    named = signal_of(code) if told.get("reason") not in _NEVER_RAN else None
     stopped = deleted(pod) and not disruption(pod)
     state = AppState.SUCCEEDED if code == 0 else AppState.CANCELLED if stopped else AppState.FAILED
     started, ended = time_of(told.get("startedAt")), time_of(told.get("finishedAt"))
-    if told.get("reason") in ("StartError", "ContainerCannotRun"):
-        started = None
+    never = told.get("reason") in _NEVER_RAN
     return AttemptStatus(
         number,
         state,
-        exit_code=None if named else code,
+        # the code of one that never ran is not its own
+        exit_code=None if named or never else code,
         signal=named,
-        started_at=started,
+        started_at=None if never else started,
         ended_at=ended or _ended_at(pod),
-        msg=""
-        if code == 0
-        else "another replica failed, or it was cancelled"
-        if stopped
-        else _why(pod, told),
+        msg=ENDED if state is AppState.CANCELLED else _why(pod, told) if code else "",
     )
 
 
@@ -259,7 +256,8 @@ def _trouble(events: Iterable[Object]) -> str:
     if not told:
         return ""
     newest = max(told, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
-    return f"{newest.get('reason')}: {short(newest.get('message'))}"
+    reason = "" if newest.get("reason") in ("Failed", "FailedCreate") else f"{newest.get('reason')}: "
+    return reason + short(newest.get("message"))
 
 
 def _pull_error(message: str) -> str:

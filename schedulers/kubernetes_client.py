@@ -249,7 +249,9 @@ class Cluster:
             found = None
         if not isinstance(found, dict):
             start = data[:60].decode("utf-8", "replace")
-            raise ClusterError(f"what answers at {self.host} is no Kubernetes cluster: it says {start!r}")
+            error = ClusterError(f"what answers at {self.host} is no Kubernetes cluster: it says {start!r}")
+            error.hopeless = True
+            raise error
         return found
 
 
@@ -262,18 +264,18 @@ def why(error: BaseException) -> str:
         inner = inner.reason
     if isinstance(inner, kinds.NameResolutionError):
         return "there is no host of this name"
+    text = str(inner)
+    for known in ("Connection refused", "No route to host", "Network is unreachable"):
+        if known in text:
+            return known.lower()
     if isinstance(inner, kinds.ConnectTimeoutError):
         return "it does not take a connection in time"
     if isinstance(inner, kinds.ReadTimeoutError):
         return "it does not answer in time"
-    text = str(inner)
     if isinstance(inner, kinds.SSLError):
         return "its certificate is not trusted" if "CERTIFICATE_VERIFY_FAILED" in text else f"TLS: {text}"
     if isinstance(inner, kinds.ProxyError):
         return "the proxy does not let it through"
-    for known in ("Connection refused", "No route to host", "Network is unreachable"):
-        if known in text:
-            return known.lower()
     if isinstance(inner, (kinds.ProtocolError, ConnectionError)):
         return BROKEN_OFF
     return " ".join(text.split())[:200] or type(inner).__name__

@@ -92,7 +92,9 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
                 )
             current = contexts[names.index(context)]
         config.load_kube_config(joined, context=current["name"], client_configuration=configuration)
-    except config.ConfigException as error:
+    except UsageError:
+        raise
+    except Exception as error:  # what is in such a file can break its reader in any way
         where = os.pathsep.join(map(str, files)) or "the account of this pod"
         raise StateError(
             f"{where} cannot be used: {_one_line(error)}", hint="see what is in it: kubectl config view"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime, timezone
 
-from torchx.schedulers.kubernetes_attempts import annotation
+from torchx.schedulers.kubernetes_attempts import annotation, label
 from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_facts import CANCELLED, STOPPED, Facts, main_path, selector
+from torchx.schedulers.kubernetes_job import QUEUE
 from torchx.schedulers.kubernetes_states import job_facts
 from torchx.specs.status import AppState, is_terminal
 
@@ -68,6 +69,8 @@ def _end(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     change: Object = {"metadata": {"annotations": {mark: now}}}
     path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
     if facts.kind != "volcano":
+        if label(main, QUEUE):
+            _take_from_queue(cluster, facts.namespace, main["metadata"]["uid"])
         change["spec"] = {"suspend": True}
         cluster.patch(path, change)
         return
@@ -91,3 +94,16 @@ def _end(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     }
     cluster.create(path_of("bus.volcano.sh/v1alpha1", "commands", facts.namespace), command)
     cluster.patch(path, change)
+
+
+def _take_from_queue(cluster: Cluster, namespace: str, uid: str) -> None:
+    """Tells Kueue not to admit a job any more: it would start it again when its turn comes."""
+    with suppress(ClusterError):  # whether or not that may be done, the job is suspended
+        kueue = cluster.find("/apis/kueue.x-k8s.io")
+        if kueue is None:
+            return
+        path = path_of(kueue["preferredVersion"]["groupVersion"], "workloads", namespace)
+        for workload in cluster.items(path):
+            owners = workload["metadata"].get("ownerReferences") or []
+            if any(owner.get("uid") == uid for owner in owners):
+                cluster.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}})

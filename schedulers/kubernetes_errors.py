@@ -12,7 +12,7 @@ from torchx.errors import StateError
 _VERBS = {"POST": "create", "PATCH": "change", "PUT": "replace", "DELETE": "delete"}
 _RESOURCE = re.compile(
     r"^/apis?/(?:(?P<group>[^/]+)/)??(?P<version>v[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
-    r"/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
+    r"(?:/(?P<resource>[^/]+))?(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
 )
 _LONGEST = 600
 
@@ -92,18 +92,31 @@ def _sentence(
     if status == 404 and f'namespaces "{namespace}" not found' in message:
         hint = f"kubectl create namespace {namespace}, or choose one with -cfg namespace=NAME"
         return f"the cluster has no namespace `{namespace}`", hint
-    if status == 404 and not message.startswith(str(parts.get("resource"))):
-        return f"the cluster knows no {parts.get('resource')} of {_group(parts)}", None
+    if status == 404 and ("page not found" in message or "find the requested resource" in message):
+        api = f"{parts['group']}/{parts['version']}" if parts.get("group") else parts.get("version")
+        return (
+            f"the cluster has no {parts.get('resource') or 'API'} of {api}",
+            "a Job is on every cluster: -cfg kind=job",
+        )
     if status == 409 and "object is being deleted" in message:
-        return f"{what} is still being deleted", "try again in a while"
+        return f"what was called so before is still being deleted: {message}", "try again in a while"
     if status == 422 or reason == "Invalid":
-        causes = (data.get("details") or {}).get("causes") or []
-        told = "; ".join(dict.fromkeys(f"{c.get('field')}: {c.get('message')}" for c in causes[:5]))
-        return f"the cluster refuses {what}: {told or message}", "see what would be sent: --dryrun -o yaml"
+        return _invalid(what, message, data), "see what would be sent: --dryrun -o yaml"
     if status == 429:
         return f"the cluster has too much to do: {message or 'too many requests'}", "try again in a while"
     verb = _VERBS.get(method, "read")
     return f"the cluster could not {verb} {what}: {message or f'status {status}'}", None
+
+
+def _invalid(what: str, message: str, data: dict[str, Any]) -> str:
+    """Tells all that is wrong with an object, without the grammar of names."""
+    named = re.match(r'(\w+)\S* "([^"]*)" is invalid', message)
+    if named:
+        what = f"{named[1]} {named[2]}"
+    causes = (data.get("details") or {}).get("causes") or []
+    told = [f"{c.get('field')}: {c.get('message')}" for c in causes[:5]] or [message]
+    brief = dict.fromkeys(re.sub(r",? (\(e\.g\.|regex used for).*", "", each) for each in told)
+    return f"the cluster refuses {what}: {'; '.join(brief)}"
 
 
 def _forbidden(
@@ -139,7 +152,3 @@ def _thing(parts: Mapping[str, str | None]) -> str:
     name, resource, namespace = parts.get("name"), parts.get("resource") or "it", parts.get("namespace")
     text = f"{resource}/{name}" if name else resource
     return f"{text} in namespace `{namespace}`" if namespace else text
-
-
-def _group(parts: Mapping[str, str | None]) -> str:
-    return f"{parts['group']}/{parts['version']}" if parts.get("group") else str(parts.get("version"))

@@ -39,6 +39,7 @@ class Facts:
         jobs: all jobs, also those that another object has made.
         pods: its pods.
         events: what the cluster told of them, where it was asked.
+        partial: of its pods only those that wait or failed are there.
     """
 
     namespace: str
@@ -48,6 +49,7 @@ class Facts:
     jobs: Objects
     pods: Objects
     events: Objects = field(default_factory=list)
+    partial: bool = False
 
     @property
     def app_id(self) -> str:
@@ -127,7 +129,7 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
     pods = _by_app(cluster.items(path_of("v1", "pods", namespace), unusual) if any(mains.values()) else [])
     children = _by_app(jobs)
     return [
-        Facts(namespace, name, kind, found, children.get(name, []), pods.get(name, []))
+        Facts(namespace, name, kind, found, children.get(name, []), pods.get(name, []), partial=True)
         for kind, all_of_kind in mains.items()
         for name, found in _by_app(all_of_kind).items()
     ]

@@ -104,6 +104,8 @@ class _Reader:
         self._response = response
         seen, skip, before = self._last, self._at_last, self._last
         try:
+            if self._stopped.is_set():
+                return  # it was stopped before it could know what to hang up
             for raw in lines_of(response):
                 line = logs.parse(raw, self._number, before)
                 before = line[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from torchx.schedulers.kubernetes_attempts import (
     attempts_of,
     container_of,
     label,
-    live,
+    short,
 )
 from torchx.schedulers.kubernetes_client import Object
 from torchx.schedulers.kubernetes_facts import CANCELLED, STOPPED, Facts
@@ -52,7 +53,7 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
     if not roles:
         roles = [
             {
-                "name": label(main, ROLE_NAME) or facts.name,
+                "name": label(main, ROLE_NAME) or main["metadata"]["name"],
                 "num_replicas": (main.get("spec") or {}).get("completions") or 1,
             }
             for main in (facts.jobs or facts.mains)
@@ -100,7 +101,6 @@ class Replicas:
     Attributes:
         members: the replicas that it has.
         started: something of it has run.
-        complete: each replica has a pod.
     """
 
     def __init__(self, facts: Facts, members: list[Member]) -> None:
@@ -118,8 +118,9 @@ class Replicas:
         self._events: dict[str, list[Object]] = {}
         for event in facts.events:
             self._events.setdefault(str((event.get("involvedObject") or {}).get("name")), []).append(event)
+        self._refused = _refused(facts)
+        self._partial = facts.partial
         self.started = any(_has_run(pod) for pod in facts.pods)
-        self.complete = all((m.role_index, m.replica) in self._pods for m in members)
 
     def status(self, member: Member, job: JobFacts, whole: AppState) -> ReplicaStatus:
         """Returns how a replica fares.
@@ -136,6 +137,10 @@ class Replicas:
                 pod, number_of(pod, place), self._events.get(pod["metadata"].get("name"), ())
             )
         state = self._state(member, attempts, job, whole)
+        refused = self._refused.get((member.role_index, member.replica))
+        if refused and state is AppState.SUBMITTED:
+            state = AppState.PENDING
+            attempts = [AttemptStatus(1, state, msg=f"the cluster refuses its pod: {refused}")]
         newest = pods[-1] if pods else {}
         return ReplicaStatus(
             id=member.replica,
@@ -153,37 +158,41 @@ class Replicas:
         if member.replica in indexes(job.details.get("completedIndexes")):
             return AppState.SUCCEEDED
         if not attempts:
-            if job.state is AppState.SUCCEEDED:
+            if job.state is AppState.SUCCEEDED and not job.details.get("completedIndexes"):
                 return AppState.SUCCEEDED
             if member.replica in indexes(job.details.get("failedIndexes")):
                 return AppState.FAILED
-            if is_terminal(whole) or is_terminal(job.state) or self._marks.get(member.role_index):
+            over = is_terminal(whole) or is_terminal(job.state) or job.ending
+            if over or self._marks.get(member.role_index):
                 return AppState.CANCELLED
             # of those that run well a listing asks for no pods
-            return (
-                AppState.RUNNING if job.state is AppState.RUNNING and not job.ending else AppState.SUBMITTED
-            )
+            running = self._partial and job.state is AppState.RUNNING
+            return AppState.RUNNING if running else AppState.SUBMITTED
         state = attempts[-1].state
-        if (
-            state is AppState.FAILED
-            and not is_terminal(whole)
-            and not is_terminal(job.state)
-            and not job.ending
-        ):
-            return AppState.FAILED if attempts[-1].number >= member.max_attempts else AppState.PENDING
+        over = is_terminal(whole) or is_terminal(job.state) or job.ending
+        if state is AppState.FAILED and not over and attempts[-1].number < member.max_attempts:
+            return AppState.PENDING
         if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
             return AppState.CANCELLED
         return state
 
 
 def _has_run(pod: Object) -> bool:
-    state = container_of(pod).get("state") or {}
-    return (
-        bool(container_of(pod).get("restartCount"))
-        or "running" in state
-        or "terminated" in state
-        or not (live(pod) or pod.get("status", {}).get("phase") == "Pending")
-    )
+    status = container_of(pod)
+    state = status.get("state") or {}
+    ended = (state.get("terminated") or {}).get("startedAt")
+    return bool(status.get("restartCount") or "running" in state or ended)
+
+
+def _refused(facts: Facts) -> dict[tuple[int, int], str]:
+    """Returns why the cluster makes no pod for a replica, as its newest warning tells."""
+    roles = {job["metadata"]["name"]: int(label(job, ROLE_INDEX) or 0) for job in facts.jobs}
+    found: dict[tuple[int, int], str] = {}
+    for event in facts.events:
+        match = re.search(r'pods "(\S+)-(\d+)-\w+" is forbidden: (.*)', str(event.get("message") or ""))
+        if event.get("reason") == "FailedCreate" and match and match[1] in roles:
+            found[roles[match[1]], int(match[2])] = short(match[3])
+    return found
 
 
 def _error_file(pod: Object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -54,8 +54,10 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     record = facts.record
     jobs = [job_facts(facts.kind, main) for main in facts.mains]
     replicas = Replicas(facts, members_of(facts, record))
-    running = [pod for pod in facts.pods if live(pod)]
-    state, msg = _state(facts, jobs, replicas, bool(running), now)
+    running = any(live(pod) for pod in facts.pods)
+    if facts.partial:  # of those that run the pods were not asked for
+        running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
+    state, msg = _state(facts, jobs, replicas, running, now)
     over = is_terminal(state)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
     roles: dict[str, RoleStatus] = {}
@@ -66,8 +68,14 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     submitted = min(
         (time_of(main["metadata"].get("creationTimestamp")) for main in facts.mains), key=_or_zero
     )
-    if state in (AppState.PENDING, AppState.SUBMITTED) and not msg:
+    if not over and not msg:
         msg = waiting(statuses, facts.events)
+    if state is AppState.FAILED and not msg and first is None:
+        msg = (
+            f"a replica failed whose pod is gone: {jobs[0].message}"
+            if jobs[0].message
+            else "its pods are gone"
+        )
     return DescribeAppResponse(
         app_id=facts.app_id,
         state=state,
@@ -188,6 +196,7 @@ def _state(
     if all(job.state is AppState.SUCCEEDED for job in jobs):
         return AppState.SUCCEEDED, ""
     if cancelled and not open_jobs:
+        running = running or any(job.details.get("terminating") for job in jobs)
         return (AppState.RUNNING, "it is being cancelled") if running else (AppState.CANCELLED, "cancelled")
     if HELD in marks:
         age = now - max(
@@ -203,9 +212,26 @@ def _state(
     if replicas.started or any(
         job.state is not AppState.PENDING and job.state is not AppState.SUBMITTED for job in jobs
     ):
-        return AppState.RUNNING, "" if running or not replicas.complete else "it waits for its next attempt"
+        return AppState.RUNNING, next((_ENDING[job.reason] for job in jobs if job.reason in _ENDING), "")
+    if facts.partial and sum(int(job.details.get("active") or 0) for job in jobs) > len(facts.pods):
+        return AppState.RUNNING, ""
     pending = facts.pods or any(job.state is AppState.PENDING for job in jobs)
     return (AppState.PENDING if pending else AppState.SUBMITTED), ""
+
+
+_GONE_WRONG = (
+    "BackoffLimitExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+    "FailedJobs",
+)
+"""Reasons that only say that a replica has failed, which is told in detail."""
+
+_ENDING = {
+    **dict.fromkeys(_GONE_WRONG, "a replica failed, the others are being ended"),
+    "DeadlineExceeded": "its time is up, it is being ended",
+}
 
 
 def _held_back(facts: Facts) -> str:
@@ -217,35 +243,29 @@ def _why(job: JobFacts) -> str:
     """Returns why a job failed, where no replica tells it."""
     if job.reason == "DeadlineExceeded":
         return "its time was up"
-    if job.reason in (
-        "BackoffLimitExceeded",
-        "FailedIndexes",
-        "MaxFailedIndexesExceeded",
-        "PodFailurePolicy",
-        "FailedJobs",
-    ):
+    if job.reason in _GONE_WRONG:
         return ""
     return job.message or job.reason
 
 
-def waiting(statuses: Iterable[ReplicaStatus], events: Iterable[Object]) -> str:
+def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
     """Returns why an application waits: what most of its replicas wait for."""
     from collections import Counter
 
     counts: Counter[str] = Counter()
     for status in statuses:
-        if status.state is AppState.PENDING and status.attempts and status.attempts[-1].msg:
-            counts[status.attempts[-1].msg] += 1
+        if status.state is AppState.PENDING and status.attempts:
+            last = status.attempts[-1]
+            failed = last.state is AppState.FAILED
+            counts[f"attempt {last.number + 1} comes soon" if failed else last.msg] += 1
+    counts.pop("", None)
     if counts:
         told, number = counts.most_common(1)[0]
-        return told if number == 1 and len(counts) == 1 else f"{told} ({number} of its replicas)"
+        return told if number == len(statuses) == 1 else f"{told} ({number} of {len(statuses)} replicas)"
     refused = [e for e in events if e.get("reason") == "FailedCreate"]
     if refused:
         message = str(refused[-1].get("message") or "")
-        quota = re.search(r"exceeded quota: .*", message)
-        return "its pods are refused: " + short(
-            quota[0] if quota else message.removeprefix("Error creating: ")
-        )
+        return f"the cluster refuses its pods: {short(message.partition('is forbidden: ')[2] or message)}"
     return ""
 
 

@@ -98,6 +98,8 @@ class Mirror:
         self._response = response
         self._heard = time.monotonic()
         try:
+            if self._stop.is_set():
+                return  # it was closed before it could know what to hang up
             for line in lines_of(response):
                 if self._stop.is_set():
                     return

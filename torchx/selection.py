@@ -43,7 +43,7 @@ class AppQuery:
 
 
 def begins(app_id: str, text: str) -> bool:
-    """Tells whether an id begins with a text; what stands before a colon, such as a namespace, may be left out.
+    """Tells whether an id begins with a text; a namespace before a colon may be left out.
 
     >>> begins("research:train-b1", "train"), begins("research:train-b1", "res"), begins("train-b1", "b1")
     (True, True, False)

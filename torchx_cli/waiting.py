@@ -19,7 +19,7 @@ SLOWER = 1.3
 """The longer it waits, the longer is the pause between two looks."""
 
 LONGEST, LONGEST_ELSEWHERE = 2.0, 10.0
-"""Seconds between two looks at most; more at an engine that cannot wake us, which is asked on a schedule of its own."""
+"""Seconds between two looks at most; more at an engine that cannot wake us: it has others to serve."""
 
 WAITS = ("SUBMITTED", "PENDING")
 

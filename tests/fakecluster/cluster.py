@@ -26,6 +26,7 @@ KINDS = {
     "events": ("Event", "v1"),
     "jobs": ("Job", "batch/v1"),
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
+    "workloads": ("Workload", "kueue.x-k8s.io/v1beta1"),
 }
 _PATH = re.compile(
     r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<log>/log)?"
@@ -167,7 +168,9 @@ class Handler(Streams):
                 cluster.faults.remove(fault)
             if isinstance(fault.do, int):
                 self._answer(
-                    fault.do, fault.body or {"kind": "Status", "message": "on demand"}, fault.headers
+                    fault.do,
+                    {"kind": "Status", "message": "on demand"} if fault.body is None else fault.body,
+                    fault.headers,
                 )
                 return
             if fault.do == "hang":
@@ -213,6 +216,8 @@ class Handler(Streams):
             return {"major": "1", "minor": "34", "gitVersion": "v1.34.9"}
         if path == "/apis/jobset.x-k8s.io/v1alpha2" and cluster.jobsets:
             return {"kind": "APIResourceList", "groupVersion": "jobset.x-k8s.io/v1alpha2", "resources": []}
+        if path == "/apis/kueue.x-k8s.io":
+            return {"kind": "APIGroup", "preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta1"}}
         match = _PATH.fullmatch(path)
         absent = match is None or ("jobset.x-k8s.io" in path and not cluster.jobsets) or "volcano" in path
         if match is None or absent:

@@ -159,12 +159,17 @@ class Node:
             self._finish(collection, name, never)
             return
         self.processes[uid] = process
-        self._state(collection, name, {"running": {"startedAt": started}}, phase="Running")
-        assert process.stdout is not None
-        with process.stdout:
+        with process:
+            try:
+                self._state(collection, name, {"running": {"startedAt": started}}, phase="Running")
+            except Refused:  # it was deleted meanwhile
+                end(process, signal.SIGKILL)
+            if self.stop.is_set():
+                end(process, signal.SIGKILL)
+            assert process.stdout is not None
             for line in process.stdout:
                 log.add(line)
-        code = process.wait()
+        code = process.returncode
         end(process, signal.SIGKILL)  # what it has left behind goes with the container
         log.close()
         code = 128 - code if code < 0 else code

@@ -1,0 +1,52 @@
+"""Applications of shell commands for the tests of the scheduler ``kubernetes``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from support import wait_until
+
+from torchx.scheduler import DescribeAppResponse
+from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler
+from torchx.specs.app import AppDef, Role
+from torchx.specs.resources import Resource
+from torchx.specs.status import AppState, is_terminal
+
+IMAGE = "registry.example.com/shell"
+OPTIONS: Mapping[str, Any] = {"grace_period": 1.0}
+
+
+def role(command: str, name: str = "worker", **changes: Any) -> Role:
+    settings: dict[str, Any] = {"image": IMAGE, "entrypoint": "sh", "args": ["-c", command]}
+    settings["resource"] = Resource(cpu=1, gpu=0, memMB=256)
+    return Role(name=name, **{**settings, **changes})
+
+
+def app(*roles: Role | str, name: str = "train") -> AppDef:
+    return AppDef(name, [role(each) if isinstance(each, str) else each for each in roles])
+
+
+def submit(scheduler: KubernetesScheduler, *roles: Role | str, **cfg: Any) -> str:
+    return scheduler.submit(app(*roles), {**OPTIONS, **cfg})
+
+
+def until(
+    scheduler: KubernetesScheduler, app_id: str, holds: Callable[[DescribeAppResponse], object], what: str
+) -> DescribeAppResponse:
+    def look() -> DescribeAppResponse | None:
+        told = scheduler.glance(app_id)
+        assert told is not None, f"{app_id} is not known"
+        return told if holds(told) else None
+
+    found = wait_until(look, what)
+    assert found is not None
+    return found
+
+
+def until_state(scheduler: KubernetesScheduler, app_id: str, state: AppState) -> DescribeAppResponse:
+    return until(scheduler, app_id, lambda told: told.state is state, f"{app_id} is {state}")
+
+
+def until_ended(scheduler: KubernetesScheduler, app_id: str) -> DescribeAppResponse:
+    return until(scheduler, app_id, lambda told: is_terminal(told.state), f"{app_id} has ended")

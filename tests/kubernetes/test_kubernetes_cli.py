@@ -1,0 +1,121 @@
+"""The commands as a person uses them on a cluster: what waits says why, what is not set up is passed over."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from fakecluster import FakeCluster
+from program import answer, start, torchx
+from support import wait_until
+
+TOO_LARGE = """
+import torchx.specs as specs
+
+
+def big(replicas: int = 1) -> specs.AppDef:
+    \"\"\"Asks for more than any node has.\"\"\"
+    resource = specs.Resource(cpu=1000, gpu=0, memMB=100)
+    role = specs.Role("worker", "img", entrypoint="true", num_replicas=replicas, resource=resource)
+    return specs.AppDef("big", [role])
+"""
+
+
+@pytest.fixture
+def big(tmp_path: Path) -> str:
+    (tmp_path / "big.py").write_text(TOO_LARGE)
+    return f"{tmp_path}/big.py:big"
+
+
+def heard(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Interrupts a command and returns what it said."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    return out, err
+
+
+def test_a_job_from_its_submission_to_its_deletion(cluster: FakeCluster) -> None:
+    done = torchx("run", "-s", "kubernetes", "--log", "utils.sh", "sh", "-c", "echo hi; exit 4")
+    assert done.returncode == 4, done.stderr
+    handle = done.stdout.strip()
+    assert handle.startswith("kubernetes://torchx/default:sh-")
+    assert "sh/0 │ hi" in done.stderr
+    assert "sh/0 failed first: exit 4" in done.stderr
+    short = handle.rpartition(":")[2]
+    told = answer("status", short, "-o", "json")
+    assert (told["handle"], told["state"]) == (handle, "FAILED")
+    assert torchx("log", "--no-prefix", short).stdout == "hi\n"
+    assert "timestamps" not in torchx("log", "--timestamps", handle).stderr
+    (line,) = answer("list", "-s", "kubernetes", "-o", "json")
+    assert (line["handle"], line["exit_code"]) == (handle, 4)
+    (line,) = answer("list", "-o", "json")
+    assert line["handle"] == handle, "a cluster that is set up is asked unasked"
+    assert torchx("delete", handle).returncode == 0
+    assert answer("list", "-s", "kubernetes", "-o", "json") == []
+    assert torchx("status", handle).returncode == 1
+
+
+def test_a_run_says_why_it_waits(cluster: FakeCluster, big: str) -> None:
+    process = start("run", "-s", "kubernetes", "--log", big, "--replicas", "2")
+    wait_until(lambda: len(cluster.objects("pods")) == 2, "its pods")
+    known = time.monotonic()
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert time.monotonic() - known < 5
+    assert line == (
+        "waiting: no node can take it: 0/1 nodes are available: 1 Insufficient cpu (2 of 2 replicas)\n"
+    )
+    _, err = heard(process)
+    assert process.returncode == 130
+    assert "CANCELLED" in err
+
+
+def test_a_log_that_is_followed_says_why_there_is_none(cluster: FakeCluster, big: str) -> None:
+    handle = torchx("run", "-s", "kubernetes", big).stdout.strip()
+    process = start("log", "-f", handle)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("waiting: no node can take it")
+    assert torchx("cancel", handle).returncode == 0
+    out, _ = process.communicate(timeout=30)
+    assert (out, process.returncode) == ("", 0)
+
+
+def test_the_status_tells_the_reason_of_each_replica(cluster: FakeCluster, big: str) -> None:
+    handle = torchx("run", "-s", "kubernetes", big, "--replicas", "2").stdout.strip()
+    told = wait_until(
+        lambda: text if "Insufficient cpu" in (text := torchx("status", handle).stdout) else "", "the reason"
+    )
+    reasons = [line for line in told.splitlines() if "waiting: no node can take it" in line]
+    assert [line.split()[:2] for line in reasons] == [["0", "PENDING"], ["1", "PENDING"]]
+    assert told.count("Insufficient cpu") == 2, "it is told once for each"
+
+
+def test_a_terminal_is_not_needed_to_wait(cluster: FakeCluster) -> None:
+    handle = torchx("run", "-s", "kubernetes", "utils.sh", "sleep", "1").stdout.strip()
+    done = torchx("wait", handle)
+    assert done.returncode == 0
+    assert "SUCCEEDED" in done.stderr
+
+
+def test_what_is_not_set_up_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done = torchx("list")
+    assert (done.returncode, done.stderr) == (0, "no applications\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nosuch"))
+    assert torchx("list").returncode == 0
+    asked = torchx("list", "-s", "kubernetes")
+    assert asked.returncode == 1
+    assert "there is no kubeconfig at" in asked.stderr
+
+
+def test_a_cluster_that_is_away_costs_a_listing_little(cluster: FakeCluster) -> None:
+    cluster.close()
+    begin = time.monotonic()
+    assert torchx("list").returncode == 0
+    assert time.monotonic() - begin < 5
+    asked = torchx("status", "kubernetes://torchx/default:train-b1")
+    assert asked.returncode == 1
+    assert asked.stderr.startswith("error: no cluster answers at http://127.0.0.1")
+    assert len(asked.stderr.splitlines()) == 2
