@@ -11,8 +11,8 @@ import json
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -125,6 +125,12 @@ class Engine:
     ) -> tuple[socket.socket, bytes]:
         """Returns a connection on which the answer comes as it is made, and what has come of it already.
 
+        Args:
+            path: without the version.
+            query: mappings and lists are told as JSON.
+            method: GET or POST.
+            headers: further ones.
+
         Raises:
             EngineError: the engine refuses.
             NoEngineError: it does not answer.
@@ -159,6 +165,39 @@ class Engine:
         except OSError as error:
             raise self._unreachable(error) from error
         return connection, rest
+
+    @contextmanager
+    def upload(
+        self, path: str, query: Mapping[str, Any], send: Callable[[Callable[[bytes], None]], None]
+    ) -> Iterator[Iterable[bytes]]:
+        """Posts a tar archive that is made while it is sent; gives the lines of the answer as they come.
+
+        Args:
+            path: without the version.
+            query: mappings and lists are told as JSON.
+            send: called with what takes the pieces of the archive.
+
+        Raises:
+            EngineError: the engine refuses.
+            NoEngineError: it does not answer.
+        """
+        try:
+            with closing(http.client.HTTPConnection("docker")) as connection:
+                connection.sock = self._connect(PATIENCE)
+                connection.putrequest("POST", self._url(path, query))
+                connection.putheader("Content-Type", "application/x-tar")
+                connection.putheader("Transfer-Encoding", "chunked")
+                connection.endheaders()
+                with suppress(BrokenPipeError, ConnectionResetError):  # it has refused: its answer tells why
+                    send(lambda piece: connection.send(b"%x\r\n%b\r\n" % (len(piece), piece)))
+                    connection.send(b"0\r\n\r\n")
+                connection.sock.settimeout(None)  # a step may take its time
+                response = connection.getresponse()
+                if response.status >= 400:
+                    raise EngineError(response.status, _reason(response.read()))
+                yield response
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
 
     def _url(self, path: str, query: Mapping[str, Any] | None) -> str:
         told = {

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +15,6 @@ from urllib.parse import quote
 from torchx.errors import StateError
 from torchx.schedulers.docker_engine import Engine, EngineError
 
-TELL_EVERY = 2.0
-"""Seconds between two lines about a pull."""
 MB = 1_000_000
 DOCKER_HUB = "https://index.docker.io/v1/"
 
@@ -30,7 +27,7 @@ def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | No
     Args:
         engine: the engine.
         image: the image.
-        tell: called with a line about what is going on, at once and every few seconds.
+        tell: called with a line about what is going on, at once and whenever it changes.
 
     Returns:
         What there is to say about it afterwards, None for nothing.
@@ -38,7 +35,7 @@ def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | No
     Raises:
         StateError: it is not there and cannot be pulled.
     """
-    here = _inspect(engine, image)
+    here = inspect_image(engine, image)
     if here is not None and (not here.get("RepoDigests") or "@sha256:" in image or image == here["Id"]):
         return None
     try:
@@ -53,7 +50,8 @@ def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | No
     return None
 
 
-def _inspect(engine: Engine, image: str) -> Mapping[str, Any] | None:
+def inspect_image(engine: Engine, image: str) -> Mapping[str, Any] | None:
+    """Returns what the engine says of an image, None when it does not have it."""
     try:
         found: Mapping[str, Any] = engine.call("GET", f"/images/{quote(image, safe='/:@')}/json")
         return found
@@ -79,61 +77,67 @@ def split_image(image: str) -> tuple[str, str]:
 def _pull(engine: Engine, image: str, tell: Callable[[str], None]) -> None:
     repository, tag = split_image(image)
     headers = {}
-    credentials = _credentials(repository)
+    credentials = credentials_for(repository)
     if credentials is not None:
         headers["X-Registry-Auth"] = credentials
     tell(f"pulling {image}")
     connection, rest = engine.stream(
         "/images/create", {"fromImage": repository, "tag": tag}, method="POST", headers=headers
     )
-    progress = Progress(image)
-    told = time.monotonic()
+    progress = Progress(f"pulling {image}")
     with closing(connection):
-        for line in _lines(connection, rest):
+        for line in lines_of(connection, rest):
             if "error" in line:
                 raise StateError(str(line["error"]))
             progress.add(line)
-            if time.monotonic() - told > TELL_EVERY:
-                told = time.monotonic()
-                tell(progress.text)
+            tell(progress.text)
+
+
+_DONE = ("Download complete", "Pull complete", "Already exists", "Layer already exists", "Pushed")
 
 
 class Progress:
-    """How far a pull is.
+    """How far a pull, a push or an upload is.
 
     Args:
-        image: what is pulled.
+        what: what is done, as it is told to people.
     """
 
-    def __init__(self, image: str) -> None:
-        self._image = image
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._layers: dict[str, tuple[int, int]] = {}
+        self._done: set[str] = set()
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Takes one line of what the engine tells."""
         layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
+        status = line.get("status")
         _, total = self._layers.get(layer, (0, 0))
-        if line.get("status") == "Downloading" and detail.get("total"):
-            self._layers[layer] = (int(detail["current"]), int(detail["total"]))
-        elif line.get("status") in ("Download complete", "Pull complete", "Already exists"):
+        if status in ("Downloading", "Pushing") and detail.get("total"):
+            self._layers[layer] = (min(int(detail["current"]), int(detail["total"])), int(detail["total"]))
+        elif status in ("Pulling fs layer", "Preparing", "Waiting"):
+            self._layers.setdefault(layer, (0, 0))
+        elif status in _DONE:
             self._layers[layer] = (total, total)
+            self._done.add(layer)
 
     @property
     def text(self) -> str:
         """One line.
 
-        >>> p = Progress("a:1")
+        >>> p = Progress("pulling a:1")
         >>> p.add({"id": "x", "status": "Downloading", "progressDetail": {"current": 4e6, "total": 31e6}})
+        >>> p.add({"id": "y", "status": "Already exists"})
         >>> p.text
-        'pulling a:1, 4 of 31 MB'
+        'pulling a:1, 1 of 2 layers, 4 of 31 MB'
         """
-        done, total = (
-            (sum(column) for column in zip(*self._layers.values(), strict=True)) if self._layers else (0, 0)
-        )
-        return f"pulling {self._image}" + (f", {done / MB:,.0f} of {total / MB:,.0f} MB" if total else "")
+        done, total = (sum(column) for column in zip((0, 0), *self._layers.values(), strict=True))
+        layers = f", {len(self._done)} of {len(self._layers)} layers" if len(self._layers) > 1 else ""
+        return self._what + layers + (f", {done / MB:,.0f} of {total / MB:,.0f} MB" if total else "")
 
 
-def _lines(connection: socket.socket, rest: bytes) -> Iterator[Mapping[str, Any]]:
+def lines_of(connection: socket.socket, rest: bytes) -> Iterator[Mapping[str, Any]]:
+    """Yields the lines of an answer that comes as it is made, each of them JSON."""
     while True:
         *lines, rest = rest.split(b"\n")
         for line in lines:
@@ -147,7 +151,7 @@ def _lines(connection: socket.socket, rest: bytes) -> Iterator[Mapping[str, Any]
         rest += more
 
 
-def _credentials(repository: str) -> str | None:
+def credentials_for(repository: str) -> str | None:
     """Returns what the user's docker configuration holds for the registry of an image."""
     folder = os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker")  # noqa: PTH111  # without a home too
     if not (Path(folder) / "config.json").exists():

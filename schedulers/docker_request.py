@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx import settings
 from torchx.errors import UsageError
@@ -19,6 +19,9 @@ from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
+
+if TYPE_CHECKING:
+    from torchx.schedulers.workspace_images import ImagePlan
 
 NETWORK = "torchx"
 LABEL = "torchx.pytorch.org/"
@@ -54,15 +57,18 @@ class DockerJob:
     Attributes:
         app_id: the id it will have.
         containers: one for each replica.
+        builds: the images with workspaces in them that some of these run.
     """
 
     app_id: str
     containers: list[DockerContainer] = field(default_factory=list)
+    builds: list[ImagePlan] = field(default_factory=list)
 
 
 def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob:
     """Returns the containers of an application; touches nothing."""
-    job = DockerJob(app_id)
+    plans = [getattr(role.workspace, "plan", None) for role in app.roles]
+    job = DockerJob(app_id, builds=list({plan.name: plan for plan in plans if plan is not None}.values()))
     rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
     inherited = _inherited_env(cfg)
     seen: dict[str, str] = {}
@@ -125,7 +131,13 @@ def as_text(job: DockerJob) -> str:
     import yaml  # on demand: only a dry-run shows it
 
     containers = [{"image": c.image, "command": c.command, **c.kwargs} for c in job.containers]
-    text: str = yaml.safe_dump({"app_id": job.app_id, "containers": containers}, sort_keys=False, width=100)
+    builds = [
+        {"image": b.name, "base": b.base, "workspace": b.workspace, "by": b.dockerfile or "COPY . .",
+         "files": b.tree.files, "bytes": b.tree.size, "push": b.push}
+        for b in job.builds
+    ]  # fmt: skip
+    told = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}
+    text: str = yaml.safe_dump(told, sort_keys=False, width=100)
     return text.rstrip()
 
 

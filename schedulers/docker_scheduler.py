@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
+Words = list[str]
 Containers = list["Container"]  # named here, since within the class `list` is a method
 LOOK_EVERY = 10.0
 """Seconds after which a waiter looks at the containers, whatever the engine's events say."""
@@ -59,7 +60,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
         opts.add(
             "privileged", type_=bool, default=False, help="give the containers all rights of this machine"
         )
-        opts.add("image_repo", type_=str, help="registry repository to push images to, for engines that pull")
+        opts.add("image_repo", type_=str, help="registry repository to push images of workspaces to")
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="MB that a workspace may have")
         opts.add("quiet", type_=bool, default=False, help="show no progress of pulls and builds")
         opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
         opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
@@ -82,6 +84,42 @@ class DockerScheduler(Scheduler["DockerJob"]):
         for role in app.roles:
             if not role.image:
                 raise UsageError(f"role `{role.name}` has no image, and {scheduler} needs one")
+
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Words:
+        """Names the images that the workspaces will be in; to build them is the work of a submission."""
+        from torchx.schedulers.workspace_images import plan_image
+        from torchx.workspace.tree import look_at_all
+
+        limit = cfg.get("workspace_limit_mb")
+        notes: dict[str, None] = {}
+        for role, scanned in look_at_all(app.roles, limit if isinstance(limit, int) else None):
+            scanned.plan = plan_image(role, scanned.tree, cfg)
+            role.image = scanned.plan.name
+            notes |= dict.fromkeys(scanned.tree.notes)
+        return list(notes)
+
+    def build_workspace_image(self, img: str, workspace: str) -> str:
+        """Builds an image with a workspace laid over another image, unless the engine has it.
+
+        Args:
+            img: the image below.
+            workspace: the folder, or any address that fsspec knows.
+
+        Returns:
+            The id of the image.
+
+        Raises:
+            UsageError: the workspace is not there, or too large.
+            StateError: it cannot be built.
+        """
+        from torchx.schedulers.workspace_images import plan_image, provide_image
+        from torchx.specs.app import Role
+        from torchx.specs.workspace import Workspace
+        from torchx.workspace.tree import look_at
+
+        role = Role("workspace", img, workspace=Workspace.from_str(workspace))
+        plan = plan_image(role, look_at(role).tree, {})
+        return provide_image(self._connected(), plan, _silence)[0]
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
         from torchx.schedulers.docker_request import as_text, notes_of, to_request

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.jobs import lock
 from torchx.jobs.paths import state_home
@@ -69,9 +70,10 @@ def submit(
             hint="make a new dry-run for it",
         )
     text = json.dumps(data, separators=(",", ":"))
+    notes = _build(engine, request, tell)
     bodies = [_body(container, text) for container in request.containers]
     images = dict.fromkeys(container.image for container in request.containers)
-    notes = [note for note in (provide(engine, image, tell) for image in images) if note]
+    notes += [note for note in (provide(engine, image, tell) for image in images) if note]
     for network in dict.fromkeys(body["HostConfig"].get("NetworkMode", "") for body in bodies):
         if network == NETWORK:
             _provide_network(engine)
@@ -79,6 +81,25 @@ def submit(
     with _lock(job) as descriptors:
         named = list(zip(names, bodies, strict=True))
         _start(engine, request.app_id, named, lambda: _supervise(job, descriptors))
+    return notes
+
+
+def _build(engine: Engine, request: DockerJob, tell: Callable[[str], None]) -> list[str]:
+    """Builds what is not there yet, and makes the request name what is meant for ever."""
+    if not request.builds:
+        return []
+    from torchx.schedulers.workspace_images import provide_image  # on demand: few need it
+
+    notes: list[str] = []
+    for plan in request.builds:
+        image, said = provide_image(engine, plan, tell)
+        notes += said
+        for container in request.containers:
+            if container.image == plan.name:
+                container.image = image
+                environment = container.kwargs.get("environment")
+                if isinstance(environment, dict):
+                    environment[settings.TORCHX_IMAGE] = image
     return notes
 
 

@@ -121,12 +121,13 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             print_dryrun(info, form)
             return 0
         from torchx_cli.attach import Attached
+        from torchx_cli.progress import Progress
 
-        info.tell = note  # what takes long, such as the pull of an image
         follow = follows(request, info._scheduler)
         with Attached(runner, info, stream=follow) as attached:
             told = len(info.notes)
-            handle = attached.submit()
+            with Progress() as info.tell:  # what takes long, such as the pull of an image
+                handle = attached.submit()
             for line in info.notes[told:]:  # what only the submission could find out
                 note(f"note: {line}")
             if form == "text":

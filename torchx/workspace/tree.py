@@ -27,6 +27,9 @@ LIMIT_MB = 1024
 LARGE_MB = 100
 """MB from which on a workspace is told to be large."""
 
+MADE = 315_532_800
+"""The time of all files of an archive, 1980-01-01: what reads archives takes no older one for true."""
+
 _URL = re.compile(r"[\w.+-]+(?:://|::)")
 
 
@@ -61,6 +64,10 @@ class Tree:
 
     def __repr__(self) -> str:
         return f"Tree({self.files} files, {self.size} bytes)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns what there is to say about it, as plain data; reads all files once."""
+        return {"files": self.files, "size": self.size, "digest": self.digest}
 
     @property
     def digest(self) -> str:
@@ -123,10 +130,14 @@ class Tree:
         found = self._where.get(path)
         return None if found is None else found[0]
 
-    def write_tar(self, fileobj: Writes) -> None:
+    def write_tar(self, fileobj: Writes, *, below: str = "") -> None:
         """Writes the tree as a tar archive: equal trees give equal bytes.
 
-        Sorted, without times, all of it root's.
+        Sorted, all of one time and root's.
+
+        Args:
+            fileobj: what takes the bytes.
+            below: a folder of the archive to put all of it in.
 
         Raises:
             StateError: a file cannot be read, or has become another since it was looked at.
@@ -138,9 +149,9 @@ class Tree:
         form = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
         with tarfile.open(fileobj=fileobj, mode="w|", **form) as tar:  # type: ignore[call-overload]
             for entry in self.entries:
-                info = tarfile.TarInfo(entry.path)
+                info = tarfile.TarInfo(f"{below}/{entry.path}" if below else entry.path)
                 info.type, info.mode, info.linkname = kinds[entry.kind], entry.mode, entry.target
-                info.size = entry.size
+                info.size, info.mtime = entry.size, MADE
                 tar.addfile(info, _Reader(self._pieces(entry)) if entry.kind == "file" else None)
 
     def write_to(self, folder: Path, *, into_existing: bool = False) -> None:
