@@ -89,11 +89,17 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """
         from torchx.schedulers.kubernetes_places import remember
         from torchx.schedulers.kubernetes_submit import submit
+        from torchx.schedulers.kubernetes_workspace import needs_images
 
         cfg = dryrun_info.cfg
         cluster = self._of_options(cfg)
         request = self._chosen(cluster, dryrun_info)
         tell = _silence if cfg.get("quiet") else dryrun_info.tell
+        if dryrun_info.app is not None and needs_images(dryrun_info.app):
+            from torchx.schedulers.kubernetes_images import provide_images
+
+            request, notes = provide_images(request, dryrun_info.app, tell)
+            dryrun_info.notes += notes
         dryrun_info.notes += submit(
             cluster, request, validate=bool(cfg.get("validate_spec", True)), tell=tell
         )

@@ -66,7 +66,15 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
         if cfg.get("workspace_type") == "image" or (
             cfg.get("workspace_type") != "configmap" and cfg.get("image_repo")
         ):
-            scanned.plan = _image(role, scanned.tree, cfg)
+            from torchx.schedulers.workspace_images import plan_image
+
+            scanned.plan = plan = plan_image(role, scanned.tree, cfg)
+            role.image = plan.name
+            notes[plan.why] = None
+            if not plan.push:
+                notes["without image_repo it is pushed nowhere: the nodes have to get it in another way"] = (
+                    None
+                )
             continue
         archive = known.get(id(scanned.tree)) or pack(scanned.tree)
         if archive is None:
@@ -84,12 +92,10 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     return list(notes)
 
 
-def _image(role: Role, tree: Tree, cfg: Mapping[str, CfgVal]) -> Any:
-    from importlib import import_module
-
-    plan = import_module("torchx.schedulers.workspace_images").plan_image(role, tree, cfg)
-    role.image = plan.name
-    return plan
+def needs_images(app: AppDef) -> bool:
+    """Tells whether a workspace of an application travels in an image that may have to be built."""
+    plans = (getattr(role.workspace, "plan", None) for role in app.roles)
+    return any(plan is not None and not isinstance(plan, Archive) for plan in plans)
 
 
 def archives_of(roles: Iterable[Role]) -> dict[int, Archive]:

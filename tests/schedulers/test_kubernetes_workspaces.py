@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine import IMAGE
 from manifests import KINDS, check, made, options, pods, role, run_as
 
 from torchx.errors import UsageError
+from torchx.schedulers.docker_engine import Engine
+from torchx.schedulers.docker_pull import inspect_image
+from torchx.schedulers.kubernetes_images import provide_images
 from torchx.schedulers.kubernetes_request import KubernetesJob, with_images
 from torchx.schedulers.kubernetes_workspace import FOLDER, LARGEST, plan_workspaces
 from torchx.specs import AppDef, Workspace
@@ -128,3 +132,33 @@ def test_names_of_built_images_take_the_place_of_planned_ones() -> None:
     assert command == ["train", "img:1"]
     assert (env["TORCHX_IMAGE"], env["image"]) == ("repo@sha256:1", "img:1")
     assert before == made(app) or before.app_id != made(app).app_id
+
+
+def test_with_a_registry_an_image_is_planned(project: Path) -> None:
+    request, notes = planned(app_of(project), image_repo="registry.example.com/team/jobs")
+    ((template, _),) = pods(request.manifests)
+    (main,) = template["spec"]["containers"]
+    assert main["image"].startswith("registry.example.com/team/jobs:")
+    assert "workingDir" not in main
+    assert "initContainers" not in template["spec"]
+    assert any("and pushed" in note for note in notes), notes
+    assert planned(app_of(project), image_repo="r/x", workspace_type="configmap")[0].manifests[0]["kind"] == (
+        "ConfigMap"
+    )
+
+
+@pytest.mark.docker
+def test_an_image_is_built_before_the_submission(project: Path) -> None:
+    engine = Engine()
+    app = app_of(project, image=IMAGE)
+    notes = plan_workspaces(app, options(workspace_type="image"))
+    assert any("pushed nowhere" in note for note in notes)
+    name = app.roles[0].image
+    before, told = made(app), []
+    try:
+        request, _ = provide_images(before, app, told.append)
+        assert request == before  # nothing has pushed it, so the nodes can know its name alone
+        assert inspect_image(engine, name) is not None
+        assert any(name in line for line in told)
+    finally:
+        engine.call("DELETE", f"/images/{name}", {"force": 1})
