@@ -301,9 +301,10 @@ def _error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> st
 
 
 def _restarts(facts: Facts) -> int:
-    """Returns how often the whole was started again."""
+    """Returns how often the whole was started again; -1 where replicas are started again one by one."""
     if facts.kind == "job":
-        return 0
+        roles = (facts.record.get("app") or {}).get("roles") or []
+        return -1 if any(role.get("max_retries") for role in roles) else 0
     status = facts.mains[0].get("status") or {}
     return int(status.get("restarts") or status.get("retryCount") or 0)
 

@@ -1,4 +1,4 @@
-"""What a real cluster has answered, told in our words: recorded jobs and pods of each kind of end and wait."""
+"""What a real cluster has answered, told in our words: jobs and pods of each kind of end and wait."""
 
 from __future__ import annotations
 
