@@ -242,6 +242,7 @@ def _line(job: EndedJob) -> ListAppResponse:
     return ListAppResponse(
         app_id=job.app_id,
         state=AppState.__members__.get(job.state, AppState.UNKNOWN),
+        app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
         name=job.name,
         submitted_at=_time(job.submitted_at),
         started_at=_time(job.started_at),

@@ -13,6 +13,7 @@ from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.local_jobs import LocalJobs, describe_job
 
 if TYPE_CHECKING:
+    from torchx.jobs.view import JobView
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.image_providers import CWDImageProvider as CWDImageProvider
     from torchx.schedulers.image_providers import ImageProvider as ImageProvider
@@ -158,6 +159,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Returns how a job fares, without its roles."""
         view = self._jobs().find(app_id)
         return None if view is None else describe_job(view)
+
+    def describe_native(self, app_id: str) -> JobView | None:
+        """Returns a job as its record and its events tell it, None when it is not on record."""
+        return self._jobs().find(app_id)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns all jobs on record, newest first."""

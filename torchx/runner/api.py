@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchx.runner import resolve
-from torchx.runner.engines import Engines
-from torchx.runner.status import status_of
-from torchx.scheduler import DescribeAppResponse, Glances, Kills, ListAppResponse, LogChunks, Waits
-from torchx.specs.handles import UnknownAppException, make_app_handle
+from torchx.runner.applications import Applications
+from torchx.specs.handles import make_app_handle
 
 if TYPE_CHECKING:
-    from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers import SchedulerFactory
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal
-    from torchx.specs.status import AppStatus
 
 DEFAULT_NAME = "torchx"
 Words = list[str]
-Apps = list[ListAppResponse]
 # named here, since within the class `list` is a method
-_FIRST_LOOK = 0.05
-"""Seconds before a scheduler that cannot wake us is asked for the second time."""
 
 
-class Runner(Engines):
+class Runner(Applications):
     """Submits applications and looks after them; a context manager that closes its schedulers.
+
+    Threads may share one: each call stands for itself, and none changes what it is given.
 
     Args:
         name: the session part of the handles it makes.
@@ -149,7 +142,7 @@ class Runner(Engines):
         """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors."""
         from torchx.runner.prepare import prepare
 
-        with self._event("dryrun", scheduler, workspace=workspace):
+        with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=workspace):
             engine = self._scheduler(scheduler)
             ready = prepare(app, scheduler, self._name, parent_run_id)
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
@@ -166,9 +159,7 @@ class Runner(Engines):
         scheduler = dryrun_info._scheduler
         if not scheduler:
             raise ValueError("this request was not made by a runner: it names no scheduler")
-        app = dryrun_info.app
-        image = app.roles[0].image if app is not None and app.roles else None
-        with self._event("schedule", scheduler, app_image=image) as call:
+        with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
             call.event.app_id = app_id = self._scheduler(scheduler).schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
@@ -183,146 +174,6 @@ class Runner(Engines):
     def resolve_handle(self, text: str) -> str:
         """Returns the handle that a short name means, see :func:`torchx.runner.resolve.resolve`."""
         return resolve.resolve(self, text)
-
-    def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
-        """Returns all that the scheduler knows of an application, None when it does not know it.
-
-        Args:
-            app_handle: the application.
-            brief: how it fares is enough: roles and metadata may be left out.
-        """
-        scheduler, app_id = self._of(app_handle)
-        if brief and isinstance(scheduler, Glances):
-            return scheduler.glance(app_id)
-        with self._event("describe", scheduler.backend, app_id):
-            return scheduler.describe(app_id)
-
-    def status(self, app_handle: str) -> AppStatus | None:
-        """Returns how an application fares, None when the scheduler does not know it."""
-        described = self.description(app_handle, brief=True)
-        return None if described is None else status_of(described)
-
-    def wait(
-        self, app_handle: str, wait_interval: float = 10, timeout: float | None = None
-    ) -> AppStatus | None:
-        """Blocks until an application has ended.
-
-        Args:
-            app_handle: the application.
-            wait_interval: seconds between two looks at most, where the scheduler cannot wake us.
-            timeout: seconds to wait at most; None for ever.
-
-        Returns:
-            How it ended, or how it fares when the time is up; None when the scheduler does not know it.
-        """
-        scheduler, app_id = self._of(app_handle)
-        interval = min(_FIRST_LOOK, wait_interval)
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            status = self.status(app_handle)
-            left = None if end is None else end - time.monotonic()
-            if status is None or status.is_terminal() or (left is not None and left <= 0):
-                return status
-            if isinstance(scheduler, Waits):
-                if scheduler.wait(app_id, left):
-                    return self.status(app_handle)
-                continue
-            time.sleep(interval if left is None else min(interval, left))
-            interval = min(interval * 1.5, wait_interval)
-
-    def wakes(self, app_handle: str) -> bool:
-        """Tells whether :meth:`wait` is woken at the end of an application, or has to look for it."""
-        return isinstance(self._of(app_handle)[0], Waits)
-
-    def cancel(self, app_handle: str) -> None:
-        """Ends an application; nothing happens when it has ended or is not known."""
-        scheduler, app_id = self._of(app_handle)
-        with self._event("cancel", scheduler.backend, app_id):
-            scheduler.cancel(app_id)
-
-    def kill(self, app_handle: str) -> None:
-        """Ends an application at once, where the scheduler can, with no time to clean up."""
-        scheduler, app_id = self._of(app_handle)
-        with self._event("kill", scheduler.backend, app_id):
-            scheduler.kill(app_id) if isinstance(scheduler, Kills) else scheduler.cancel(app_id)
-
-    def stop(self, app_handle: str) -> None:
-        """The older name of :meth:`cancel`."""
-        import warnings
-
-        warnings.warn("Runner.stop is now Runner.cancel", DeprecationWarning, stacklevel=2)
-        self.cancel(app_handle)
-
-    def delete(self, app_handle: str) -> None:
-        """Removes an application with all that is kept of it; cancels it first."""
-        scheduler, app_id = self._of(app_handle)
-        with self._event("delete", scheduler.backend, app_id):
-            scheduler.delete(app_id)
-
-    def describe(self, app_handle: str) -> AppDef | None:
-        """Returns an application as the scheduler knows it, None when it does not know it."""
-        from torchx.specs.app import AppDef
-
-        found = self.description(app_handle)
-        return None if found is None else AppDef(found.name or found.app_id, found.roles, found.metadata)
-
-    def list(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> Apps:
-        """Returns the applications that a scheduler knows, newest first.
-
-        Args:
-            scheduler: which scheduler.
-            cfg: its run options, where it needs some to be reached.
-        """
-        from torchx.selection import AppQuery
-
-        with self._event("list", scheduler):
-            return [*self.select(scheduler, AppQuery(), cfg)]
-
-    def log_lines(
-        self,
-        app_handle: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        """Returns the log lines of one replica, each with its line end.
-
-        Args:
-            app_handle: the application.
-            role_name: name of the role.
-            k: id of the replica within the role.
-            regex: only lines in which this pattern is found.
-            since, until: only lines of this time.
-            should_tail: go on until the application has ended.
-            streams: which output; what the scheduler prefers unless told.
-
-        Raises:
-            UnknownAppException: the scheduler does not know the application.
-        """
-        scheduler, app_id = self._of(app_handle)
-        if not scheduler.exists(app_id):
-            raise UnknownAppException(app_handle)
-        return scheduler.log_iter(app_id, role_name, k, regex, since, until, should_tail, streams)
-
-    def log_chunks(self, app_handle: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log lines of any replicas as one stream, in the order of time where that is known.
-
-        Raises:
-            UnknownAppException: the scheduler does not know it.
-        """
-        scheduler, app_id = self._of(app_handle)
-        if isinstance(scheduler, LogChunks):
-            return scheduler.log_chunks(app_id, query)
-        described = scheduler.describe(app_id)
-        if described is None:
-            raise UnknownAppException(app_handle)
-        from torchx.runner.logs import merged
-
-        return merged(scheduler, app_id, described.roles, query)
 
 
 def get_runner(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
     from torchx.selection import AppQuery, Pruned
+    from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -36,11 +38,13 @@ class Engines:
         self._factories = scheduler_factories
         self._scheduler_params = dict(scheduler_params or {})
         self._schedulers: dict[str, Scheduler[Any]] = {}
+        self._making = threading.Lock()
         self.default_scheduler = get_default_scheduler_name()
 
     def close(self) -> None:
         """Closes the schedulers; running applications are not touched."""
-        schedulers, self._schedulers = list(self._schedulers.values()), {}
+        with self._making:
+            schedulers, self._schedulers = list(self._schedulers.values()), {}
         for scheduler in schedulers:
             scheduler.close()
 
@@ -72,7 +76,8 @@ class Engines:
     def describe_native(self, app_handle: str) -> Any:
         """Returns the scheduler's own object for an application, None when it has none."""
         scheduler, app_id = self._of(app_handle)
-        return scheduler.describe_native(app_id)
+        with self._event("describe_native", scheduler.backend, app_id):
+            return scheduler.describe_native(app_id)
 
     def select(
         self, scheduler: str, query: AppQuery, cfg: Mapping[str, CfgVal] | None = None
@@ -152,17 +157,22 @@ class Engines:
         return self._factories
 
     def _scheduler(self, name: str) -> Scheduler[Any]:
-        if name not in self._schedulers:
-            if self._factories is None:
-                from torchx.schedulers import create_scheduler
+        made = self._schedulers.get(name)
+        if made is None:
+            with self._making:  # of two threads that need it at once, one makes it for both
+                made = self._schedulers.get(name)
+                if made is None:
+                    made = self._schedulers[name] = self._make(name)
+        return made
 
-                made = create_scheduler(name, self._name, **self._scheduler_params)
-            elif name in self._factories:
-                made = self._factories[name](self._name, **self._scheduler_params)
-            else:
-                raise UnknownSchedulerException(name, self._factories)
-            self._schedulers[name] = made
-        return self._schedulers[name]
+    def _make(self, name: str) -> Scheduler[Any]:
+        if self._factories is None:
+            from torchx.schedulers import create_scheduler
+
+            return create_scheduler(name, self._name, **self._scheduler_params)
+        if name not in self._factories:
+            raise UnknownSchedulerException(name, self._factories)
+        return self._factories[name](self._name, **self._scheduler_params)
 
     def _event(
         self,
@@ -170,13 +180,23 @@ class Engines:
         scheduler: str,
         app_id: str | None = None,
         *,
-        app_image: str | None = None,
+        app: AppDef | None = None,
+        cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | None = None,
     ) -> log_event:
         """Returns what records a call, to be put round it in a ``with`` statement."""
-        from torchx.runner.events import log_event  # on demand: a look at an application is no event
+        from torchx.runner.events import heard, log_event, shown  # on demand: a look is no event
 
-        return log_event(api, scheduler, app_id, app_image, workspace=workspace, session=self._name)
+        return log_event(
+            api,
+            scheduler,
+            app_id,
+            app_image=app.roles[0].image if app is not None and app.roles else None,
+            app_metadata=app.metadata if app is not None else None,
+            runcfg=shown(cfg) if cfg is not None and heard() else None,
+            workspace=workspace,
+            session=self._name,
+        )
 
     def _of(self, app_handle: str) -> tuple[Scheduler[Any], str]:
         backend, _, app_id = parse_app_handle(app_handle)

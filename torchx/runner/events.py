@@ -1,10 +1,18 @@
-"""Events of the runner: what was asked of which scheduler, how long it took, and how it failed."""
+"""Events of the runner: what was asked of which scheduler, how long it took, and how it failed.
+
+They are records of ``logging``: the message is the event as a line of JSON, each field of it is an attribute
+of the record, and ``record.torchx_event`` is the event itself. Nobody gets them unasked. There are two ways
+to ask: set the level of the logger ``torchx.events`` to INFO and give it handlers as any other logger; or
+name a destination in ``TORCHX_EVENTS``.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -13,10 +21,18 @@ from torchx.words import did_you_mean
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Mapping
     from types import TracebackType
+
+    from torchx.specs.run_options import CfgVal
 
 BUILT_IN = ("null", "console")
 """Where events can go without a plugin: nowhere, or to stderr."""
+
+LOGGER = "torchx.events"
+"""The logger that takes all events once its level is set to INFO."""
+
+_making = threading.Lock()
 
 
 @dataclass
@@ -109,6 +125,8 @@ class log_event:
         )
 
     def __enter__(self) -> log_event:
+        if _destination() != "null":
+            get_events_logger(_destination())  # a wrong one is an error before the call, not after it
         self.event.start_epoch_time_usec = time.time_ns() // 1000
         self._wall, self._cpu = time.perf_counter_ns(), time.process_time_ns()
         return self
@@ -116,8 +134,7 @@ class log_event:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        destination = os.environ.get(settings.TORCHX_EVENTS) or "null"
-        if destination == "null":
+        if not heard():
             return
         self.event.wall_time_usec = (time.perf_counter_ns() - self._wall) // 1000
         self.event.cpu_time_usec = (time.process_time_ns() - self._cpu) // 1000
@@ -127,11 +144,16 @@ class log_event:
             self.event.raw_exception = "".join(traceback.format_exception(kind, error, trace))
             self.event.exception_type = kind.__name__
             self.event.exception_message = str(error)
-        record(self.event, destination)
+        record(self.event, _destination())
+
+
+def heard() -> bool:
+    """Tells whether anybody has asked for events."""
+    return _destination() != "null" or _listening() is not None
 
 
 def record(event: TorchxEvent, destination: str = "null") -> None:
-    """Sends an event to a destination.
+    """Sends an event to the logger ``torchx.events``, where that is listened to, and to a destination.
 
     Args:
         event: what happened.
@@ -140,8 +162,36 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
     Raises:
         UsageError: there is no such destination.
     """
-    if destination != "null":
-        get_events_logger(destination).info(event.serialize())
+    loggers = [_listening(), get_events_logger(destination) if destination != "null" else None]
+    for logger in loggers:
+        if logger is not None:
+            named = {each.name: getattr(event, each.name) for each in fields(event)}
+            logger.info("%s", event, extra={**named, "torchx_event": event})
+
+
+def shown(cfg: Mapping[str, CfgVal]) -> str:
+    """Returns run options as JSON text; of mappings the keys alone, as environments hold secrets.
+
+    >>> shown({"queue": "gpu", "env": {"HF_TOKEN": "x"}})
+    '{"queue": "gpu", "env": ["HF_TOKEN"]}'
+    """
+    import json
+
+    return json.dumps({key: list(val) if isinstance(val, dict) else val for key, val in cfg.items()})
+
+
+def _destination() -> str:
+    return os.environ.get(settings.TORCHX_EVENTS) or "null"
+
+
+def _listening() -> logging.Logger | None:
+    """Returns the logger of all events; None when its level was not set, or lets none of them pass."""
+    if "logging" not in sys.modules:  # then nobody can have set a level
+        return None
+    import logging
+
+    logger = logging.getLogger(LOGGER)
+    return logger if logger.level and logger.isEnabledFor(logging.INFO) else None
 
 
 def get_events_logger(destination: str = "null") -> logging.Logger:
@@ -153,10 +203,11 @@ def get_events_logger(destination: str = "null") -> logging.Logger:
     import logging
 
     logger = logging.getLogger(f"torchx-event.{destination}")
-    if not logger.handlers:
-        logger.addHandler(_handler(destination))
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
+    with _making:  # of two threads at once, one alone adds the handler
+        if not logger.handlers:
+            logger.addHandler(_handler(destination))
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
     return logger
 
 

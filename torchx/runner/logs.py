@@ -9,12 +9,33 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from torchx.errors import UsageError
 from torchx.logs import LogChunk, LogQuery, Stream
-from torchx.scheduler import Scheduler
+from torchx.scheduler import DescribeAppResponse, Scheduler
 from torchx.specs.app import Role
+from torchx.words import did_you_mean
 
 _CROWD = 1000
 """How many chunks may wait for the reader before the replicas' readers are held up."""
+
+
+def check_replica(described: DescribeAppResponse, role: str, k: int) -> None:
+    """Refuses a replica that an application does not have.
+
+    Raises:
+        UsageError: it has no such role, or no such replica.
+    """
+    replicas = {each.role: [replica.id for replica in each.replicas] for each in described.roles_statuses}
+    if role not in replicas:
+        roles = ", ".join(replicas)
+        raise UsageError(
+            f"{described.app_id} has no role `{role}`",
+            hint=did_you_mean(role, replicas, f"its roles: {roles}"),
+        )
+    known = replicas[role]
+    if known and k not in known:
+        told = f"they are {min(known)} to {max(known)}" if len(known) > 1 else f"there is only {known[0]}"
+        raise UsageError(f"role `{role}` of {described.app_id} has no replica {k}; {told}")
 
 
 def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def remember_last(handle: str) -> None:
         return
     try:
         path = TORCHX_HOME() / "last"
-        partial = path.with_name(f"last.{os.getpid()}.partial")
+        partial = path.with_name(f"last.{os.getpid()}.{threading.get_ident()}.partial")
         partial.write_text(handle + "\n", encoding="utf-8")
         partial.replace(path)
     except (OSError, TorchxError):
