@@ -128,6 +128,8 @@ def pod_template(place: Place, number: int, replica: int | None = None) -> dict[
         labels[REPLICA_ID] = str(replica)
     spec = {
         "restartPolicy": "Never",
+        # as process 1 a program would not hear TERM, nor end by the signals it sends itself
+        "shareProcessNamespace": True,
         **({"subdomain": place.subdomain} if place.subdomain else {}),
         "terminationGracePeriodSeconds": options.number(cfg, "grace_period", 30),
         **_where(role, cfg),
