@@ -218,12 +218,14 @@ class Handler(Streams):
             return {"kind": "APIResourceList", "groupVersion": "jobset.x-k8s.io/v1alpha2", "resources": []}
         if path == "/apis/kueue.x-k8s.io":
             return {"kind": "APIGroup", "preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta1"}}
+        if path.startswith("/api/v1/namespaces") and path.count("/") <= 4:
+            return self._namespace(cluster, path.rpartition("/")[2], body)
         match = _PATH.fullmatch(path)
         absent = match is None or ("jobset.x-k8s.io" in path and not cluster.jobsets) or "volcano" in path
         if match is None or absent:
             raise Refused(404, "", "404 page not found")
         collection, name = match["collection"], match["name"]
-        if match["log"]:
+        if match["log"] and name:
             self.log(cluster, cluster.store.get(collection, name), query)
             return None
         if self.command == "POST":
@@ -238,6 +240,18 @@ class Handler(Streams):
             self.watch(cluster, collection, query)
             return None
         return self._list(cluster, collection, query)
+
+    def _namespace(self, cluster: FakeCluster, name: str, body: Any) -> Object:
+        if self.command == "POST":
+            name = body["metadata"]["name"]
+            cluster.namespaces.add(name)
+            account = {"metadata": {"name": "default"}}
+            cluster.store.create(f"/api/v1/namespaces/{name}/serviceaccounts", account)
+        elif self.command == "DELETE":
+            cluster.namespaces.discard(name)
+        elif name not in cluster.namespaces:
+            raise Refused(404, "NotFound", f'namespaces "{name}" not found', name=name, kind="namespaces")
+        return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
 
     def _create(self, cluster: FakeCluster, collection: str, query: dict[str, str], body: Object) -> Object:
         namespace = collection.split("/namespaces/")[1].split("/")[0]
