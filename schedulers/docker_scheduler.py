@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.docker_facts import Container
     from torchx.schedulers.docker_request import DockerContainer as DockerContainer
     from torchx.schedulers.docker_request import DockerJob as DockerJob
+    from torchx.selection import Pruned
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
@@ -42,6 +43,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
     Args:
         session_name: the session part of the handles it makes.
     """
+
+    shared_by = "all who use the engine"
 
     def __init__(self, session_name: str) -> None:
         super().__init__("local_docker", session_name)
@@ -233,6 +236,12 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
         delete(self._connected(), app_id)
         shutil.rmtree(docker_home().job(app_id).folder, ignore_errors=True)
+
+    def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes applications that have ended, then images of workspaces that no container uses."""
+        from torchx.schedulers.docker_prune import prune
+
+        return prune(self._connected(), app_ids, dryrun=dryrun)
 
     # --- logs ------------------------------------------------------------------------------------
 

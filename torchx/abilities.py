@@ -67,11 +67,22 @@ class Selects(Protocol):
 
 @runtime_checkable
 class Prunes(Protocol):
-    """A scheduler that keeps ended applications on this machine until they are removed."""
+    """A scheduler that keeps ended applications until they are removed."""
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then leftovers, and yields each; never touches what runs."""
         ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A scheduler that other people use, too: nothing is removed there unless the scheduler is named.
+
+    Attributes:
+        shared_by: who shares it, for people.
+    """
+
+    shared_by: str
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ from torchx.abilities import Kills as Kills
 from torchx.abilities import LogChunks as LogChunks
 from torchx.abilities import Prunes as Prunes
 from torchx.abilities import Selects as Selects
+from torchx.abilities import Shared as Shared
 from torchx.abilities import Waits as Waits
 from torchx.errors import UsageError
 from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus

@@ -45,7 +45,7 @@ def prune_(
             "--scheduler",
             metavar="NAME",
             show_default=False,
-            help="Only this scheduler; all that keep applications on this machine unless told.",
+            help="Only this scheduler; unless told, all but those that others share, such as local_docker.",
         ),
     ] = "",
     dryrun: Annotated[
@@ -56,8 +56,9 @@ def prune_(
 ) -> None:
     """Remove ended applications with their logs; and, whatever is said, what was left over.
 
-    Left over are the remains of commands that were killed half-way, and unpacked images that no
-    application on record has. What runs is never touched.
+    Left over are the remains of commands that were killed half-way, unpacked images that no
+    application on record has, and images of workspaces that no container uses. What runs is never
+    touched.
     """
     from torchx.selection import AppQuery
 
@@ -76,14 +77,14 @@ def prune_(
 
 
 def _backends(runner: Runner, scheduler: str) -> list[str]:
-    from torchx.scheduler import Prunes
+    from torchx.scheduler import Prunes, Shared
 
     if scheduler:
         return [scheduler]
     found = []
     for name in runner.scheduler_backends():
         try:
-            if runner.has(name, Prunes):
+            if runner.has(name, Prunes) and not runner.has(name, Shared):
                 found.append(name)
         except ImportError:  # a plugin that does not load keeps nothing here
             continue

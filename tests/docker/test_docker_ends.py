@@ -112,3 +112,16 @@ def test_ctrl_c_cancels_all_replicas(tmp_path: Path) -> None:
 def test_a_log_of_what_is_not_known_is_an_error() -> None:
     with pytest.raises(StateError, match="knows no application `no-such-app`"):
         text("no-such-app")
+
+
+def test_what_has_ended_is_pruned_and_what_runs_is_not(jobs: Jobs) -> None:
+    ended_id, live = jobs.submit(sh("true", 2)), jobs.submit(sh("sleep 600"))
+    ended(ended_id)
+    running(live)
+    assert [p.app_id for p in scheduler().prune([ended_id, live, "no-such-id"], dryrun=True) if p.app_id] == [
+        ended_id
+    ]
+    assert len(containers(ended_id)) == 2
+    assert [p.app_id for p in scheduler().prune([ended_id, live]) if p.app_id] == [ended_id]
+    assert containers(ended_id) == []
+    assert len(containers(live)) == 1
