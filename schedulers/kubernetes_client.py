@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -219,6 +219,24 @@ class Cluster:
         except urllib3.exceptions.HTTPError as error:
             raise self._no_answer(error) from None
         raise refused(method, path, response.status, answer, response.headers)
+
+    def websocket(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
+        """Opens a connection that goes both ways, as the package makes it: with its certificates and proxies.
+
+        Raises:
+            ClusterError: it was refused, or no answer came.
+        """
+        from kubernetes.stream.ws_client import create_websocket
+        from websocket import WebSocketBadStatusException, WebSocketException
+
+        url = f"{self.host.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
+        try:
+            return create_websocket(self._configuration, url, self._auth())
+        except WebSocketBadStatusException as error:
+            body = error.resp_body if isinstance(error.resp_body, bytes) else b""
+            raise refused("POST", path, error.status_code, body, {}) from None
+        except (WebSocketException, OSError) as error:
+            raise self._no_answer(error) from None
 
     def _auth(self) -> dict[str, str]:
         """Returns the headers that tell who asks; a token that has run out is renewed by the package."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from torchx.errors import StateError, UsageError
 from torchx.scheduler import DescribeAppResponse, Lines, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
+    from torchx.execution import Streams
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.kubernetes_client import Cluster
     from torchx.schedulers.kubernetes_facts import Facts
@@ -263,6 +264,19 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes_logs import read_logs
 
         return read_logs(self._of(app_id), facts, query)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Runs a program in the container of a replica, and returns its exit code.
+
+        Raises:
+            StateError: the replica does not run, or has no such program.
+        """
+        from torchx.schedulers.kubernetes_exec import execute, pod_of
+
+        facts = self._facts(app_id)
+        if facts is None:
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        return execute(self._of(app_id), facts.namespace, pod_of(facts, role_name, k), command, streams)
 
     # --- the cluster -----------------------------------------------------------------------------
 

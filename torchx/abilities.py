@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from torchx.execution import Streams
     from torchx.logs import LogChunk, LogQuery
     from torchx.scheduler import DescribeAppResponse, ListAppResponse
     from torchx.selection import AppQuery, Pruned
@@ -53,6 +54,29 @@ class Kills(Protocol):
 
     def kill(self, app_id: str) -> None:
         """Kills all of an application; nothing happens when it has ended already."""
+        ...
+
+
+@runtime_checkable
+class Executes(Protocol):
+    """A scheduler that can run a program in a replica, beside what runs there."""
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Runs a program in a replica to its end.
+
+        Args:
+            app_id: the application.
+            role_name: name of the role.
+            k: id of the replica within the role.
+            command: the program and its arguments; no shell.
+            streams: what it reads and prints to.
+
+        Returns:
+            Its exit code.
+
+        Raises:
+            StateError: the replica does not run, or has no such program.
+        """
         ...
 
 

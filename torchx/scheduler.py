@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx.abilities import BuildsWorkspaces as BuildsWorkspaces
+from torchx.abilities import Executes as Executes
 from torchx.abilities import Glances as Glances
 from torchx.abilities import Kills as Kills
 from torchx.abilities import LogChunks as LogChunks

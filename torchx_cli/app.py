@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "status": "Tell how an application fares.",
     "log": "Print the output of an application.",
     "attach": "Stay with an application that runs: its logs and its result.",
+    "exec": "Run a program in a replica.",
     "wait": "Wait for the end of applications.",
     "cancel": "End an application.",
     "list": "List applications, newest first.",

@@ -41,7 +41,7 @@ def attach_(
     from torchx.logs import LogQuery
     from torchx.specs.handles import parse_log_target
     from torchx_cli.applications import find
-    from torchx_cli.attach import app_id_of, exit_code, show_logs, tell_end
+    from torchx_cli.attach import app_id_of, exit_code, show_logs, tell_end, telling_why_it_waits
     from torchx_cli.cmd_log import of_target
 
     told = count("-n", lines)
@@ -52,10 +52,11 @@ def attach_(
         query = of_target(query, wanted, described)
         roles = [(role.role, len(role.replicas)) for role in described.roles_statuses]
         try:
-            show_logs(
-                runner, handle, query, (r for r in roles if not query.replicas or r[0] in query.replicas)
-            )
-            status = runner.wait(handle)
+            with telling_why_it_waits(runner, handle):
+                show_logs(
+                    runner, handle, query, (r for r in roles if not query.replicas or r[0] in query.replicas)
+                )
+                status = runner.wait(handle)
         except KeyboardInterrupt:
             _tell_left(runner, handle)
             return EXIT_INTERRUPTED

@@ -24,6 +24,15 @@ Handles = Annotated[
         help="Applications: handles, app ids or the start of them, names, or @last.",
     ),
 ]
+Replica = Annotated[
+    str,
+    typer.Argument(
+        metavar="HANDLE[/ROLE[/REPLICA]]",
+        show_default=False,
+        help="Where: an application (handle, app id or the start of it, name, @last), a role of it, or a "
+        "replica of a role, as in @last/trainer/0.",
+    ),
+]
 LogTarget = Annotated[
     str,
     typer.Argument(

@@ -109,7 +109,8 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         current: what is typed of the next one.
     """
     if command in ("cancel", "delete", "wait") or (command in _ABOUT_ONE and not before):
-        if command in ("log", "attach") and "/" in current.partition("://")[2 if "://" in current else 0]:
+        told = current.partition("://")[2 if "://" in current else 0]
+        if command in ("log", "attach", "exec") and "/" in told:
             found = list(of_replicas(current))
             if found:
                 yield from found
@@ -125,14 +126,14 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from map(Offer, ("bash", "zsh", "fish"))
 
 
-_ABOUT_ONE = ("status", "log", "describe", "attach")
+_ABOUT_ONE = ("status", "log", "describe", "attach", "exec")
 
 
 def applications(command: str, current: str) -> Iterator[Offer]:
     """Yields the applications that a command can be about: those that run first, then what has ended."""
     from torchx.selection import AppQuery
 
-    ended = command not in ("cancel", "attach", "wait")
+    ended = command not in ("cancel", "attach", "wait", "exec")
     query = AppQuery(states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING")))
     running: list[Offer] = []
     others: list[Offer] = []

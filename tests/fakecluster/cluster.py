@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fakecluster.controllers import Controllers, delete
+from fakecluster.exec import serve
 from fakecluster.node import Node
 from fakecluster.store import Object, Refused, Store, merge, selected
 from fakecluster.streams import Streams
@@ -29,7 +30,7 @@ KINDS = {
     "workloads": ("Workload", "kueue.x-k8s.io/v1beta1"),
 }
 _PATH = re.compile(
-    r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<log>/log)?"
+    r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<sub>/log|/exec)?"
 )
 
 
@@ -225,7 +226,10 @@ class Handler(Streams):
         if match is None or absent:
             raise Refused(404, "", "404 page not found")
         collection, name = match["collection"], match["name"]
-        if match["log"] and name:
+        if match["sub"] == "/exec":
+            serve(self, cluster.store.get(collection, name))
+            return None
+        if match["sub"]:
             self.log(cluster, cluster.store.get(collection, name), query)
             return None
         if self.command == "POST":

@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "torchx.processes",
         "torchx.ports",
-        "torchx.logs",
+        "torchx.logs", "torchx.execution",
         "torchx.selection",
         "torchx.workspace",
         "torchx.tracker",
@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
     ("torchx.runner",),
-    ("torchx_cli", "torchx.testing", "torchx.notebook"),
+    ("torchx_cli", "torchx.testing", "torchx.notebook", "torchx.tsm"),
 )
 """From the bottom up; a part stands for all below its name that is not named itself."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx.scheduler import ListAppResponse, Prunes, Scheduler, Selects
+from torchx.scheduler import Executes, ListAppResponse, Prunes, Scheduler, Selects
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
+    from torchx.execution import Streams
     from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
     from torchx.selection import AppQuery, Pruned
@@ -78,6 +79,29 @@ class Engines:
         scheduler, app_id = self._of(app_handle)
         with self._event("describe_native", scheduler.backend, app_id):
             return scheduler.describe_native(app_id)
+
+    def execute(
+        self, app_handle: str, role_name: str, k: int, command: Sequence[str], streams: Streams
+    ) -> int:
+        """Runs a program in a replica, beside what runs there, and returns its exit code.
+
+        Args:
+            app_handle: the application.
+            role_name: name of the role.
+            k: id of the replica within the role.
+            command: the program and its arguments; no shell.
+            streams: what it reads and prints to.
+
+        Raises:
+            UsageError: the scheduler cannot run programs in replicas.
+            StateError: the replica does not run, or has no such program.
+        """
+        scheduler, app_id = self._of(app_handle)
+        if not isinstance(scheduler, Executes):
+            from torchx.errors import UsageError
+
+            raise UsageError(f"{scheduler.backend} runs no further programs in its replicas")
+        return scheduler.execute(app_id, role_name, k, command, streams)
 
     def select(
         self, scheduler: str, query: AppQuery, cfg: Mapping[str, CfgVal] | None = None

@@ -1,0 +1,131 @@
+"""Runs a program in a pod, beside what runs there: its input and output travel over a websocket."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from torchx.errors import StateError
+from torchx.execution import Streams
+from torchx.schedulers.kubernetes_attempts import container_of, live, waits_for
+from torchx.schedulers.kubernetes_client import Cluster, path_of
+from torchx.schedulers.kubernetes_errors import ClusterError
+from torchx.schedulers.kubernetes_facts import Facts
+from torchx.schedulers.kubernetes_names import CONTAINER
+from torchx.schedulers.kubernetes_replicas import members_of, replica_of, run_of
+
+STDIN, STDOUT, STDERR, ERROR, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
+"""What the first byte of each message says it is for."""
+BINARY = 2
+CLOSING = 8
+NEWEST = "v5.channel.k8s.io"
+"""Only in this one can a client say that its input has ended."""
+LOOK_EVERY = 0.5
+"""Seconds after which the size of the terminal is looked at."""
+
+
+def pod_of(facts: Facts, role: str, replica: int) -> str:
+    """Returns the name of the pod in which a replica runs now.
+
+    Raises:
+        StateError: there is no such replica, or it does not run.
+    """
+    members = [m for m in members_of(facts, facts.record) if (m.role, m.replica) == (role, replica)]
+    if not members:
+        raise StateError(f"{facts.app_id} has no replica {role}/{replica}")
+    place = members[0].role_index, replica
+    mine = sorted((pod for pod in facts.pods if replica_of(pod) == place), key=run_of)
+    if not mine or not live(mine[-1]):
+        raise StateError(f"{role}/{replica} of {facts.app_id} does not run any more, or not yet")
+    if "running" not in (container_of(mine[-1]).get("state") or {}):
+        raise StateError(f"{role}/{replica} of {facts.app_id} does not run yet: {waits_for(mine[-1])}")
+    return str(mine[-1]["metadata"]["name"])
+
+
+def execute(cluster: Cluster, namespace: str, pod: str, command: Sequence[str], streams: Streams) -> int:
+    """Runs a program in a pod to its end, and returns its exit code.
+
+    Raises:
+        ClusterError: the cluster refuses it.
+        StateError: there is no such program in the pod, or the connection broke off.
+    """
+    asked = [("command", word) for word in command] + [("container", CONTAINER), ("stdout", "true")]
+    if streams.stdin is not None:
+        asked.append(("stdin", "true"))
+    asked.append(("tty", "true") if streams.terminal else ("stderr", "true"))
+    connection = cluster.websocket(path_of("v1", "pods", namespace, pod) + "/exec", asked)
+    over = threading.Event()
+    feeder = threading.Thread(target=_feed, args=(connection, streams, over), name="exec stdin", daemon=True)
+    feeder.start()
+    try:
+        return _receive(connection, streams, command[0])
+    finally:
+        over.set()
+        feeder.join(timeout=2)
+        connection.shutdown()
+
+
+def _receive(connection: Any, streams: Streams, program: str) -> int:
+    from websocket import WebSocketException
+
+    while True:
+        try:
+            kind, frame = connection.recv_data_frame(True)
+        except (WebSocketException, OSError) as error:
+            raise ClusterError(f"the connection to `{program}` broke off: {error}") from None
+        data = frame.data
+        if kind == CLOSING or not data:
+            if kind == CLOSING:
+                raise StateError(f"the connection to `{program}` ended before it did")
+            continue
+        channel, data = data[0], data[1:]
+        if channel in (STDOUT, STDERR) and data:
+            output = streams.stdout if channel == STDOUT else streams.stderr
+            output.write(data)
+            output.flush()
+        elif channel == ERROR:
+            return _code(json.loads(data), program)
+
+
+def _code(status: dict[str, Any], program: str) -> int:
+    """Returns the exit code in the status that ends it all."""
+    if status.get("status") == "Success":
+        return 0
+    for cause in (status.get("details") or {}).get("causes") or []:
+        if cause.get("reason") == "ExitCode":
+            return int(cause.get("message") or 1)
+    raise StateError(f"`{program}` could not be run there: {' '.join(str(status.get('message')).split())}")
+
+
+def _feed(connection: Any, streams: Streams, over: threading.Event) -> None:
+    """Sends what is typed, and the size of the terminal whenever it changes."""
+    from websocket import WebSocketException
+
+    size: tuple[int, int] | None = None
+    source = streams.stdin
+    try:
+        while not over.is_set():
+            if streams.terminal and streams.size() != size:
+                size = streams.size()
+                told = json.dumps({"Height": size[0], "Width": size[1]}).encode()
+                connection.send(bytes([SIZE]) + told, BINARY)
+            if source is None:
+                over.wait(LOOK_EVERY)
+                continue
+            ready, _, _ = select.select([source], [], [], LOOK_EVERY)
+            if not ready:
+                continue
+            data = os.read(source, 1 << 16)
+            if data:
+                connection.send(bytes([STDIN]) + data, BINARY)
+                continue
+            source = None
+            spoken = {key.lower(): value for key, value in (connection.getheaders() or {}).items()}
+            if spoken.get("sec-websocket-protocol") == NEWEST:
+                connection.send(bytes([CLOSE, STDIN]), BINARY)
+    except (WebSocketException, OSError):
+        return  # it has ended: who receives knows how
