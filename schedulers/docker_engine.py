@@ -122,6 +122,7 @@ class Engine:
         query: Mapping[str, Any] | None = None,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
+        body: Any = None,
     ) -> tuple[socket.socket, bytes]:
         """Returns a connection on which the answer comes as it is made, and what has come of it already.
 
@@ -130,6 +131,7 @@ class Engine:
             query: mappings and lists are told as JSON.
             method: GET or POST.
             headers: further ones.
+            body: told as JSON.
 
         Raises:
             EngineError: the engine refuses.
@@ -142,10 +144,13 @@ class Engine:
             "Host: docker",
             *(f"{k}: {v}" for k, v in (headers or {}).items()),
         ]
+        sent = b"" if body is None else json.dumps(body).encode()
+        if sent:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(sent)}"]
         try:
             connection = self._connect(PATIENCE)
             try:
-                connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+                connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + sent)
                 data = b""
                 while b"\r\n\r\n" not in data:
                     more = connection.recv(1 << 16)

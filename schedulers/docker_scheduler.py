@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +13,7 @@ from torchx.errors import StateError, UsageError
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
+    from torchx.execution import Streams
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.docker_engine import Engine
     from torchx.schedulers.docker_facts import Container
@@ -277,6 +278,20 @@ class DockerScheduler(Scheduler["DockerJob"]):
         if not self._containers(app_id):
             raise StateError(f"{self.backend} knows no application `{app_id}`")
         return read_logs(self._connected(), app_id, query)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Runs a program in the container of a replica, and returns its exit code.
+
+        Raises:
+            StateError: the replica does not run, or has no such program.
+        """
+        from torchx.schedulers.docker_exec import container_of, execute
+
+        containers = self._containers(app_id)
+        if not containers:
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        container = container_of(containers, app_id, role_name, k)
+        return execute(self._connected(), container, command, streams)
 
     # --- the engine ------------------------------------------------------------------------------
 
