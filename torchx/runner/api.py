@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from torchx.errors import UsageError
 from torchx.runner import resolve
 from torchx.runner.applications import Applications
 from torchx.specs.handles import make_app_handle
@@ -33,6 +34,9 @@ class Runner(Applications):
         component_defaults: arguments by component name, for those that are not given.
         scheduler_params: keyword arguments for the factories of the schedulers.
 
+    Raises:
+        UsageError: the name cannot stand in a handle.
+
     Example::
 
         with get_runner() as runner:
@@ -47,6 +51,8 @@ class Runner(Applications):
         component_defaults: Mapping[str, Mapping[str, str]] | None = None,
         scheduler_params: Mapping[str, object] | None = None,
     ) -> None:
+        if "/" in name or name in (".", ".."):
+            raise UsageError(f"a session cannot be called `{name}`: it stands between slashes in handles")
         super().__init__(name, scheduler_factories, scheduler_params)
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
 

@@ -1,0 +1,221 @@
+"""Applications told in words that follow each other: containers, roles that run on them, and applications.
+
+All of it is made of ``torchx.specs``: a :class:`Role` is a role, an :class:`Application` is an ``AppDef``,
+and goes wherever one goes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from torchx import specs
+from torchx.errors import UsageError
+from torchx.specs import ALL, MISSING, NULL_RESOURCE, AppDef, Resource, RetryPolicy
+
+R = TypeVar("R", bound="Role")
+
+
+class SchedulerBackend(str):
+    """The name of a scheduler, where a container is told for which one a resource is meant."""
+
+    ALL = ALL
+
+
+@dataclass
+class Container:
+    """What the replicas of a role run in.
+
+    Roles may share one; what it is told later, all of them get.
+
+    Attributes:
+        image: what the file system is made from: a folder or an archive for local jobs, else the name of a
+            container image.
+        resources: what each replica needs, on all schedulers that were told nothing else.
+        port_map: port numbers by name.
+
+    >>> box = Container(image="pytorch/torch:1").require(Resource(cpu=1, gpu=1, memMB=500)).ports(web=8080)
+    >>> box.resources.memMB, box.port_map
+    (500, {'web': 8080})
+    """
+
+    image: str = MISSING
+    resources: Resource = field(default_factory=lambda: copy.deepcopy(NULL_RESOURCE))
+    port_map: dict[str, int] = field(default_factory=dict)
+    _bound: dict[str, Resource] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.resources = copy.deepcopy(_a_resource(self.resources))
+        self.port_map = dict(self.port_map)
+
+    def require(self, resources: Resource, scheduler: str = ALL) -> Container:
+        """Says what each replica needs.
+
+        Args:
+            resources: what it needs.
+            scheduler: the one scheduler it is meant for; all unless told. A session looks at it, a runner
+                knows only what is meant for all.
+
+        Raises:
+            UsageError: it is no ``Resource``.
+        """
+        _a_resource(resources)
+        if scheduler == ALL:
+            vars(self.resources).update(copy.deepcopy(vars(resources)))  # roles that are on it see it, too
+        else:
+            self._bound[scheduler] = copy.deepcopy(resources)
+        return self
+
+    def ports(self, **ports: int) -> Container:
+        """Adds ports by name."""
+        self.port_map.update(ports)
+        return self
+
+    def resource_for(self, names: Iterable[str]) -> Resource | None:
+        """Returns what was required for one scheduler alone, None when nothing was.
+
+        Args:
+            names: the names that the scheduler goes by.
+        """
+        return next((self._bound[name] for name in names if name in self._bound), None)
+
+
+def _a_resource(resources: Resource) -> Resource:
+    if not isinstance(resources, Resource):
+        raise UsageError(
+            f"a container requires a Resource, got {resources!r}",
+            hint='Resource(cpu=1, gpu=0, memMB=512), or torchx.specs.resource(h="gpu.small")',
+        )
+    return resources
+
+
+class Role(specs.Role):
+    """A number of like replicas, told in words that follow each other.
+
+    It is a ``torchx.specs.Role``; its image, resource and ports are those of its container.
+
+    >>> reader = Role("reader").runs("reader.py", "--fast", DEBUG="1").on(Container("python")).replicas(3)
+    >>> reader.args, reader.env, reader.image, reader.num_replicas
+    (['--fast'], {'DEBUG': '1'}, 'python', 3)
+
+    Args:
+        name: name of the role, unique within the application.
+        entrypoint: the program. A session starts what ends in ``.py`` with ``python``, unless it is a program
+            of this machine itself.
+        args: its arguments.
+        env: environment variables.
+        container: what it runs in.
+        num_replicas: how many replicas.
+        max_retries: how often it is started again after a failure.
+        retry_policy: what is started again.
+        fields: the other fields of ``torchx.specs.Role``, by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: str = MISSING,
+        args: list[str] | None = None,
+        env: dict[str, str] | None = None,
+        container: Container | None = None,
+        num_replicas: int = 1,
+        max_retries: int = 0,
+        retry_policy: RetryPolicy = RetryPolicy.APPLICATION,
+        **fields: Any,
+    ) -> None:
+        super().__init__(
+            name=name,
+            image=fields.pop("image", ""),
+            entrypoint=entrypoint,
+            args=[] if args is None else args,
+            env={} if env is None else env,
+            num_replicas=num_replicas,
+            max_retries=max_retries,
+            retry_policy=retry_policy,
+            **fields,
+        )
+        if container is None:
+            self.container = Container(self.image or MISSING, self.resource, self.port_map)
+            self.resource, self.port_map = self.container.resources, self.container.port_map
+        else:
+            self.on(container)
+
+    def runs(self: R, entrypoint: str, *args: str, **env: str) -> R:
+        """Says what each replica runs.
+
+        Args:
+            entrypoint: the program, from the folder of the image.
+            args: its arguments; they take the place of earlier ones.
+            env: environment variables, added to those there are.
+        """
+        self.entrypoint = entrypoint
+        self.args = list(args)
+        self.env.update(env)
+        return self
+
+    def run(self: R, entrypoint: str, *args: str, **env: str) -> R:
+        """The same as :meth:`runs`."""
+        return self.runs(entrypoint, *args, **env)
+
+    def on(self: R, container: Container) -> R:
+        """Says what each replica runs in."""
+        if not isinstance(container, Container):
+            raise UsageError(
+                f"role `{self.name}` runs on a Container, got {container!r}",
+                hint=f"write Container(image={container!r})",
+            )
+        self.container = container
+        self.image = "" if container.image == MISSING else container.image
+        self.resource, self.port_map = container.resources, container.port_map
+        return self
+
+    def replicas(self: R, num_replicas: int) -> R:
+        """Says how many replicas there are.
+
+        Raises:
+            UsageError: it is no number, or none at all.
+        """
+        if isinstance(num_replicas, bool) or not isinstance(num_replicas, int) or num_replicas < 1:
+            raise UsageError(f"role `{self.name}` takes 1 or more replicas, got {num_replicas!r}")
+        self.num_replicas = num_replicas
+        return self
+
+    @classmethod
+    def of_spec(cls, role: specs.Role) -> Role:
+        """Returns a role of ``torchx.specs`` as one of these; a role that is one already as it is."""
+        if isinstance(role, Role):
+            return role
+        return Role(**copy.copy(vars(role)))
+
+
+class Application(AppDef):
+    """An application of roles: ``Application("train").of(trainer, reader)``.
+
+    It is an ``AppDef``, as components return it.
+
+    Attributes:
+        is_attached: it was read back from its scheduler, which need not have told all of it.
+    """
+
+    is_attached = False
+
+    def of(self, *roles: specs.Role) -> Application:
+        """Adds roles.
+
+        Raises:
+            UsageError: one of them is no role.
+        """
+        for role in roles:
+            if not isinstance(role, specs.Role):
+                raise UsageError(f"application `{self.name}` is made of roles, got {role!r}")
+        self.roles = [*self.roles, *roles]
+        return self
+
+    @classmethod
+    def read_back(cls, app: AppDef) -> Application:
+        """Returns what a scheduler has told of an application."""
+        found = cls(app.name, [Role.of_spec(role) for role in app.roles], dict(app.metadata))
+        found.is_attached = True
+        return found

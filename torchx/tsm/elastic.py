@@ -1,0 +1,167 @@
+"""A role whose replicas start its program with PyTorch's ``torchrun``, several processes each."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import fields
+from typing import Any
+
+from torchx import specs
+from torchx.errors import UsageError
+from torchx.specs import MISSING, macros
+from torchx.tsm.application import Role
+from torchx.words import nearest
+
+RDZV_PORT = 29500
+"""Where the nodes meet, unless the scheduler gives the role's port a number of its own."""
+
+_OPTIONS = (
+    "nnodes nproc_per_node rdzv_backend rdzv_endpoint rdzv_id rdzv_conf standalone max_restarts "
+    "monitor_interval start_method event_log_handler role module no_python run_path log_dir redirects tee "
+    "local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters node_rank master_addr master_port "
+    "local_addr logs_specs numa_binding signals_to_handle shutdown_timeout virtual_local_rank"
+)
+"""What torchrun takes; only to find near misses, as other versions of it take more."""
+
+_OTHER_NAMES = {"nprocs_per_node": "nproc_per_node", "m": "module", "r": "redirects", "t": "tee"}
+
+_QUIET = 'OMP_NUM_THREADS="$${OMP_NUM_THREADS:-1}" '
+"""What torchrun does by itself for several processes, with a warning of four lines on every node."""
+
+_NODES = re.compile(r"(\d+)(?::(\d+))?")
+
+
+class ElasticRole(Role):
+    """A role whose program runs under torchrun: each replica is a node of so many processes.
+
+    ::
+
+        ElasticRole("trainer", nproc_per_node=8, nnodes="2:4", max_restarts=3)
+            .runs("train.py", "--epochs", "50").on(container).replicas(2)
+
+    What is read in its fields is what it was told; a dry-run shows what torchrun is told. Replicas meet at
+    replica 0 of the application's first role, so on other engines than this machine it has to be that.
+
+    Args:
+        name: name of the role, unique within the application.
+        launch_kwargs: options of torchrun by name, with ``_`` for ``-``: ``True`` for a switch, ``None`` or
+            ``False`` for none. ``nnodes`` is the number of replicas unless told. Names of fields of a role
+            are those.
+
+    Attributes:
+        launch_kwargs: the options of torchrun.
+        port_name: the name of the port where its nodes meet; two such roles on one machine need two.
+    """
+
+    def __init__(self, name: str, **launch_kwargs: Any) -> None:
+        known = {field.name for field in fields(specs.Role)} | {"container"}
+        of_role = {key: launch_kwargs.pop(key) for key in list(launch_kwargs) if key in known}
+        super().__init__(name, **of_role)
+        self.launch_kwargs: dict[str, Any] = {}
+        for value in self.overrides.values():
+            if _is_own(value):  # made by dataclasses.replace: the options are those of its model
+                self.launch_kwargs = dict(value.__self__.launch_kwargs)
+        self.launch_kwargs |= {_OTHER_NAMES.get(key, key): value for key, value in launch_kwargs.items()}
+        options = _OPTIONS.split()
+        for key in self.launch_kwargs:
+            close = nearest(key, options)
+            if key not in options and close is not None:
+                raise UsageError(f"torchrun has no option `{key}`", hint=f"did you mean `{close}`?")
+        self.port_name = "c10d"
+        self._bind()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ElasticRole:
+        twin = super().__deepcopy__(memo)
+        assert isinstance(twin, ElasticRole)
+        if any(_is_own(value) for value in twin.overrides.values()):
+            twin._bind()  # a copy answers for itself; one that was worked out already stays so
+        return twin
+
+    @property
+    def meets(self) -> bool:
+        """Whether its nodes meet at replica 0 of the application."""
+        told = self.launch_kwargs.get("rdzv_endpoint") or self.launch_kwargs.get("standalone")
+        return not told and self._nodes()[1] > 1
+
+    def _bind(self) -> None:
+        """Sees to it that a dry-run takes what is worked out here in the place of what is read."""
+        own = {
+            "entrypoint": self._program,
+            "args": self._arguments,
+            "port_map": self._ports,
+            "metadata": self._notes,
+            "env": self._environment,
+            "min_replicas": self._least,
+        }
+        self.overrides = own | {key: value for key, value in self.overrides.items() if not _is_own(value)}
+
+    def _program(self) -> str:
+        return "bash"  # the place where the nodes meet is in a variable
+
+    def _arguments(self) -> list[str]:
+        if self.entrypoint == MISSING or not self.entrypoint:
+            raise UsageError(f"role `{self.name}` has no entrypoint", hint='say what runs: .runs("train.py")')
+        several = str(self.launch_kwargs.get("nproc_per_node", 1)) != "1"
+        words = [self.entrypoint, *(str(word) for word in self.args)]
+        options = " ".join(self._options())
+        return ["-c", f"{_QUIET if several else ''}torchrun {options} {shlex.join(words)}"]
+
+    def _options(self) -> list[str]:
+        """Returns the options as a shell takes them; what was given comes before what is set here."""
+        given = self.launch_kwargs
+        options: list[str] = []
+        found: dict[str, Any] = {"nnodes": self.num_replicas, "nproc_per_node": 1, "tee": 3, "role": ""}
+        if not given.get("standalone"):
+            found |= {"rdzv_backend": "c10d", "rdzv_id": f"{macros.app_id}-{self.name}"}
+            if not given.get("rdzv_endpoint"):
+                options += ["--rdzv_endpoint", self._meeting_place()]
+        for key, value in {**found, **given}.items():
+            if value is True:
+                options.append(f"--{key}")
+            elif value is not None and value is not False:
+                options += [f"--{key}", shlex.quote(str(value))]
+        return options
+
+    def _meeting_place(self) -> str:
+        """Returns where the nodes meet, for a shell to read; in macros ``$$`` is a dollar sign."""
+        if self._nodes()[1] == 1:
+            return "localhost:0"  # torchrun picks a free port itself
+        variable = re.sub(r"\W", "_", f"TORCHX_PORT_{self.port_name}").upper()
+        return f"$${{{macros.rank0_env}:=localhost}}:$${{{variable}:={RDZV_PORT}}}"
+
+    def _ports(self) -> dict[str, int]:
+        return {self.port_name: RDZV_PORT, **self.port_map} if self.meets else self.port_map
+
+    def _notes(self) -> dict[str, Any]:
+        return {"requires": {"torchrun": "pip install torch"}, **self.metadata}
+
+    def _environment(self) -> dict[str, str]:
+        return {"LOGLEVEL": "WARNING", **self.env}
+
+    def _least(self) -> int | None:
+        lowest, _ = self._nodes()
+        return self.min_replicas or (lowest if lowest < self.num_replicas else None)
+
+    def _nodes(self) -> tuple[int, int]:
+        """Returns how many nodes there may be, at the least and at the most.
+
+        Raises:
+            UsageError: nobody can tell, or the number of replicas is not among them.
+        """
+        told = str(self.launch_kwargs.get("nnodes", self.num_replicas))
+        match = _NODES.fullmatch(told)
+        lowest, highest = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not 1 <= lowest <= highest:
+            raise UsageError(f'role `{self.name}`: nnodes is N or MIN:MAX, such as 4 or 2:4; got "{told}"')
+        if not lowest <= self.num_replicas <= highest:
+            raise UsageError(
+                f'role `{self.name}` has {self.num_replicas} replicas, which nnodes="{told}" does not allow',
+                hint=f".replicas({highest}), or another nnodes",
+            )
+        return lowest, highest
+
+
+def _is_own(value: object) -> bool:
+    """Tells whether a lazy value is that of some elastic role, maybe another one."""
+    return isinstance(getattr(value, "__self__", None), ElasticRole)

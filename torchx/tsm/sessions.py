@@ -1,0 +1,200 @@
+"""What a session is: applications under one name, and all that can be done with them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, TypeVar
+
+from torchx.errors import UsageError
+from torchx.specs import (
+    MISSING,
+    UNKNOWN,
+    AppDef,
+    AppDryRunInfo,
+    AppHandle,
+    AppStatus,
+    CfgVal,
+    parse_app_handle,
+    runopts,
+)
+from torchx.tsm.application import Application
+from torchx.tsm.errors import AppNotReRunnableException, SessionMismatchException
+
+S = TypeVar("S", bound="Session")
+Names = list[str]
+# named here, since within the class `list` is a method
+
+
+class RunConfig(dict[str, CfgVal]):
+    """Run options of a scheduler by name; any mapping does as well.
+
+    >>> RunConfig().set("log_dir", "/tmp/logs").get("log_dir")
+    '/tmp/logs'
+    """
+
+    def set(self, key: str, value: CfgVal) -> RunConfig:
+        """Sets one option."""
+        self[key] = value
+        return self
+
+
+class Session(abc.ABC):
+    """Applications under one name, and all that can be done with them; :func:`torchx.tsm.session` makes one.
+
+    Its name is in the handles that it gives, and only applications of that name are its own;
+    :meth:`attach` takes over others. One of your own implements what is abstract here.
+
+    Args:
+        name: its name.
+    """
+
+    def __init__(self, name: str) -> None:
+        if "/" in name or name in (".", ".."):
+            raise UsageError(f"a session cannot be called `{name}`: it stands between slashes in handles")
+        self._name = name
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def name(self) -> str:
+        """Returns the name of this session."""
+        return self._name
+
+    def close(self) -> None:  # noqa: B027  # most sessions hold nothing
+        """Gives back what it holds in this process; running applications are not touched."""
+
+    def run(
+        self, app: AppDef, scheduler: str = "default", cfg: Mapping[str, CfgVal] | None = None
+    ) -> AppHandle:
+        """Submits an application.
+
+        Args:
+            app: what to run; never changed.
+            scheduler: where to run it.
+            cfg: run options of the scheduler.
+
+        Returns:
+            The handle of the application.
+
+        Raises:
+            AppNotReRunnableException: it was read back from its scheduler, which has not told enough of it.
+            UsageError: the application, the scheduler or the options cannot be right.
+            StateError: the scheduler cannot take it now.
+        """
+        return self.schedule(self.dryrun(app, scheduler, cfg))
+
+    def dryrun(
+        self, app: AppDef, scheduler: str = "default", cfg: Mapping[str, CfgVal] | None = None
+    ) -> AppDryRunInfo[Any]:
+        """Makes the request that :meth:`run` would send; same arguments and errors. Printing shows it."""
+        if isinstance(app, Application) and app.is_attached:
+            _check_complete(app)
+        return self._dryrun(app, scheduler, cfg or {})
+
+    @abc.abstractmethod
+    def _dryrun(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+        """Makes the request for an application that is complete."""
+
+    @abc.abstractmethod
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+        """Submits a request of :meth:`dryrun`, changed since or not, and returns the handle."""
+
+    def submit(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+        """The same as :meth:`schedule`."""
+        return self.schedule(dryrun_info)
+
+    @abc.abstractmethod
+    def scheduler_backends(self) -> Names:
+        """Returns the names that :meth:`run` takes for a scheduler, ``default`` first."""
+
+    @abc.abstractmethod
+    def run_opts(self) -> dict[str, runopts]:
+        """Returns the run options of all schedulers by their names."""
+
+    @abc.abstractmethod
+    def attach(self, app_handle: AppHandle) -> AppHandle:
+        """Takes over an application of another session.
+
+        Returns:
+            The handle of the application in this session; the other one is good here as well from now on.
+
+        Raises:
+            UnknownAppException: its scheduler does not know it.
+        """
+
+    @abc.abstractmethod
+    def status(self, app_handle: AppHandle) -> AppStatus | None:
+        """Returns how an application fares, None when its scheduler does not know it.
+
+        Raises:
+            SessionMismatchException: it does not belong to this session; so do all methods below.
+        """
+
+    @abc.abstractmethod
+    def wait(
+        self, app_handle: AppHandle, wait_interval: float = 10, timeout: float | None = None
+    ) -> AppStatus | None:
+        """Blocks until an application has ended, see :meth:`torchx.runner.Runner.wait`.
+
+        Returns:
+            How it ended, or how it fares when the time is up; None when its scheduler does not know it.
+        """
+
+    @abc.abstractmethod
+    def stop(self, app_handle: AppHandle) -> None:
+        """Asks for the end of an application; nothing happens when it has ended or is not known."""
+
+    @abc.abstractmethod
+    def describe(self, app_handle: AppHandle) -> Application | None:
+        """Returns an application as its scheduler tells it, None when it does not know it."""
+
+    @abc.abstractmethod
+    def list(self) -> dict[AppHandle, Application]:
+        """Returns the applications of this session by handle, the oldest first."""
+
+    @abc.abstractmethod
+    def log_lines(
+        self,
+        app_handle: AppHandle,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica, each with its line end.
+
+        Args:
+            app_handle: the application.
+            role_name: name of the role.
+            k: id of the replica within the role.
+            regex: only lines in which this pattern is found.
+            since, until: only lines of this time.
+            should_tail: go on until the application has ended; unless told, when ``until`` is not given.
+
+        Raises:
+            UnknownAppException: its scheduler does not know the application.
+        """
+
+    def _belongs(self, app_handle: AppHandle) -> None:
+        """Refuses a handle of another session."""
+        if parse_app_handle(app_handle).session_name != self._name:
+            raise SessionMismatchException(app_handle, self._name)
+
+
+def _check_complete(app: Application) -> None:
+    if not app.roles:
+        raise AppNotReRunnableException(app.name, "its roles")
+    for role in app.roles:
+        for what in ("entrypoint", "image"):
+            if getattr(role, what) in (MISSING, UNKNOWN):
+                raise AppNotReRunnableException(app.name, f"the {what} of role `{role.name}`")

@@ -1,0 +1,201 @@
+"""The session of one process, on top of a runner: what it submits outlives it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchx import specs
+from torchx.errors import StateError, UsageError
+from torchx.specs import AppDef, AppDryRunInfo, AppHandle, AppStatus, CfgVal, runopts
+from torchx.specs.handles import UnknownAppException, make_app_handle, parse_app_handle
+from torchx.tsm.application import Application, Role
+from torchx.tsm.elastic import ElasticRole
+from torchx.tsm.sessions import Names, Session
+
+if TYPE_CHECKING:
+    from torchx.runner import Runner
+
+LOCAL = ("default", "local")
+"""Names for this machine: ``local_dir`` where images are folders or archives of it, else ``local_cwd``."""
+
+DIR, CWD = ON_THIS_MACHINE = ("local_dir", "local_cwd")
+
+_IMAGE_HERE = re.compile(r"[/.~].*|.*\.(zip|tgz|tar(\.\w+)?)", re.DOTALL)
+"""A path, or an archive wherever it lies; names of container images are neither."""
+
+
+class StandaloneSession(Session):
+    """A session on top of a runner. Its list knows what this object has submitted or taken over, and what
+    sessions of its name have left on record on this machine.
+
+    Args:
+        name: its name.
+        runner: what submits; its name has to be that of the session.
+    """
+
+    def __init__(self, name: str, runner: Runner) -> None:
+        super().__init__(name)
+        self._runner = runner
+        self._apps: dict[AppHandle, Application] = {}
+        self._taken: set[tuple[str, str]] = set()
+
+    def close(self) -> None:
+        """Closes the schedulers; running applications are not touched."""
+        self._runner.close()
+
+    def scheduler_backends(self) -> Names:
+        """Returns the names that :meth:`run` takes for a scheduler, ``default`` first."""
+        return [*LOCAL, *(name for name in self._runner.scheduler_backends() if name not in LOCAL)]
+
+    def run_opts(self) -> dict[str, runopts]:
+        """Returns the run options of all schedulers by their names."""
+        names = {name: DIR if name in LOCAL else name for name in self.scheduler_backends()}
+        return {name: self._runner.scheduler_run_opts(backend) for name, backend in names.items()}
+
+    def _dryrun(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+        backend = _backend(app) if scheduler in LOCAL else scheduler
+        ready = copy.copy(app)
+        ready.roles = [_ready(role, backend, scheduler) for role in app.roles]
+        _check(ready, backend)
+        return self._runner.dryrun(ready, backend, cfg)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+        """Submits a request of :meth:`dryrun`, changed since or not, and returns the handle."""
+        handle = self._runner.schedule(dryrun_info)
+        if dryrun_info.app is not None:
+            self._apps[handle] = Application.read_back(copy.deepcopy(dryrun_info.app))
+        return handle
+
+    def attach(self, app_handle: AppHandle) -> AppHandle:
+        """Takes over an application of another session."""
+        found = self._runner.describe(app_handle)
+        if found is None:
+            raise UnknownAppException(app_handle)
+        backend, _, app_id = parse_app_handle(app_handle)
+        mine = make_app_handle(backend, self._name, app_id)
+        self._taken.add((backend, app_id))
+        self._apps[mine] = Application.read_back(found)
+        return mine
+
+    def status(self, app_handle: AppHandle) -> AppStatus | None:
+        """Returns how an application fares, None when its scheduler does not know it."""
+        self._belongs(app_handle)
+        return self._runner.status(app_handle)
+
+    def wait(
+        self, app_handle: AppHandle, wait_interval: float = 10, timeout: float | None = None
+    ) -> AppStatus | None:
+        """Blocks until an application has ended."""
+        self._belongs(app_handle)
+        return self._runner.wait(app_handle, wait_interval, timeout)
+
+    def stop(self, app_handle: AppHandle) -> None:
+        """Asks for the end of an application; nothing happens when it has ended or is not known."""
+        self._belongs(app_handle)
+        self._runner.cancel(app_handle)
+
+    def describe(self, app_handle: AppHandle) -> Application | None:
+        """Returns an application as its scheduler tells it, None when it does not know it."""
+        self._belongs(app_handle)
+        found = self._runner.describe(app_handle)
+        return None if found is None else Application.read_back(found)
+
+    def list(self) -> dict[AppHandle, Application]:
+        """Returns the applications of this session by handle, the oldest first."""
+        listed: dict[AppHandle, Application] = {}
+        for handle in self._on_record():
+            with suppress(StateError):  # one whose record is damaged tells nothing
+                app = self._runner.describe(handle)
+                if app is not None:
+                    listed[handle] = Application.read_back(app)
+        for handle, known in list(self._apps.items()):
+            if handle in listed or self._runner.exists(handle):
+                listed.setdefault(handle, known)
+        return listed
+
+    def log_lines(
+        self,
+        app_handle: AppHandle,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica, each with its line end."""
+        self._belongs(app_handle)
+        follow = until is None if should_tail is None else should_tail
+        return self._runner.log_lines(app_handle, role_name, k, regex, since, until, follow)
+
+    def _on_record(self) -> Iterable[AppHandle]:
+        """Returns the handles of what sessions of this name have left on this machine, the oldest first."""
+        backends = self._runner.scheduler_backends()
+        lines = [app for name in ON_THIS_MACHINE if name in backends for app in self._runner.list(name)]
+        mine = [app for app in lines if parse_app_handle(app.app_handle).session_name == self._name]
+        return [app.app_handle for app in sorted(mine, key=lambda app: str(app.submitted_at))]
+
+    def _belongs(self, app_handle: AppHandle) -> None:
+        backend, _, app_id = parse_app_handle(app_handle)
+        if (backend, app_id) not in self._taken:
+            super()._belongs(app_handle)
+
+
+def _backend(app: AppDef) -> str:
+    """Returns the scheduler of this machine that suits the images of an application."""
+    here = any(_IMAGE_HERE.fullmatch(role.image) or Path(role.image or "/-").is_dir() for role in app.roles)
+    return DIR if here else CWD
+
+
+def _ready(role: specs.Role, backend: str, asked: str) -> specs.Role:
+    """Returns a role as one scheduler is to see it."""
+    role = copy.deepcopy(role)
+    if not isinstance(role, Role):
+        return role
+    names = (asked, backend, *(LOCAL if backend in ON_THIS_MACHINE else ()))
+    role.resource = role.container.resource_for(names) or role.resource
+    plain = not isinstance(role, ElasticRole) and role.entrypoint.endswith(".py")
+    if plain and not (backend in ON_THIS_MACHINE and _starts_itself(role, backend)):
+        role.entrypoint, role.args = "python", [role.entrypoint, *role.args]
+    return role
+
+
+def _starts_itself(role: Role, backend: str) -> bool:
+    """Tells whether a script is a program of this machine."""
+    folder = Path(role.image).expanduser() if backend == DIR else Path.cwd()
+    if os.sep in role.entrypoint:
+        return os.access(folder / role.entrypoint, os.X_OK)
+    path = os.pathsep.join([str(folder), role.env.get("PATH", os.environ.get("PATH", os.defpath))])
+    return shutil.which(role.entrypoint, path=path) is not None
+
+
+def _check(app: AppDef, backend: str) -> None:
+    """Refuses what can be seen to fail once it runs.
+
+    Raises:
+        UsageError: a role has no container, or an elastic one would meet where nobody is.
+    """
+    elastic = [role for role in app.roles if isinstance(role, ElasticRole) and role.meets]
+    for role in app.roles:
+        if isinstance(role, Role) and not role.image and backend == DIR:
+            raise UsageError(
+                f"role `{role.name}` has no container, and {backend} needs one",
+                hint='say what it runs in: .on(Container(image="..."))',
+            )
+    for number, role in enumerate(elastic):
+        if backend in ON_THIS_MACHINE:
+            role.port_name = f"c10d-{role.name}" if number else role.port_name
+        elif role is not app.roles[0]:
+            raise UsageError(
+                f"the nodes of role `{role.name}` meet at replica 0 of the first role, "
+                f"which is `{app.roles[0].name}`",
+                hint=f"name `{role.name}` first, or give it an rdzv_endpoint",
+            )
