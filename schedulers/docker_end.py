@@ -58,26 +58,28 @@ def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: f
         mark: why.
         grace: seconds; 0 to kill at once, and to return when that is done.
     """
+    # for all of them from now on: a crowd takes the engine a while to ask, and as long again to kill
+    deadline = time.monotonic() + grace
     asked = all_of(in_parallel(partial(_ask, engine, mark, grace <= 0), containers))
-    running = [(c, at + grace) for c, at in zip(containers, asked, strict=True) if at is not None]
+    running = [(c, deadline) for c, runs in zip(containers, asked, strict=True) if runs]
     if running and grace > 0:
         # no daemon, whoever calls: the process stays until what it has asked for is done
         threading.Thread(target=_kill_after, args=(engine, running), daemon=False).start()
 
 
-def _ask(engine: Engine, mark: str, now: bool, container: Container) -> float | None:
-    """Marks a container and asks it to end; returns when that was, None when it does not run any more."""
+def _ask(engine: Engine, mark: str, now: bool, container: Container) -> bool:
+    """Marks a container and asks it to end; tells whether it runs on for the time of grace."""
     name = f"{container.name}.{container.mark or mark}"
     path = f"/containers/{container.id}"
     if container.status == "restarting":
         # nothing of it runs: this only keeps the engine from starting it; before, it cannot be renamed
         _quietly(engine, f"{path}/stop", {"t": 0})
         _rename(engine, container, name)
-        return None
+        return False
     if not container.mark and not _rename(engine, container, name):
         return _ask_again(engine, mark, now, container)
     if not container.live:
-        return None
+        return False
     try:
         if container.status == "paused":
             _quietly(engine, f"{path}/unpause")
@@ -85,18 +87,18 @@ def _ask(engine: Engine, mark: str, now: bool, container: Container) -> float | 
     except EngineError as error:
         if error.status not in (GONE, CONFLICT):
             raise
-        return _ask_again(engine, mark, now, container) if error.status == CONFLICT else None
-    return None if now else time.monotonic()
+        return _ask_again(engine, mark, now, container) if error.status == CONFLICT else False
+    return not now
 
 
-def _ask_again(engine: Engine, mark: str, now: bool, before: Container) -> float | None:
+def _ask_again(engine: Engine, mark: str, now: bool, before: Container) -> bool:
     """Looks what became of a container that ended before it could be asked to."""
     try:
         container = read(engine.call("GET", f"/containers/{before.id}/json"))
     except EngineError:
-        return None
+        return False
     if container is None:
-        return None
+        return False
     if container.live or (not before.mark and not container.mark and not container.finished):
         time.sleep(0.05)  # the engine has started it again, or is about to
         return _ask(engine, mark, now, container)
@@ -104,7 +106,7 @@ def _ask_again(engine: Engine, mark: str, now: bool, before: Container) -> float
         # one that ended by itself keeps its name, unless the engine would have started it again
         awaited = container.exit_code and container.restarts < container.allowed_restarts
         _rename(engine, container, f"{container.name}.{mark}" if awaited else container.name)
-    return None
+    return False
 
 
 def _kill_after(engine: Engine, containers: Sequence[tuple[Container, float]]) -> None:
