@@ -35,8 +35,8 @@ class Applications(Engines):
             brief: how it fares is enough: roles and metadata may be left out.
         """
         scheduler, app_id = self._of(app_handle)
-        if brief and isinstance(scheduler, Glances):
-            return scheduler.glance(app_id)
+        if brief:  # a look, and no event
+            return scheduler.glance(app_id) if isinstance(scheduler, Glances) else scheduler.describe(app_id)
         with self._event("describe", scheduler.backend, app_id):
             return scheduler.describe(app_id)
 

@@ -33,6 +33,7 @@ LOGGER = "torchx.events"
 """The logger that takes all events once its level is set to INFO."""
 
 _making = threading.Lock()
+_made: dict[str, logging.Handler] = {}
 
 
 @dataclass
@@ -204,8 +205,9 @@ def get_events_logger(destination: str = "null") -> logging.Logger:
 
     logger = logging.getLogger(f"torchx-event.{destination}")
     with _making:  # of two threads at once, one alone adds the handler
-        if not logger.handlers:
-            logger.addHandler(_handler(destination))
+        if _made.get(destination) not in logger.handlers:
+            _made[destination] = _handler(destination)
+            logger.addHandler(_made[destination])
             logger.setLevel(logging.INFO)
             logger.propagate = False
     return logger

@@ -22,6 +22,7 @@ from torchx.tsm.sessions import Names, Session
 
 if TYPE_CHECKING:
     from torchx.runner import Runner
+    from torchx.scheduler import ListAppResponse
 
 LOCAL = ("default", "local")
 """Names for this machine: ``local_dir`` where images are folders or archives of it, else ``local_cwd``."""
@@ -141,12 +142,16 @@ class StandaloneSession(Session):
         backends = self._runner.scheduler_backends()
         lines = [app for name in ON_THIS_MACHINE if name in backends for app in self._runner.list(name)]
         mine = [app for app in lines if parse_app_handle(app.app_handle).session_name == self._name]
-        return [app.app_handle for app in sorted(mine, key=lambda app: str(app.submitted_at))]
+        return [app.app_handle for app in sorted(mine, key=_moment)]
 
     def _belongs(self, app_handle: AppHandle) -> None:
         backend, _, app_id = parse_app_handle(app_handle)
         if (backend, app_id) not in self._taken:
             super()._belongs(app_handle)
+
+
+def _moment(app: ListAppResponse) -> float:
+    return app.submitted_at.timestamp() if app.submitted_at is not None else 0.0
 
 
 def _backend(app: AppDef) -> str:
