@@ -231,7 +231,9 @@ class Cluster:
 
         url = f"{self.host.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
         try:
-            return create_websocket(self._configuration, url, self._auth())
+            # the first of them is the one in which the end of what is handed on can be told
+            spoken = {"sec-websocket-protocol": "v5.channel.k8s.io,v4.channel.k8s.io"}
+            return create_websocket(self._configuration, url, {**self._auth(), **spoken})
         except WebSocketBadStatusException as error:
             body = error.resp_body if isinstance(error.resp_body, bytes) else b""
             raise refused("POST", path, error.status_code, body, {}) from None
@@ -280,9 +282,9 @@ def why(error: BaseException) -> str:
     inner = error
     while isinstance(inner, kinds.MaxRetryError) and inner.reason is not None:
         inner = inner.reason
-    if isinstance(inner, kinds.NameResolutionError):
-        return "there is no host of this name"
     text = str(inner)
+    if "Failed to resolve" in text or "[Errno -2]" in text or "nodename nor servname" in text:
+        return "there is no host of this name"
     for known in ("Connection refused", "No route to host", "Network is unreachable"):
         if known in text:
             return known.lower()
