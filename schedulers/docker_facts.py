@@ -104,6 +104,10 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
     name, mark = split_name(inspected["Name"].lstrip("/"))
     status = str(state["Status"])
     ended = status in ("exited", "dead", "restarting", "removing")
+    started, finished = seconds(state.get("StartedAt")), seconds(state.get("FinishedAt"))
+    if started and finished and ended:
+        # of one that ended at once, the engine may note the end first
+        finished = max(started, finished)
     return Container(
         id=inspected["Id"],
         name=name,
@@ -117,8 +121,8 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
         oom=bool(state.get("OOMKilled")),
         error=str(state.get("Error") or ""),
         created=seconds(inspected["Created"]) or 0.0,
-        started=seconds(state.get("StartedAt")),
-        finished=seconds(state.get("FinishedAt")) if ended else None,
+        started=started,
+        finished=finished if ended else None,
         restarts=int(inspected.get("RestartCount") or 0),
         allowed_restarts=int((host.get("RestartPolicy") or {}).get("MaximumRetryCount") or 0),
         memory=int(host.get("Memory") or 0),

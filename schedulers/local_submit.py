@@ -142,7 +142,8 @@ class Submitter:
             short = f"{app.name} asks for {total} GPUs; {free}"
             if self.cfg.get("auto_set_cuda_visible_devices"):
                 raise StateError(short, hint="see what runs: torchx list")
-            return [f"{short}: none is set apart, all replicas see all of them"] if visible else []
+            seen = "none is set apart, all replicas see all of them"
+            return [f"{short}: {seen}" if visible else f"{app.name} asks for {total} GPUs; none is seen here"]
         leased = iter(taken)
         for role in wanting:
             for param in request.role_params[role.name]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fakecluster import FakeCluster
+from test_local_cwd import PAGE
 
+from torchx.schedulers.kubernetes_names import APP
 from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx.specs.dryrun import AppDryRunInfo
 from torchx.testing import AbilityConformance, SchedulerConformance
+from torchx.testing.fields import Meaning
+from torchx.testing.harness import Ability
+from torchx.testing.retries import RetryConformance
 
 IMAGE = "registry.example.com/shell"
 """Any: the node of the tests' cluster runs what is on this machine."""
@@ -23,26 +30,46 @@ def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeCluster]:
     """A cluster that KUBECONFIG leads to, in other processes too."""
-    with FakeCluster(jobsets=getattr(request.cls, "jobsets", False)) as cluster:
+    with FakeCluster(jobsets=request.cls is TestJobSets) as cluster:
         path = cluster.kubeconfig(tmp_path_factory.mktemp("kube") / "config")
         monkeypatch.setenv("KUBECONFIG", str(path))
         yield cluster
 
 
-class TestJobs(SchedulerConformance):
+class OnKubernetes:
+    """What holds for every kind: pods have one log for both streams, and it goes with them."""
+
     factory = staticmethod(create)
     image = IMAGE
-    cfg = {"grace_period": 1.0}  # noqa: RUF012  # of the suite
+    cfg = {"grace_period": 1.0}  # noqa: RUF012  # as the suite declares it
+    lacks = (Ability.STREAMS, Ability.EARLIER_LOGS)
+    begins_within = 1.0
+    probes = {"metadata": {"metadata": {"kubernetes": {"spec": {"hostNetwork": True}}}}}  # noqa: RUF012
+
+    def request_text(self, info: AppDryRunInfo[Any]) -> str:
+        """The manifests without the record of the application."""
+        for manifest in info.request.manifests:
+            manifest["metadata"].get("annotations", {}).pop(APP, None)
+        return repr(info)
 
 
-class TestAbilities(AbilityConformance):
-    factory = staticmethod(create)
-    image = IMAGE
-    cfg = {"grace_period": 1.0}  # noqa: RUF012
+class TestJobs(OnKubernetes, SchedulerConformance):
+    page = PAGE
+    column = "kubernetes"
+    # a Job starts a failed pod again alone
+    fields = {  # noqa: RUF012
+        "resource.tags": Meaning.UNUSED,
+        "retry_policy=APPLICATION": Meaning.TOLD,
+        "retry_policy=ROLE": Meaning.TOLD,
+        "min_replicas": Meaning.TOLD,
+    }
 
 
-class TestJobSets(SchedulerConformance):
-    factory = staticmethod(create)
-    image = IMAGE
-    jobsets = True
+class TestAbilities(OnKubernetes, AbilityConformance):
+    pass
+
+
+class TestJobSets(OnKubernetes, RetryConformance):
+    """What is started again and what ends with what: the rest does not depend on the kind."""
+
     cfg = {"grace_period": 1.0, "kind": "jobset"}  # noqa: RUF012

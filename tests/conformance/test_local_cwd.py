@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from torchx.schedulers.local_scheduler import LocalScheduler, create_cwd_scheduler
-from torchx.testing import AbilityConformance, SchedulerConformance
+from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
+
+PAGE = Path(__file__).parents[2] / "docs" / "schedulers.md"
 
 
 def create() -> LocalScheduler:
     return create_cwd_scheduler("torchx")
 
 
-class TestLocalCwd(SchedulerConformance):
+class OnProcesses:
+    """What holds for all replicas that are processes of this machine."""
+
+    cfg = {"retry_backoff": 0.1}  # noqa: RUF012  # as the suite declares it
+    begins_within = 0.5
+    fields = {  # noqa: RUF012
+        "min_replicas": Meaning.TOLD,
+        "resource.cpu": Meaning.TOLD,
+        "resource.memMB": Meaning.TOLD,
+        "resource.gpu": Meaning.TOLD,
+        "resource.devices": Meaning.TOLD,
+        "resource.capabilities": Meaning.UNUSED,
+        "resource.tags": Meaning.UNUSED,
+        "mounts": Meaning.TOLD,
+        "workspace": Meaning.REFUSED,
+    }
+    probes = {"metadata": {"metadata": {"requires": {"no-such-program": "write it"}}}}  # noqa: RUF012
+    page = PAGE
+
+
+class TestLocalCwd(OnProcesses, SchedulerConformance):
     factory = staticmethod(create)
+    fields = {**OnProcesses.fields, "image": Meaning.UNUSED}  # noqa: RUF012
+    column = "local_cwd"
 
 
-class TestAbilities(AbilityConformance):
+class TestAbilities(OnProcesses, AbilityConformance):
     factory = staticmethod(create)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from engine import IMAGE
+from test_local_cwd import PAGE
 
 from torchx.schedulers.docker_scheduler import DockerScheduler, create_scheduler
-from torchx.testing import AbilityConformance, SchedulerConformance
+from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
 
 pytestmark = pytest.mark.docker
 
@@ -15,11 +16,25 @@ def create() -> DockerScheduler:
     return create_scheduler("torchx")
 
 
-class TestLocalDocker(SchedulerConformance):
+class InContainers:
+    """What holds for replicas in containers."""
+
     factory = staticmethod(create)
     image = IMAGE
+    cfg = {"grace_period": 2.0, "retry_backoff": 0.1}  # noqa: RUF012  # as the suite declares it
+    begins_within = 1.0
+    fields = {  # noqa: RUF012
+        "min_replicas": Meaning.TOLD,
+        "resource.capabilities": Meaning.UNUSED,
+        "resource.tags": Meaning.UNUSED,
+    }
+    probes = {"metadata": {"metadata": {"local_docker": {"user": "1000:1000"}}}}  # noqa: RUF012
 
 
-class TestAbilities(AbilityConformance):
-    factory = staticmethod(create)
-    image = IMAGE
+class TestLocalDocker(InContainers, SchedulerConformance):
+    page = PAGE
+    column = "local_docker"
+
+
+class TestAbilities(InContainers, AbilityConformance):
+    pass

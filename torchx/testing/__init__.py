@@ -3,7 +3,19 @@
 import pytest
 
 # before the import below: its assertions then tell what they compared
-pytest.register_assert_rewrite("torchx.testing.conformance", "torchx.testing.abilities")
+pytest.register_assert_rewrite(
+    *(
+        f"torchx.testing.{name}"
+        for name in ("abilities", "conformance", "fields", "harness", "logs", "retries")
+    )
+)
 
 from torchx.testing.abilities import AbilityConformance as AbilityConformance  # noqa: E402
 from torchx.testing.conformance import SchedulerConformance as SchedulerConformance  # noqa: E402
+from torchx.testing.fields import FieldConformance as FieldConformance  # noqa: E402
+from torchx.testing.fields import meanings_of_page as meanings_of_page  # noqa: E402
+from torchx.testing.harness import Ability as Ability  # noqa: E402
+from torchx.testing.harness import Harness as Harness  # noqa: E402
+from torchx.testing.harness import Meaning as Meaning  # noqa: E402
+from torchx.testing.logs import LogConformance as LogConformance  # noqa: E402
+from torchx.testing.retries import RetryConformance as RetryConformance  # noqa: E402

@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from torchx.logs import LogQuery
 from torchx.scheduler import Kills, LogChunks, Scheduler, Waits
 from torchx.specs.status import AppState
-from torchx.testing.harness import Harness
+from torchx.testing.harness import Ability, Harness
+
+PROTOCOLS: Mapping[Ability, type[Any]] = {
+    Ability.WAITS: Waits,
+    Ability.KILLS: Kills,
+    Ability.LOG_CHUNKS: LogChunks,
+}
 
 
 class AbilityConformance(Harness):
-    """The tests of a scheduler that has all optional abilities; see :class:`Harness` for what to fill in."""
+    """The tests of a scheduler that has all optional abilities but those that it is declared to lack.
+
+    :class:`Harness` tells what to fill in.
+    """
+
+    def without(self, scheduler: Scheduler[Any], ability: Ability) -> bool:
+        """Tells whether an ability is declared as lacking; fails when that is not so."""
+        protocol, lacking = PROTOCOLS[ability], ability in self.lacks
+        has = isinstance(scheduler, protocol)
+        assert has is not lacking, (
+            f"{type(scheduler).__name__} is {'a' if has else 'no'} torchx.schedulers.api.{ability}, and "
+            f"`lacks` says {'that it is none' if lacking else 'nothing of it: have it, or declare it'}"
+        )
+        return lacking
 
     def test_waiting_ends_with_the_application(self, scheduler: Scheduler[Any]) -> None:
+        if self.without(scheduler, Ability.WAITS):
+            return
         assert isinstance(scheduler, Waits)
         app_id = self.submit(scheduler, "sleep 600")
         before = time.monotonic()
@@ -29,6 +51,8 @@ class AbilityConformance(Harness):
         assert scheduler.wait(app_id) is True, "what has ended need not be waited for"
 
     def test_kill_gives_no_time(self, scheduler: Scheduler[Any]) -> None:
+        if self.without(scheduler, Ability.KILLS):
+            return
         assert isinstance(scheduler, Kills)
         app_id = self.submit(scheduler, "trap '' TERM; echo deaf; while true; do sleep 1; done")
         self.until(lambda: list(scheduler.log_iter(app_id, "worker", 0)), "it hears no TERM")
@@ -37,6 +61,8 @@ class AbilityConformance(Harness):
         scheduler.kill(app_id)
 
     def test_all_logs_come_as_one_stream(self, scheduler: Scheduler[Any]) -> None:
+        if self.without(scheduler, Ability.LOG_CHUNKS):
+            return
         assert isinstance(scheduler, LogChunks)
         a = self.role("echo a; sleep 2.5; echo later", name="a")
         b = self.role("sleep 1; echo b >&2", name="b", num_replicas=2)
@@ -49,6 +75,8 @@ class AbilityConformance(Harness):
         assert [c.time for c in chunks] == sorted(c.time for c in chunks)
 
     def test_a_part_of_the_logs_can_be_asked_for(self, scheduler: Scheduler[Any]) -> None:
+        if self.without(scheduler, Ability.LOG_CHUNKS):
+            return
         assert isinstance(scheduler, LogChunks)
         both = [self.role("seq 10", name=name, num_replicas=2) for name in ("a", "b")]
         told = self.run(scheduler, self.app(*both))

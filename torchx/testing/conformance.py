@@ -1,15 +1,18 @@
-"""What holds for every scheduler: its life cycle, results, logs, cancel, delete, and bad input.
+"""What holds for every scheduler: life cycle, results, cancel, delete, bad input; logs, retries and fields.
 
 A scheduler's tests are one class::
 
     class TestMine(SchedulerConformance):
         factory = staticmethod(create_my_scheduler)
         image = "busybox"
+        fields = {"mounts": Meaning.REFUSED}
+        lacks = {Ability.STREAMS}
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -19,12 +22,16 @@ import pytest
 
 from torchx.errors import TorchxError, UsageError
 from torchx.scheduler import Scheduler
-from torchx.specs.app import RetryPolicy
+from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.macro import macros
+from torchx.specs.mounts import BindMount
+from torchx.specs.resources import Resource
+from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
-from torchx.testing.harness import Harness
-
-UNKNOWN_APP = "conformance-nosuchapp1"
+from torchx.testing.fields import FieldConformance
+from torchx.testing.harness import Meaning
+from torchx.testing.logs import UNKNOWN_APP, LogConformance
+from torchx.testing.retries import RetryConformance
 
 
 def describe_state(factory: Callable[[], Scheduler[Any]], app_id: str) -> str:
@@ -38,13 +45,21 @@ def cancel(factory: Callable[[], Scheduler[Any]], app_id: str) -> None:
     factory().cancel(app_id)
 
 
+def submit(factory: Callable[[], Scheduler[Any]], app: AppDef, cfg: dict[str, CfgVal]) -> str:
+    """Submits an application; called in another process, which then ends."""
+    return factory().submit(app, cfg)
+
+
 def log_of(factory: Callable[[], Scheduler[Any]], app_id: str) -> list[str]:
     """Returns the log of the first worker; called in another process."""
     return list(factory().log_iter(app_id, "worker", 0))
 
 
-class SchedulerConformance(Harness):
-    """The tests that every scheduler passes; see :class:`Harness` for what to fill in."""
+class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
+    """The tests that every scheduler passes.
+
+    :class:`Harness` and :class:`FieldConformance` tell what to fill in.
+    """
 
     # --- life cycle ------------------------------------------------------------------------------
 
@@ -160,64 +175,46 @@ class SchedulerConformance(Harness):
         assert (app, cfg) == before
 
     def test_a_dry_run_starts_nothing(self, scheduler: Scheduler[Any]) -> None:
-        before = {line.app_id for line in scheduler.list(self.cfg)}
-        info = scheduler.submit_dryrun(self.app(self.role("echo dry")), self.cfg)
+        name = self.own_name()
+        info = scheduler.submit_dryrun(self.app(self.role("echo dry"), name=name), self.cfg)
         assert "echo dry" in repr(info)
-        assert {line.app_id for line in scheduler.list(self.cfg)} == before
+        assert self.listed(scheduler, name) == []
 
     def test_describe_loses_nothing(self, scheduler: Scheduler[Any]) -> None:
+        changes: dict[str, Any] = {
+            "mounts": [BindMount("/tmp", "/conformance", read_only=True)],  # noqa: S108
+            "min_replicas": 1,
+            "retry_policy": RetryPolicy.ROLE,
+        }
+        refused = {name.partition("=")[0] for name, says in self.fields.items() if says is Meaning.REFUSED}
         role = self.role(
-            "true",
-            env={"A": "1"},
+            "true # é $$HOME",
+            env={"A": "1", "B": "x=y, 'é'"},
             num_replicas=2,
             max_retries=1,
-            retry_policy=RetryPolicy.APPLICATION,
-            port_map={"web": 8080},
+            port_map={"web": 18081},
+            resource=Resource(cpu=1, gpu=0, memMB=256, tags={"conformance": [1]}),
+            metadata={"conformance": {"a": ["b"]}},
+            **{name: value for name, value in changes.items() if name not in refused},
         )
-        app = self.app(role, metadata={"team": "a"})
+        app = self.app(role, self.role("true", name="other"), metadata={"team": "a", "note": "é, = 'x'"})
         told = self.run(scheduler, app)
-        (found,) = told.roles
-        for name in (
-            "name",
-            "image",
-            "entrypoint",
-            "args",
-            "num_replicas",
-            "max_retries",
-            "retry_policy",
-            "port_map",
-        ):
-            assert getattr(found, name) == getattr(role, name), name
-        assert found.env.items() >= role.env.items()
-        assert found.resource == role.resource
+        assert told.name in ("", app.name)
+        assert [found.name for found in told.roles] == [role.name, "other"]
+        for field in dataclasses.fields(Role):
+            found, given = getattr(told.roles[0], field.name), getattr(role, field.name)
+            if field.name == "env":  # the scheduler may add to it
+                found = {name: value for name, value in found.items() if name in given}
+            if field.name != "overrides":  # worked out before
+                assert found == given, f"`{field.name}` is described as {found!r}"
         assert told.metadata.items() >= app.metadata.items()
 
-    # --- logs ------------------------------------------------------------------------------------
-
-    def test_the_log_has_every_line_of_a_replica_in_order(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(
-            scheduler,
-            self.app(
-                self.role(f"for i in $(seq 500); do echo {macros.replica_id} line $i; done", num_replicas=2)
-            ),
-        )
-        for replica in (0, 1):
-            expected = [f"{replica} line {i}\n" for i in range(1, 501)]
-            assert list(scheduler.log_iter(told.app_id, "worker", replica)) == expected
-
-    def test_a_pattern_chooses_lines(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "echo one; echo two; echo three")
-        assert list(scheduler.log_iter(told.app_id, "worker", 0, regex="^t")) == ["two\n", "three\n"]
-
-    def test_a_log_is_followed_to_the_end(self, scheduler: Scheduler[Any]) -> None:
-        app_id = self.submit(scheduler, "echo first; sleep 1; echo last")
-        lines = scheduler.log_iter(app_id, "worker", 0, should_tail=True)
-        assert list(lines) == ["first\n", "last\n"]
-        assert self.until_ended(scheduler, app_id).state is AppState.SUCCEEDED
-
-    def test_the_last_line_needs_no_end(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "printf 'a\\nb'")
-        assert [line.rstrip("\n") for line in scheduler.log_iter(told.app_id, "worker", 0)] == ["a", "b"]
+    def test_what_is_described_can_be_run_again(self, scheduler: Scheduler[Any]) -> None:
+        told = self.run(scheduler, self.app(self.role(f"echo again {macros.replica_id}", env={"A": "1"})))
+        again = self.run(scheduler, AppDef("conformance", told.roles, told.metadata))
+        assert again.app_id != told.app_id
+        assert again.state is AppState.SUCCEEDED
+        assert self.log(scheduler, again.app_id) == ["again 0\n"]
 
     # --- the end, on request ---------------------------------------------------------------------
 
@@ -259,6 +256,15 @@ class SchedulerConformance(Harness):
             other.submit(cancel, factory, app_id).result(self.patience)
         assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
 
+    def test_it_outlives_the_process_that_submitted_it(self, scheduler: Scheduler[Any]) -> None:
+        app = self.app(self.role("sleep 1; echo after"))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
+            app_id = other.submit(submit, type(self).factory, app, dict(self.cfg)).result(self.patience)
+        self._submitted.append(app_id)
+        assert app_id in [line.app_id for line in scheduler.list(self.cfg)]
+        assert self.until_ended(scheduler, app_id).state is AppState.SUCCEEDED
+        assert self.log(scheduler, app_id) == ["after\n"]
+
     # --- bad input -------------------------------------------------------------------------------
 
     def test_an_option_of_the_wrong_type_is_refused(self, scheduler: Scheduler[Any]) -> None:
@@ -269,6 +275,32 @@ class SchedulerConformance(Harness):
         with pytest.raises(UsageError, match=name):
             scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, name: object()})  # type: ignore[dict-item]
 
+    def test_an_unknown_option_is_refused(self, scheduler: Scheduler[Any]) -> None:
+        with pytest.raises(UsageError, match="no_such_option"):
+            scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, "no_such_option": 1})
+
     def test_its_options_have_a_help_text(self, scheduler: Scheduler[Any]) -> None:
         for name, option in scheduler.run_opts():
             assert option.help, name
+
+    def test_a_request_is_submitted_once(self, scheduler: Scheduler[Any]) -> None:
+        info = scheduler.submit_dryrun(self.app(self.role("true")), self.cfg)
+        first = scheduler.schedule(info)
+        self._submitted.append(first)
+        try:
+            second = scheduler.schedule(info)
+        except TorchxError:
+            second = ""  # so is it best: it says that there is one already
+        self._submitted += [second] * bool(second)
+        assert second != first, "two submissions, and one id"
+        assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
+
+    def test_a_submission_that_fails_leaves_nothing(self, scheduler: Scheduler[Any]) -> None:
+        good, bad = self.role("sleep 600", name="good"), self.role("", entrypoint="no-such-program-here")
+        name = self.own_name()
+        try:
+            app_id = self.submit(scheduler, self.app(good, bad, name=name))
+        except TorchxError:
+            assert self.listed(scheduler, name) == []
+        else:  # found out when it is started: then it ends with all that was
+            assert self.until_ended(scheduler, app_id).state is AppState.FAILED
