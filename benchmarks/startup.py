@@ -1,4 +1,4 @@
-"""How long commands take to start: beside Python with Typer, on which they are built, and the peer."""
+"""How long commands and imports take: beside what they are built on, Typer or Python alone, and the peer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from measure import CANNOT, NOT_MEASURED, Place, Row, compared, main, paired
 
 TYPER = "`import typer`"
+PLAIN = "import dataclasses, typing, enum, re"
+"""What a module of plain data classes needs of Python."""
 
 
 def rows(place: Place) -> Iterator[Row]:
@@ -42,6 +44,24 @@ def rows(place: Place) -> Iterator[Row]:
             f"`torchx {name}`".replace("``", ""), times, TYPER, of_floor=of_floor, of_peer=of_peer,
             no_peer=CANNOT if words[0] in ("status", "list") else NOT_MEASURED,
         )  # fmt: skip
+
+    yield from imports(place, rounds)
+
+
+def imports(place: Place, rounds: int) -> Iterator[Row]:
+    """Measures what a component file waits for, beside the modules of Python that it cannot do without."""
+    floor = place.timed(sys.executable, "-c", PLAIN)
+    peer_python = str(Path(place.peer).parent / "python") if place.peer else None
+    for words, of_floor in (
+        ("import torchx.specs", 1.5),
+        ("from torchx.specs import AppDef, Role, Resource, macros, runopts", 1.5),
+        ("import torchx.specs.api", 1.5),
+        ("import torchx.runner", None),
+    ):
+        # -I: what leads this Python to our package must not lead that of the peer there
+        peer = place.timed(peer_python, "-I", "-c", words) if peer_python else None
+        times = paired(place.timed(sys.executable, "-c", words), floor, peer, rounds=rounds)
+        yield compared(f"`{words}`", times, f"`{PLAIN}`", of_floor=of_floor)
 
 
 def multiply(home: Path, app_id: str, jobs: int) -> None:

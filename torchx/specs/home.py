@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
@@ -20,6 +23,8 @@ def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
     Raises:
         StateError: it cannot be made.
     """
+    from pathlib import Path  # on demand: most who describe an application need no folder
+
     home = Path(os.environ.get(settings.TORCHX_HOME) or "~/.torchx").expanduser().absolute()
     folder = home
     try:
