@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
-from torchx.workspace.ignore import BUILT_IN, FILES, Rules, is_built_in, parse
+from torchx.workspace.ignore import BUILT_IN, FILES, Rules, State, parse
 
 PIECE = 1 << 20
 """Bytes that are read at once."""
@@ -106,7 +106,7 @@ class Folder:
             yield Entry(self._single, "file", stat.S_IMODE(status.st_mode), status.st_size)
             return
         rules = Rules([rule for file in FILES for rule in parse(self._text(file), file)])
-        waiting = [_Below("", False, True)]
+        waiting = [_Below("", rules.top, True)]
         while waiting:
             yield from self._folder(waiting.pop(), rules, waiting)
 
@@ -139,23 +139,21 @@ class Folder:
         prefix = f"{at.path}/" if at.path else ""
         for entry in found:
             path = prefix + entry.name
-            listed = at.hidden or is_built_in(entry.name)
-            if not entry.is_dir(follow_symlinks=False):
-                why = rules.why_left(path, is_dir=False, built_in=listed)
-                if why is not None:
-                    self._leave(why, path)
-                elif (known := self._file(entry, path)) is not None:
-                    yield known
-                continue
-            why = rules.why_left(path, is_dir=True, built_in=listed)
-            if self._homes and entry.name in self._homes and self._is_home(entry):
-                self._leave(BUILT_IN, f"{path}/")
+            is_dir = entry.is_dir(follow_symlinks=False)
+            why, state = rules.look(path, entry.name, at.state, is_dir=is_dir)
+            if is_dir:
+                if self._homes and entry.name in self._homes and self._is_home(entry):
+                    self._leave(BUILT_IN, f"{path}/")
+                    continue
+                if why is not None and at.comes:
+                    self._leave(why, f"{path}/")
+                if why is None or rules.may_take_below(path, state):
+                    waiting.append(_Below(path, state, why is None))
             elif why is None:
-                waiting.append(_Below(path, False, True))
-            else:
-                self._leave(why, f"{path}/")
-                if rules.may_take_below(path, built_in=listed):
-                    waiting.append(_Below(path, listed, False))
+                if (known := self._file(entry, path)) is not None:
+                    yield known
+            elif at.comes:
+                self._leave(why, path)
 
     def _file(self, entry: os.DirEntry[str], path: str) -> Entry | None:
         try:
@@ -196,12 +194,12 @@ class _Below(NamedTuple):
 
     Attributes:
         path: where it lies in the project.
-        hidden: the built-in list leaves it behind.
+        state: what was found of it.
         comes: it comes along itself, not only some of what is in it.
     """
 
     path: str
-    hidden: bool
+    state: State
     comes: bool
 
 

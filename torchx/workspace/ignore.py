@@ -11,6 +11,7 @@ import posixpath
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from torchx.errors import UsageError
 
@@ -55,7 +56,7 @@ class Rule:
     Attributes:
         text: the line.
         source: the file it stands in.
-        pattern: a regular expression of the paths it means, with all that is below them.
+        pattern: a regular expression of the paths it means.
         takes: it begins with ``!``: what it means comes along after all.
         names_built_in: it names something of the built-in list, so it counts for that as well.
         prefix: the folders that all its paths begin with.
@@ -103,8 +104,7 @@ def _rule(pattern: str, line: str, source: str, *, takes: bool) -> Rule:
     return Rule(
         text=line,
         source=source,
-        pattern=_regex(clean, loose=loose)
-        + (rf"(?:/.*|{_FOLDER})" if only_folders else rf"(?:/.*|{_FOLDER})?"),
+        pattern=_regex(clean, loose=loose) + (_FOLDER if only_folders else f"{_FOLDER}?"),
         takes=takes,
         names_built_in=takes and any(map(_names_built_in, segments)),
         prefix="/".join(segments[:plain]),
@@ -183,63 +183,100 @@ def _class(pattern: str, at: int, *, loose: bool) -> tuple[str, int]:
     return f"[{f'^{_FOLDER}' if negated else ''}{members}]", at + 1
 
 
+class State(NamedTuple):
+    """What was found of a folder, which counts for what is in it as well.
+
+    Attributes:
+        hidden: it is on the built-in list, or below such a folder, and nobody asked for it.
+        matched: for each run of like lines, whether one of them has decided about the folder.
+    """
+
+    hidden: bool
+    matched: tuple[bool, ...]
+
+
 class Rules:
     """What of one project stays behind.
 
+    As with Docker, the last line that means a path or a folder above it decides; and as with Docker and git,
+    a line with ``!`` that means a folder says nothing of what other lines leave behind in it.
+
     Args:
-        rules: the lines of its ignore files, in their order; the last one that means a path decides.
+        rules: the lines of its ignore files, in their order.
     """
 
     def __init__(self, rules: list[Rule]) -> None:
-        # one expression for each run of like lines: few searches for many lines
-        runs: list[list[Rule]] = []
+        self._runs: list[_Run] = []
         for rule in rules:
-            if runs and _kind(runs[-1][0]) == _kind(rule):
-                runs[-1].append(rule)
+            kind = (rule.source, rule.takes, rule.names_built_in)
+            if self._runs and self._runs[-1].kind == kind:
+                self._runs[-1].rules.append(rule)
             else:
-                runs.append([rule])
-        self._runs = [
-            (re.compile("|".join(f"(?:{r.pattern})" for r in run), re.DOTALL).fullmatch, run[0])
-            for run in reversed(runs)
-        ]
-        self._takes = [
-            [(r.prefix + "/" if r.prefix else "", r.names_built_in) for r in run if r.takes]
-            for run in reversed(runs)
-        ]
+                self._runs.append(_Run(kind, [rule]))
+        for run in self._runs:
+            run.prepare()
+        self.top = State(False, (False,) * len(self._runs))
 
-    def why_left(self, path: str, *, is_dir: bool, built_in: bool) -> str | None:
-        """Returns the file whose line leaves a path behind, None when it comes along.
+    def look(self, path: str, name: str, above: State, *, is_dir: bool) -> tuple[str | None, State]:
+        """Tells what is to be done with a path.
 
         Args:
             path: the path within the project.
+            name: the last part of it.
+            above: what was found of the folder it lies in.
             is_dir: it is a folder.
-            built_in: it, or a folder above it, is on the built-in list.
+
+        Returns:
+            The file whose line leaves it behind, None when it comes along; and what was found.
         """
+        hidden = above.hidden or is_built_in(name)
+        if not self._runs:
+            return (BUILT_IN if hidden else None), State(hidden, ())
         wanted = path + "\0" if is_dir else path
-        for matches, first in self._runs:
-            if built_in and first.takes and not first.names_built_in:
-                continue
-            if matches(wanted):
-                return None if first.takes else first.source
-        return BUILT_IN if built_in else None
+        why: str | None = None
+        matched = []
+        for run, found in zip(self._runs, above.matched, strict=True):
+            if run.names_built_in and hidden and run.matches(wanted):
+                hidden = False
+            if not found and run.takes is (why is not None):
+                found = run.matches(wanted) is not None
+            matched.append(found)
+            if found:
+                why = None if run.takes else run.source
+        return why or (BUILT_IN if hidden else None), State(hidden, tuple(matched))
 
     def names(self, folder: str) -> bool:
         """Tells whether a line asks for just this folder."""
-        return any(prefix == folder + "/" for prefixes in self._takes for prefix, _ in prefixes)
+        return any(run.takes and folder + "/" in run.prefixes for run in self._runs)
 
-    def may_take_below(self, folder: str, *, built_in: bool) -> bool:
+    def may_take_below(self, folder: str, state: State) -> bool:
         """Tells whether something in a folder that stays behind may have to come along after all."""
         inside = folder + "/"
-        for (matches, first), prefixes in zip(self._runs, self._takes, strict=True):
-            if not first.takes and matches(folder + "\0"):
-                return False  # whatever is said before this line, it means all of the folder
-            for prefix, names_built_in in prefixes:
-                if (names_built_in or not built_in) and (
-                    prefix.startswith(inside) or inside.startswith(prefix)
-                ):
-                    return True
+        for run, found in zip(reversed(self._runs), reversed(state.matched), strict=True):
+            if found and not run.takes:
+                return False  # it counts for all of the folder, whatever was said before
+            if run.takes and (run.names_built_in or not state.hidden):
+                for prefix in run.prefixes:
+                    if prefix.startswith(inside) or inside.startswith(prefix):
+                        return True
         return False
 
 
-def _kind(rule: Rule) -> tuple[str, bool, bool]:
-    return rule.source, rule.takes, rule.names_built_in
+class _Run:
+    """Like lines that follow each other: one search for all of them.
+
+    Args:
+        kind: their file, whether they begin with ``!``, and whether they name something built in.
+        rules: the lines.
+    """
+
+    def __init__(self, kind: tuple[str, bool, bool], rules: list[Rule]) -> None:
+        self.kind = kind
+        self.source, self.takes, self.names_built_in = kind
+        self.rules = rules
+
+    def prepare(self) -> None:
+        """Makes the expression of all lines."""
+        whole = "|".join(f"(?:{rule.pattern})" for rule in self.rules)
+        self.matches = re.compile(whole, re.DOTALL).fullmatch
+        self.prefixes = [rule.prefix + "/" if rule.prefix else "" for rule in self.rules]

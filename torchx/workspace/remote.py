@@ -10,7 +10,7 @@ from typing import Any
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.words import did_you_mean
 from torchx.workspace.found import PIECE, Entry
-from torchx.workspace.ignore import BUILT_IN, FILES, Rules, is_built_in, parse
+from torchx.workspace.ignore import BUILT_IN, FILES, Rules, State, parse
 
 BATCH = 16 << 20
 """Bytes of small files that are asked for at once; a file of more than that is read in pieces."""
@@ -73,25 +73,22 @@ class Remote:
                 for rule in parse(texts[self._at(file)].decode("utf-8", "surrogateescape"), file)
             ]
         )
-        environments = {
-            path.rpartition("/")[0] for path in listed if path.endswith("/pyvenv.cfg")
-        }  # of Python, whatever they are called
-        environments = {path for path in environments if not rules.names(path)}
-        gone: dict[str, str] = {}
+        folders = {path[:at] for path in listed for at, char in enumerate(path) if char == "/"}
+        listed = {**{path: {"type": "directory"} for path in folders}, **listed}
+        states: dict[str, State] = {"": rules.top}
+        gone: set[str] = set()
         coming = {}
-        for path in sorted(listed):
-            parents = [path[:at] for at, char in enumerate(path) if char == "/"]
-            why: str | None = next((BUILT_IN for each in (*parents, path) if each in environments), None)
-            if why is None:
-                is_dir = listed[path]["type"] == "directory"
-                built_in = any(map(is_built_in, path.split("/")))
-                why = rules.why_left(path, is_dir=is_dir, built_in=built_in)
+        for path in sorted(listed):  # a folder before what is in it
+            above, _, name = path.rpartition("/")
+            is_dir = listed[path]["type"] == "directory"
+            why, states[path] = rules.look(path, name, states[above], is_dir=is_dir)
+            if is_dir and f"{path}/pyvenv.cfg" in listed and not rules.names(path):
+                why, states[path] = BUILT_IN, State(True, states[path].matched)
             if why is None:
                 coming[path] = listed[path]
                 continue
-            gone[path] = why
-            if not any(parent in gone for parent in parents):
-                is_dir = listed[path]["type"] == "directory"
+            gone.add(path)
+            if above not in gone:
                 self.left.setdefault(why, []).append(f"{path}/" if is_dir else path)
         return coming
 
