@@ -9,6 +9,8 @@ from torchx.schedulers.docker_engine import Engine, receive
 from torchx.schedulers.docker_facts import APP_ID
 
 OF_INTEREST = ["create", "start", "die", "rename", "destroy", "oom", "pause", "unpause"]
+OF_PODMAN = ["died", "cleanup", "remove"]
+"""What else Podman calls them."""
 TOGETHER = 0.005
 """Seconds in which further events are waited for once one has come: they often come in flocks."""
 
@@ -25,7 +27,7 @@ class Events:
     """
 
     def __init__(self, engine: Engine, app_id: str) -> None:
-        told = {"label": [f"{APP_ID}={app_id}"], "type": ["container"], "event": OF_INTEREST}
+        told = {"label": [f"{APP_ID}={app_id}"], "type": ["container"], "event": OF_INTEREST + OF_PODMAN}
         self._connection, _ = engine.stream("/events", {"filters": told})
         self._connection.setblocking(False)
 

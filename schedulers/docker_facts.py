@@ -95,6 +95,10 @@ class Container:
             return None
 
 
+_WORDS = {"initialized": "created", "configured": "created", "stopping": "running", "stopped": "exited"}
+"""What Podman says, and Docker's word for it."""
+
+
 def read(inspected: Mapping[str, Any]) -> Container | None:
     """Reads what the engine says of a container; None when it is no replica of an application."""
     config, state, host = inspected["Config"], inspected["State"], inspected["HostConfig"]
@@ -102,7 +106,7 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
     if APP_ID not in labels:
         return None
     name, mark = split_name(inspected["Name"].lstrip("/"))
-    status = str(state["Status"])
+    status = _WORDS.get(state["Status"], str(state["Status"]))
     ended = status in ("exited", "dead", "restarting", "removing")
     started, finished = seconds(state.get("StartedAt")), seconds(state.get("FinishedAt"))
     if started and finished and ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from torchx.logs import LogQuery
 from torchx.schedulers.docker_facts import Container
@@ -56,6 +56,8 @@ class Frames:
             body = at + HEAD + TIME_LENGTH
             line = data[body:stop]
             time = data[at + HEAD : body]
+            if time[29:] != b"Z ":
+                time, line = _put_in_form(data[at + HEAD : stop])
             at = stop
             if parts and stream in parts:
                 time, begin = parts.pop(stream)
@@ -91,6 +93,24 @@ class Frames:
                 self._skip = 0 if line[0] > self.last else self._skip
                 fresh.append(line)
         return fresh
+
+
+def _put_in_form(text: bytes) -> tuple[bytes, bytes]:
+    """Returns the time and the line of an engine that writes times in another form, as Podman does.
+
+    >>> _put_in_form(b"2026-05-01T14:00:00.25+02:00 a line")
+    (b'2026-05-01T12:00:00.250000000Z ', b'a line')
+    """
+    time, _, line = text.partition(b" ")
+    found = re.fullmatch(rb"(.{19})(?:\.(\d{1,9}))?\d*(?:Z|([+-])(\d\d):(\d\d))", time)
+    if found is None:
+        return b"1970-01-01T00:00:00.000000000Z ", text
+    moment, digits, sign, hours, minutes = found.groups()
+    if sign is not None:
+        off = timedelta(hours=int(hours), minutes=int(minutes))
+        local = datetime.fromisoformat(moment.decode())
+        moment = (local - off if sign == b"+" else local + off).isoformat().encode()
+    return b"%b.%bZ " % (moment, (digits or b"").ljust(9, b"0")), line
 
 
 def seconds_of(time: bytes) -> float:
