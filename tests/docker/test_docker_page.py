@@ -46,6 +46,8 @@ def test_what_the_page_says_to_type_works(tmp_path: Path) -> None:
     before = {line.app_id for line in scheduler().list()}
     try:
         for block in blocks(PAGE):
+            if "its image comes from a registry" in block.note or "tests/examples" in block.note:
+                continue
             assert block.note.startswith("not run: tests/docker"), f"{block.page.name}:{block.line}"
             run_console(block, tmp_path, env)
     finally:
