@@ -47,6 +47,8 @@ def test_logs_that_cannot_be_are_refused(runner: Runner) -> None:
     for k in (3, -1):
         with pytest.raises(UsageError, match=f"role `w` of job-.* has no replica {k}; they are 0 to 2"):
             runner.log_lines(handle, "w", k)
+    with pytest.raises(UsageError, match=r"`\(` is no regular expression"):
+        runner.log_lines(handle, "w", regex="(")
     assert list(runner.log_lines(handle, "w", 2)) == ["hi\n"]
 
 

@@ -146,8 +146,9 @@ class Runner(Applications):
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
         """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors."""
-        from torchx.runner.prepare import prepare
+        from torchx.runner.prepare import check_kinds, prepare
 
+        check_kinds(app)
         with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=workspace):
             engine = self._scheduler(scheduler)
             ready = prepare(app, scheduler, self._name, parent_run_id)

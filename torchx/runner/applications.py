@@ -146,17 +146,18 @@ class Applications(Engines):
 
         Raises:
             UnknownAppException: the scheduler does not know the application.
-            UsageError: it has no such role, or no such replica.
+            UsageError: it has no such role, or no such replica; or ``regex`` is no pattern.
             NotImplementedError: the scheduler keeps no logs, or not those of this stream.
         """
         scheduler, app_id = self._of(app_handle)
         described = self.description(app_handle, brief=True)
         if described is None:
             raise UnknownAppException(app_handle)
-        if described.roles_statuses:
-            from torchx.runner.logs import check_replica
+        from torchx.runner.logs import check_regex, check_replica
 
-            check_replica(described, role_name, k)
+        check_replica(described, role_name, k)
+        if regex is not None:
+            check_regex(regex)
         with self._event("log_lines", scheduler.backend, app_id):
             return scheduler.log_iter(app_id, role_name, k, regex, since, until, should_tail, streams)
 

@@ -19,6 +19,20 @@ _CROWD = 1000
 """How many chunks may wait for the reader before the replicas' readers are held up."""
 
 
+def check_regex(regex: str) -> None:
+    """Refuses a pattern that is none, before anything is read.
+
+    Raises:
+        UsageError: it is no regular expression.
+    """
+    import re
+
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise UsageError(f"`{regex}` is no regular expression: {error}") from error
+
+
 def check_replica(described: DescribeAppResponse, role: str, k: int) -> None:
     """Refuses a replica that an application does not have.
 
@@ -26,6 +40,8 @@ def check_replica(described: DescribeAppResponse, role: str, k: int) -> None:
         UsageError: it has no such role, or no such replica.
     """
     replicas = {each.role: [replica.id for replica in each.replicas] for each in described.roles_statuses}
+    if not replicas:
+        return  # nothing is known of them yet
     if role not in replicas:
         roles = ", ".join(replicas)
         raise UsageError(

@@ -11,7 +11,7 @@ from functools import cache
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.specs.app import MISSING, AppDef, resolve_overrides
+from torchx.specs.app import MISSING, AppDef, Role, resolve_overrides
 
 
 def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None) -> AppDef:
@@ -32,6 +32,21 @@ def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None
     for role in ready.roles:
         role.env.update(env)
     return ready
+
+
+def check_kinds(app: object) -> None:
+    """Refuses what is no application at all: not everybody's program is type-checked.
+
+    Raises:
+        UsageError: it is no ``AppDef``, or its roles are no roles.
+    """
+    if not isinstance(app, AppDef):
+        hint = "a component is run by its name with run_component" if isinstance(app, str) else None
+        raise UsageError(f"an application is an AppDef, got {app!r}", hint=hint)
+    roles: list[object] = [*app.roles]
+    for role in roles:
+        if not isinstance(role, Role):
+            raise UsageError(f"application `{app.name}` is made of roles, got {role!r}")
 
 
 def check(app: AppDef) -> None:

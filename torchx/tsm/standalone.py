@@ -62,6 +62,8 @@ class StandaloneSession(Session):
         return {name: self._runner.scheduler_run_opts(backend) for name, backend in names.items()}
 
     def _dryrun(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+        if not isinstance(app, AppDef):
+            raise UsageError(f"a session runs an Application, or any AppDef; got {app!r}")
         backend = _backend(app) if scheduler in LOCAL else scheduler
         ready = copy.copy(app)
         ready.roles = [_ready(role, backend, scheduler) for role in app.roles]
