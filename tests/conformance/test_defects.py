@@ -1,4 +1,4 @@
-"""The conformance suite notices what is wrong: a scheduler with a defect fails the test that is there for it."""
+"""The conformance suite notices what is wrong: a scheduler with a defect fails the test for it."""
 
 from __future__ import annotations
 
