@@ -10,7 +10,7 @@ from typing import Any
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.words import did_you_mean
 from torchx.workspace.found import PIECE, Entry
-from torchx.workspace.ignore import BUILT_IN, FILES, Rules, State, parse
+from torchx.workspace.ignore import BUILT_IN, FILES, Rule, Rules, State, parse
 
 BATCH = 16 << 20
 """Bytes of small files that are asked for at once; a file of more than that is read in pieces."""
@@ -64,15 +64,12 @@ class Remote:
 
     def _coming(self, listed: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Returns what of a listing comes along."""
-        texts = self._fs.cat([self._at(file) for file in FILES if file in listed]) if listed else {}
-        rules = Rules(
-            [
-                rule
-                for file in FILES
-                if file in listed
-                for rule in parse(texts[self._at(file)].decode("utf-8", "surrogateescape"), file)
-            ]
-        )
+        lines: list[Rule] = []
+        for file in FILES:
+            if file in listed:
+                text: bytes = self._fs.cat_file(self._at(file))
+                lines += parse(text.decode("utf-8", "surrogateescape"), file)
+        rules = Rules(lines)
         folders = {path[:at] for path in listed for at, char in enumerate(path) if char == "/"}
         listed = {**{path: {"type": "directory"} for path in folders}, **listed}
         states: dict[str, State] = {"": rules.top}

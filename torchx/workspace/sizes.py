@@ -7,6 +7,8 @@ from collections import Counter
 
 from torchx.errors import UsageError
 
+MB = 1_000_000
+
 PATIENCE = 2.0
 """Seconds for which a tree that is too large already is looked at further, to tell what makes it so."""
 
@@ -22,7 +24,7 @@ class Sizes:
     def __init__(self, name: str, limit_mb: int | None) -> None:
         self._name = name
         self._limit_mb = limit_mb
-        self._limit = float("inf") if limit_mb is None else limit_mb << 20
+        self._limit = float("inf") if limit_mb is None else limit_mb * MB
         self._by_place: Counter[str] = Counter()
         self._total = 0
         self._files = 0
@@ -74,11 +76,11 @@ class Sizes:
 def mb(size: int) -> str:
     """Returns a number of bytes as people say it.
 
-    >>> mb(312), mb(65_000), mb(3 << 20), mb(2560 << 20)
-    ('312 bytes', '63.5 kB', '3.0 MB', '2,560 MB')
+    >>> mb(312), mb(65_000), mb(3_000_000), mb(2_560_000_000)
+    ('312 bytes', '65.0 kB', '3.0 MB', '2,560 MB')
     """
     if size < 1000:
         return f"{size} bytes"
-    if size < 1 << 20:
-        return f"{size / 1024:.1f} kB"
-    return f"{size / (1 << 20):,.{1 if size < 100 << 20 else 0}f} MB"
+    if size < MB:
+        return f"{size / 1000:.1f} kB"
+    return f"{size / MB:,.{1 if size < 100 * MB else 0}f} MB"

@@ -281,7 +281,7 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
     tree = Tree(where, notes, left)
     if not tree.files:
         notes.append(f"workspace `{shown(str(workspace))}` has no files")
-    elif tree.size >= LARGE_MB << 20:
+    elif tree.size >= LARGE_MB * 1_000_000:
         notes.append(sizes.told())
     return tree
 
