@@ -15,6 +15,9 @@ PIECE = 1 << 20
 """Bytes that are read at once."""
 
 
+LEAVE_OUT = "what is not needed can be left out: a line in .torchxignore"
+
+
 class Entry(NamedTuple):
     """A file, a folder or a link of a workspace.
 
@@ -217,10 +220,8 @@ def missing(name: str, error: OSError) -> UsageError:
     return UsageError(f"workspace `{name}` cannot be looked at: {error.strerror or error}")
 
 
-def unreadable(name: str, path: str, error: OSError) -> StateError:
+def unreadable(name: str, path: str, why: OSError | str, hint: str | None = LEAVE_OUT) -> StateError:
     """Returns the error of a file that cannot be read."""
-    why = error.strerror or str(error)
-    return StateError(
-        f"`{path}` of workspace `{name}` cannot be read: {why}",
-        hint="what is not needed can be left out: a line in .torchxignore",
-    )
+    what = f"`{path}` of workspace `{name}`" if path != "." else f"workspace `{name}`"
+    reason = why if isinstance(why, str) else why.strerror or str(why)
+    return StateError(f"{what} cannot be read: {reason}", hint=hint)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.words import did_you_mean
-from torchx.workspace.found import PIECE, Entry
+from torchx.workspace.found import PIECE, Entry, unreadable
 from torchx.workspace.ignore import BUILT_IN, FILES, Rule, Rules, State, parse
 
 BATCH = 16 << 20
@@ -138,8 +138,7 @@ class Remote:
         except TorchxError:
             raise
         except Exception as error:  # each protocol has errors of its own
-            why = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise StateError(f"`{path}` of workspace `{self.name}` cannot be read: {why}") from error
+            raise unreadable(self.name, path, _first_line(error), hint=None) from error
 
 
 def open_fs(name: str, url: str) -> tuple[Any, str]:
@@ -159,20 +158,38 @@ def open_fs(name: str, url: str) -> tuple[Any, str]:
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise UsageError(
-            f"workspace `{name}` needs a package that is not installed", hint=str(error)
+            f"workspace `{name}` needs a package that is not installed", hint=_package(url, error)
         ) from None
     except FileNotFoundError:
         raise UsageError(f"workspace `{name}` does not exist") from None
     except Exception as error:  # each protocol has errors of its own
         from fsspec.registry import known_implementations
 
-        protocol = url.split("://")[0].split("::")[0]
-        if protocol not in known_implementations:
-            known = sorted(known_implementations)
+        protocol = _protocol(url)
+        if isinstance(error, ValueError) and protocol not in known_implementations:
             raise UsageError(
                 f"workspace `{name}` has an unknown protocol, `{protocol}`",
-                hint=did_you_mean(protocol, known, "e.g. a folder, file://, memory://, s3://, gs://, zip://"),
+                hint=did_you_mean(
+                    protocol,
+                    sorted(known_implementations),
+                    "e.g. a folder, file://, memory://, s3://, gs://, zip://",
+                ),
             ) from None
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise StateError(f"workspace `{name}` cannot be opened: {why}") from error
+        raise StateError(f"workspace `{name}` cannot be opened: {_first_line(error)}") from error
     return fs, path
+
+
+def _protocol(url: str) -> str:
+    return url.split("://")[0].split("::")[0]
+
+
+def _package(url: str, error: ImportError) -> str:
+    """Returns how to get what an address needs."""
+    from fsspec.registry import known_implementations
+
+    package = known_implementations.get(_protocol(url), {}).get("class", "").partition(".")[0]
+    return f"pip install {package}" if package not in ("", "fsspec") else _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
