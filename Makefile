@@ -4,13 +4,17 @@
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: hello test check format lint types docs site pictures wheel bench clean venv venv-dev
+.PHONY: hello test test-kubernetes check format lint types docs site pictures wheel bench clean venv venv-dev
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
 
 test: venv-dev       ## all tests; TESTS=tests/specs for some
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+
+test-kubernetes: venv-dev ## the conformance suite on the cluster of KUBECONFIG; TORCHX_TEST_IMAGE=… for another image
+	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test on, e.g. ~/.kube/config"; exit 1; }
+	$(BIN)/python -m pytest -n 2 -m kubernetes tests/conformance/test_real_kubernetes.py $(TESTS)
 
 # what CI runs; the tests hold the documentation and the contents of the wheel too
 check: format lint types test

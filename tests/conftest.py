@@ -18,10 +18,11 @@ def _own_state_home(
     home = tmp_path_factory.mktemp("home")
     for name in ("TORCHXCONFIG", "TORCHX_JOB_ID", "TORCHX_CONTEXT_NAME", "TORCHX_PARENT_RUN_ID", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("TORCHX_HOME", str(home / ".torchx"))
     if not request.node.get_closest_marker("kubernetes"):
-        monkeypatch.delenv("KUBECONFIG", raising=False)  # nor may it be a cluster that others use
+        # programs that log in to a cluster look in the home; all other tests see neither
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.delenv("KUBECONFIG", raising=False)
     if not request.node.get_closest_marker("docker"):
         # an engine belongs to the whole machine: what prunes all jobs must not see those of others
         monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no-engine-for-this-test.sock")
@@ -33,11 +34,19 @@ def resources() -> Path:
     return Path(__file__).parent / "resources"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Has the tests of containers run one after the other (--dist loadgroup): they share one engine."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Has the tests of containers run one after the other (--dist loadgroup): they share one engine.
+
+    Those of a real cluster run when they are asked for (-m kubernetes) and KUBECONFIG leads to one: a set
+    KUBECONFIG alone may be anybody's, and CI has none.
+    """
     for item in items:
         if item.get_closest_marker("docker"):
             item.add_marker(pytest.mark.xdist_group("docker"))
+    if not os.environ.get("KUBECONFIG") or "kubernetes" not in config.option.markexpr:
+        away = [item for item in items if item.get_closest_marker("kubernetes")]
+        config.hook.pytest_deselected(items=away)
+        items[:] = [item for item in items if item not in away]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

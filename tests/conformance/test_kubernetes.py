@@ -13,12 +13,20 @@ from torchx.schedulers.kubernetes_names import APP
 from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs.dryrun import AppDryRunInfo
 from torchx.testing import AbilityConformance, SchedulerConformance
-from torchx.testing.fields import Meaning
+from torchx.testing.fields import FieldConformance, Meaning
 from torchx.testing.harness import Ability
 from torchx.testing.retries import RetryConformance
 
 IMAGE = "registry.example.com/shell"
 """Any: the node of the tests' cluster runs what is on this machine."""
+
+# a Job starts a failed pod again alone
+FIELDS_OF_JOBS = {
+    "resource.tags": Meaning.UNUSED,
+    "retry_policy=APPLICATION": Meaning.TOLD,
+    "retry_policy=ROLE": Meaning.TOLD,
+    "min_replicas": Meaning.TOLD,
+}
 
 
 def create() -> KubernetesScheduler:
@@ -56,20 +64,17 @@ class OnKubernetes:
 class TestJobs(OnKubernetes, SchedulerConformance):
     page = PAGE
     column = "kubernetes"
-    # a Job starts a failed pod again alone
-    fields = {  # noqa: RUF012
-        "resource.tags": Meaning.UNUSED,
-        "retry_policy=APPLICATION": Meaning.TOLD,
-        "retry_policy=ROLE": Meaning.TOLD,
-        "min_replicas": Meaning.TOLD,
-    }
+    fields = FIELDS_OF_JOBS
 
 
 class TestAbilities(OnKubernetes, AbilityConformance):
     pass
 
 
-class TestJobSets(OnKubernetes, RetryConformance):
-    """What is started again and what ends with what: the rest does not depend on the kind."""
+class TestJobSets(OnKubernetes, FieldConformance):
+    """Where the kind matters: the meaning of each field, restarts of the whole, the end of the whole."""
 
     cfg = {"grace_period": 1.0, "kind": "jobset"}  # noqa: RUF012
+    fields = {"resource.tags": Meaning.UNUSED, "min_replicas": Meaning.TOLD}  # noqa: RUF012
+    test_retries_are_counted = RetryConformance.test_retries_are_counted
+    test_one_failure_ends_all = RetryConformance.test_one_failure_ends_all

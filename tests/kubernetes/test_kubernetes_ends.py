@@ -63,15 +63,11 @@ def test_kueue_does_not_start_again_what_was_cancelled(
     told = scheduler.glance(app_id)
     assert told is not None
     assert (told.state, told.msg) == (AppState.SUBMITTED, "it waits for its turn in queue `team`")
-    uid = cluster.objects("jobs")[0]["metadata"]["uid"]
-    for name, owner in (("mine", uid), ("other", "somebody-else")):
-        metadata: dict[str, Any] = {"name": name, "ownerReferences": [{"uid": owner}, {"uid": uid + name}]}
+    other = {"metadata": {"name": "other"}, "spec": {"suspend": True}, "status": {}}
+    owners = {"mine": cluster.objects("jobs")[0], "other": cluster.store.create(JOBS, other)}
+    for name, owner in owners.items():
+        metadata: dict[str, Any] = {"name": name, "ownerReferences": [{"uid": owner["metadata"]["uid"]}]}
         cluster.store.create(WORKLOADS, {"metadata": metadata, "spec": {"active": True}})
-        cluster.store.create(JOBS, {"metadata": {"name": name}, "spec": {"suspend": True}, "status": {}})
-        for each in cluster.store.list(JOBS):  # what owns the other one is there
-            if each["metadata"]["name"] == name:
-                metadata["ownerReferences"].append({"uid": each["metadata"]["uid"]})
-                cluster.store.update(WORKLOADS, name, lambda w, m=metadata: w["metadata"].update(m))  # type: ignore[misc]
     scheduler.cancel(app_id)
     assert until_ended(scheduler, app_id).state is AppState.CANCELLED
     active = {w["metadata"]["name"]: w["spec"]["active"] for w in cluster.store.list(WORKLOADS)}
