@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchx import processes
 from torchx.errors import StateError
 from torchx.jobs import ended, lock
 from torchx.jobs.ended import EndedJob
@@ -118,7 +120,17 @@ class LocalJobs:
 
     def wait(self, app_id: str, timeout: float | None) -> bool:
         """Blocks until a job has ended, at most so many seconds."""
-        return lock.wait_free(self._home.job(app_id).lock, timeout)
+        paths = self._home.job(app_id)
+        if timeout is None:
+            return lock.wait_free(paths.lock)
+        end = time.monotonic() + timeout
+        # a lock cannot be waited for with a limit, but those who hold it can
+        with contextlib.suppress(OSError, StateError):
+            view = load(paths)
+            for keeper in (view.supervisor, view.guard):
+                if keeper is not None and not view.has_ended:
+                    processes.wait_end(keeper, end - time.monotonic())
+        return lock.wait_free(paths.lock, max(0.0, end - time.monotonic()))
 
     def request_end(self, app_id: str, *, now: bool = False) -> None:
         """Asks for the end of a job that has not ended."""

@@ -16,6 +16,9 @@ from typing import NamedTuple
 PR_SET_CHILD_SUBREAPER = 36
 """From Linux's prctl(2)."""
 
+_LONGEST = 1_000_000.0
+"""Seconds; poll(2) counts milliseconds in 31 bits."""
+
 
 class Process(NamedTuple):
     """A process as long as this machine runs.
@@ -102,6 +105,32 @@ def send(process: Process, signum: int) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def wait_end(process: Process, timeout: float) -> bool:
+    """Blocks until exactly this process has ended; the kernel wakes the caller at that moment.
+
+    Args:
+        process: the process.
+        timeout: seconds to wait at most.
+
+    Returns:
+        False when it still runs: the time was up, or this machine cannot wake anybody.
+    """
+    import select  # on demand: most only look
+
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return not is_alive(process)
+    try:
+        if not is_alive(process):
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(min(max(timeout, 0.0), _LONGEST) * 1000))
+    finally:
+        os.close(descriptor)
 
 
 def family(roots: Sequence[int]) -> set[Process]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,9 +99,21 @@ def test_to_wait_costs_nothing_and_ends_in_time(runner: Runner) -> None:
     assert status.state is AppState.RUNNING
     assert 1.0 <= time.monotonic() - began < 5
     assert time.process_time() - cpu < 0.3
+    assert runner.wait(handle, timeout=0.05) is not None
     for none_at_all in (0, -1):
         assert runner.wait(handle, timeout=none_at_all) is not None
     runner.cancel(handle)
-    ended = runner.wait(handle, timeout=60)
+    ended = runner.wait(handle, timeout=1e9)
     assert ended is not None
     assert ended.state is AppState.CANCELLED
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_the_end_of_a_job_wakes_who_waits(runner: Runner, timeout: float | None) -> None:
+    """Nobody looks meanwhile: a wait makes no more calls of the system when it is longer."""
+    handle = runner.run(sh("sleep 1"), "local_cwd")
+    switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    status = runner.wait(handle, timeout=timeout)
+    assert status is not None
+    assert status.state is AppState.SUCCEEDED
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - switches < 15
