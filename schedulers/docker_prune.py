@@ -12,7 +12,7 @@ from torchx.schedulers.docker_engine import Engine, EngineError, in_parallel
 from torchx.schedulers.docker_facts import Container, look
 from torchx.schedulers.docker_guard import docker_home
 from torchx.schedulers.docker_story import job_of, tell
-from torchx.schedulers.workspace_images import remove_images, unused_images
+from torchx.schedulers.workspace_images_prune import remove_images, unused_images
 from torchx.selection import Pruned
 
 IMAGES_KEPT = 24 * 3600.0

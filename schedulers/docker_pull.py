@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.progress import MB, Ongoing
 from torchx.schedulers.docker_engine import Engine, EngineError
+from torchx.schedulers.docker_layers import Layers, lines_of
 
-MB = 1_000_000
 DOCKER_HUB = "https://index.docker.io/v1/"
 
 
@@ -27,7 +27,7 @@ def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | No
     Args:
         engine: the engine.
         image: the image.
-        tell: called with a line about what is going on, at once and whenever it changes.
+        tell: called with a line about what is going on, when it takes long.
 
     Returns:
         What there is to say about it afterwards, None for nothing.
@@ -80,75 +80,19 @@ def _pull(engine: Engine, image: str, tell: Callable[[str], None]) -> None:
     credentials = credentials_for(repository)
     if credentials is not None:
         headers["X-Registry-Auth"] = credentials
-    tell(f"pulling {image}")
-    connection, rest = engine.stream(
-        "/images/create", {"fromImage": repository, "tag": tag}, method="POST", headers=headers
-    )
-    progress = Progress(f"pulling {image}")
-    with closing(connection):
-        for line in lines_of(connection, rest):
-            if "error" in line:
-                raise StateError(str(line["error"]))
-            progress.add(line)
-            tell(progress.text)
-
-
-_DONE = ("Download complete", "Pull complete", "Already exists", "Layer already exists", "Pushed")
-
-
-class Progress:
-    """How far a pull, a push or an upload is.
-
-    Args:
-        what: what is done, as it is told to people.
-    """
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._layers: dict[str, tuple[int, int]] = {}
-        self._done: set[str] = set()
-
-    def add(self, line: Mapping[str, Any]) -> None:
-        """Takes one line of what the engine tells."""
-        layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
-        status = line.get("status")
-        _, total = self._layers.get(layer, (0, 0))
-        if status in ("Downloading", "Pushing") and detail.get("total"):
-            self._layers[layer] = (min(int(detail["current"]), int(detail["total"])), int(detail["total"]))
-        elif status in ("Pulling fs layer", "Preparing", "Waiting"):
-            self._layers.setdefault(layer, (0, 0))
-        elif status in _DONE:
-            self._layers[layer] = (total, total)
-            self._done.add(layer)
-
-    @property
-    def text(self) -> str:
-        """One line.
-
-        >>> p = Progress("pulling a:1")
-        >>> p.add({"id": "x", "status": "Downloading", "progressDetail": {"current": 4e6, "total": 31e6}})
-        >>> p.add({"id": "y", "status": "Already exists"})
-        >>> p.text
-        'pulling a:1, 1 of 2 layers, 4 of 31 MB'
-        """
-        done, total = (sum(column) for column in zip((0, 0), *self._layers.values(), strict=True))
-        layers = f", {len(self._done)} of {len(self._layers)} layers" if len(self._layers) > 1 else ""
-        return self._what + layers + (f", {done / MB:,.0f} of {total / MB:,.0f} MB" if total else "")
-
-
-def lines_of(connection: socket.socket, rest: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yields the lines of an answer that comes as it is made, each of them JSON."""
-    while True:
-        *lines, rest = rest.split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield json.loads(line)
-        more = connection.recv(1 << 16)
-        if not more:
-            if rest.strip():
-                yield json.loads(rest)
-            return
-        rest += more
+    layers = Layers()
+    with Ongoing(tell, f"pulling {image}") as ongoing:
+        connection, rest = engine.stream(
+            "/images/create", {"fromImage": repository, "tag": tag}, method="POST", headers=headers
+        )
+        with closing(connection):
+            for line in lines_of(connection, rest):
+                if "error" in line:
+                    raise StateError(str(line["error"]))
+                layers.add(line)
+                ongoing.update(layers.text, layers.parts)
+        if layers.size:
+            ongoing.done(f"pulled {image}: {layers.size / MB:,.1f} MB in {ongoing.seconds:.1f} s")
 
 
 def credentials_for(repository: str) -> str | None:

@@ -9,8 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.progress import MB, Ongoing
 from torchx.schedulers.docker_engine import Engine, EngineError
-from torchx.schedulers.docker_pull import Progress, credentials_for, lines_of, split_image
+from torchx.schedulers.docker_layers import Layers, lines_of
+from torchx.schedulers.docker_pull import credentials_for, split_image
 
 NOBODY = base64.urlsafe_b64encode(b"{}").decode()
 """What is told a registry that nobody has logged in to: the engine insists on the header."""
@@ -32,22 +34,22 @@ def push(engine: Engine, name: str, image: Mapping[str, Any], tell: Callable[[st
     pushed = [d for d in image.get("RepoDigests") or [] if d.rpartition("@")[0] == repository]
     if pushed and _is_there(engine, repository, pushed[0]):
         return str(pushed[0])
-    tell(f"pushing {name}")
     headers = {"X-Registry-Auth": credentials_for(repository) or NOBODY}
-    try:
-        path = f"/images/{quote(repository, safe='/:')}/push"
-        connection, rest = engine.stream(path, {"tag": tag}, "POST", headers)
-    except EngineError as error:
-        raise _refused(name, error.message) from error
-    progress = Progress(f"pushing {name}")
-    digest = ""
-    with closing(connection):
-        for line in lines_of(connection, rest):
-            if "error" in line:
-                raise _refused(name, str(line["error"]))
-            digest = str((line.get("aux") or {}).get("Digest") or digest)
-            progress.add(line)
-            tell(progress.text)
+    layers, digest = Layers(), ""
+    with Ongoing(tell, f"pushing {name}") as ongoing:
+        try:
+            path = f"/images/{quote(repository, safe='/:')}/push"
+            connection, rest = engine.stream(path, {"tag": tag}, "POST", headers)
+        except EngineError as error:
+            raise _refused(name, error.message) from error
+        with closing(connection):
+            for line in lines_of(connection, rest):
+                if "error" in line:
+                    raise _refused(name, str(line["error"]))
+                digest = str((line.get("aux") or {}).get("Digest") or digest)
+                layers.add(line)
+                ongoing.update(layers.text, layers.parts)
+        ongoing.done(f"pushed {name}: {layers.size / MB:,.1f} MB in {ongoing.seconds:.1f} s")
     if not digest:
         raise _refused(name, "the engine does not tell its digest")
     return f"{repository}@{digest}"

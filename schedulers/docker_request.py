@@ -21,7 +21,7 @@ from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
 
 if TYPE_CHECKING:
-    from torchx.schedulers.workspace_images import ImagePlan
+    from torchx.schedulers.workspace_plan import ImagePlan
 
 NETWORK = "torchx"
 LABEL = "torchx.pytorch.org/"
@@ -133,7 +133,7 @@ def as_text(job: DockerJob) -> str:
     containers = [{"image": c.image, "command": c.command, **c.kwargs} for c in job.containers]
     builds = [
         {"image": b.name, "base": b.base, "workspace": b.workspace, "by": b.dockerfile or "COPY . .",
-         "files": b.tree.files, "bytes": b.tree.size, "push": b.push}
+         "files": b.tree.files, "bytes": b.tree.size, "push": b.push, "when": b.when}
         for b in job.builds
     ]  # fmt: skip
     told = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}

@@ -91,7 +91,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Words:
         """Names the images that the workspaces will be in; to build them is the work of a submission."""
-        from torchx.schedulers.workspace_images import plan_image
+        from torchx.schedulers.workspace_plan import plan_image
         from torchx.workspace.tree import look_at_all
 
         limit = cfg.get("workspace_limit_mb")

@@ -50,9 +50,22 @@ class Attached:
         self._interrupts.__exit__(kind, error, trace)
 
     def submit(self) -> str:
-        """Submits the application and returns its handle; Ctrl-C meanwhile counts when it has started."""
-        self.handle = self._runner.schedule(self._info)
+        """Submits the application and returns its handle.
+
+        Ctrl-C meanwhile counts when it has started, but while an image is pulled, built or pushed: that stops
+        at once, and nothing is started.
+        """
+        try:
+            self.handle = self._runner.schedule(self._info)
+        except KeyboardInterrupt:
+            if self._interrupts.stopped:
+                note("stopped before anything was started")
+            raise
         return self.handle
+
+    def stoppable(self, now: bool) -> None:
+        """Tells whether Ctrl-C may stop the submission where it is now."""
+        self._interrupts.at_once = now
 
     def leave(self) -> int:
         """Leaves the application running, unless Ctrl-C came during the submission."""

@@ -121,12 +121,12 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             print_dryrun(info, form)
             return 0
         from torchx_cli.attach import Attached
-        from torchx_cli.progress import Progress
+        from torchx_cli.progress import Telling
 
         follow = follows(request, info._scheduler)
         with Attached(runner, info, stream=follow) as attached:
             told = len(info.notes)
-            with Progress() as info.tell:  # what takes long, such as the pull of an image
+            with Telling(attached.stoppable) as info.tell:  # what takes long, such as the pull of an image
                 handle = attached.submit()
             for line in info.notes[told:]:  # what only the submission could find out
                 note(f"note: {line}")
@@ -142,7 +142,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
 def tell_handle(handle: str) -> None:
     """Prints the handle on stdout; on stderr when nobody takes it there: the application runs already."""
     try:
-        print(handle, flush=True)
+        print(f"{handle}\n", end="", flush=True)  # one write: others print meanwhile
     except OSError:
         give_up_output()
         note(handle)

@@ -18,10 +18,17 @@ class Interrupts:
     """Ctrl-C during a run: the first cancels the application, the second kills it, a third leaves it.
 
     Before :meth:`arm` there is nothing to cancel: the first is kept for later, the second leaves.
+
+    Attributes:
+        count: how often it came.
+        at_once: already the first may stop what goes on now, before there is something to cancel.
+        stopped: it has.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self.at_once = False
+        self.stopped = False
         self._name = ""
         self._steps: list[Callable[[], None]] = []
         self._before: Any = None
@@ -48,6 +55,9 @@ class Interrupts:
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
+        if not self._steps and self.at_once:
+            self.stopped = True
+            raise KeyboardInterrupt
         if not self._steps and self.count == 1:
             _say("cancelling as soon as it has started (again to leave)")
         elif self.count > max(1, len(self._steps)):

@@ -1,175 +1,184 @@
-"""Workspaces in containers: what goes in, what is built again and what is not, images for other engines."""
+"""Workspaces in containers: what goes in, and what is built again and what is not."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from containers import Jobs, containers, ended, scheduler, sh, text
+from containers import Jobs, containers, scheduler, sh
 from engine import IMAGE
-from support import wait_until
+from workspaces import Runs, tag
 
 from torchx.errors import StateError, UsageError
-from torchx.schedulers.docker_engine import Engine, EngineError
-from torchx.schedulers.workspace_images import CONTENT_LABEL, remove_images, unused_images
-from torchx.specs.app import AppDef, Role
-from torchx.specs.run_options import CfgVal
+from torchx.schedulers.docker_engine import Engine
+from torchx.schedulers.docker_layers import lines_of
+from torchx.schedulers.workspace_dockerfile import images_below
+from torchx.specs.app import AppDef
 
 pytestmark = pytest.mark.docker
 
-Run = Callable[..., tuple[str, list[str]]]
-
-
-def own_images() -> dict[str, dict[str, Any]]:
-    """All images of workspaces, by id."""
-    asked = {"filters": {"label": [CONTENT_LABEL]}}
-    return {image["Id"]: image for image in Engine().call("GET", "/images/json", asked)}
-
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A workspace with a content that no other has."""
-    folder = tmp_path / "code"
-    folder.mkdir()
-    (folder / "train.py").write_text(f"print('{uuid.uuid4()}')\n")
-    return folder
+def base() -> Iterator[str]:
+    """A name of the image of the tests that a test may move."""
+    name = f"torchx-moving:{uuid.uuid4().hex}"
+    tag(IMAGE, name)
+    yield name
+    Engine().call("DELETE", f"/images/{name}")
 
 
-@pytest.fixture
-def run(jobs: Jobs) -> Iterator[Run]:
-    """Runs roles with a workspace to their end; returns what they print, and what was told meanwhile."""
-    made: set[str] = set()
-
-    def run(folder: Path, *roles: Role, **cfg: CfgVal) -> tuple[str, list[str]]:
-        told: list[str] = []
-        engine = scheduler()
-        info = engine.submit_dryrun(AppDef("job", list(roles)), {"grace_period": 5.0, **cfg}, str(folder))
-        info.tell = told.append
-        before = set(own_images())
-        try:
-            app_id = engine.schedule(info)
-        finally:
-            made.update(set(own_images()) - before)
-        jobs.ids.append(app_id)
-        ended(app_id)
-        return text(app_id), told
-
-    yield run
-    for app_id in jobs.ids:
-        scheduler().delete(app_id)
-    for image in made:
-        for how in ({"force": 1}, {}):
-            try:
-                Engine().call("DELETE", f"/images/{image}", how)
-                break
-            except EngineError:
-                continue
+def derived(runs: Runs, folder: Path, name: str, *steps: str) -> None:
+    """Gives a name to an image that is made by some steps on that of the tests."""
+    below = folder.parent / uuid.uuid4().hex
+    below.mkdir()
+    (below / "Dockerfile.torchx").write_text("\n".join(["ARG IMAGE", "FROM $IMAGE", *steps]))
+    runs.dryrun(below, sh("true"))
+    tag(scheduler().build_workspace_image(IMAGE, str(below)), name)
 
 
-def test_the_tree_is_in_the_image_as_it_is(run: Run, folder: Path) -> None:
+def test_the_tree_is_in_the_image_as_it_is(runs: Runs, folder: Path) -> None:
     (folder / "run.sh").write_text("#!/bin/sh\necho it runs\n")
-    (folder / "run.sh").chmod(0o755)
+    (folder / "run.sh").chmod(0o750)
     (folder / "link").symlink_to("run.sh")
+    (folder / "away").symlink_to("/nowhere/at/all")
     (folder / "empty").mkdir()
     (folder / "größe ü").mkdir()
     (folder / "größe ü" / "naïve.txt").write_text("é")
     (folder / ".env").write_text("TOKEN=1")
     (folder / "junk.log").write_text("x")
     (folder / ".torchxignore").write_text("*.log\n")
-    said, told = run(
-        folder, sh("./link; ls -A empty; cat 'größe ü/naïve.txt'; echo; ls .env *.log 2>/dev/null | wc -l")
+    said = runs.run(
+        folder,
+        sh("./link; ls -A empty; cat 'größe ü/naïve.txt'; echo; readlink away; stat -c %a run.sh; ls -A"),
     )
-    assert said == "it runs\né\n0\n"
-    assert told[0].startswith("building torchx-workspace:")
-    assert told[0].endswith("files, 0.0 MB)")
+    names = [".torchxignore", "away", "empty", "größe ü", "link", "run.sh", "train.py"]
+    assert said.splitlines() == ["it runs", "é", "/nowhere/at/all", "750", *names]
 
 
-def test_what_has_not_changed_is_built_once(run: Run, folder: Path) -> None:
-    first, told = run(folder, sh("python3 train.py"))
-    assert told
-    again, told = run(folder, sh("python3 train.py; echo again"))
-    assert (again, told) == (first + "again\n", []), "nothing was built or sent"
+def test_both_ignore_files_count_and_are_applied_once(runs: Runs, folder: Path) -> None:
+    (folder / ".dockerignore").write_text("*.log\nDockerfile*\n**/deep\n")
+    (folder / ".torchxignore").write_text("!kept.log\n")
+    (folder / "sub" / "deep").mkdir(parents=True)
+    (folder / "sub" / "deep" / "file").write_text("")
+    for name in ("kept.log", "other.log"):
+        (folder / name).write_text("")
+    listed = ".dockerignore\n.torchxignore\nkept.log\nsub\ntrain.py\n"
+    assert runs.run(folder, sh("find . -mindepth 1 | sed s,./,, | sort")) == listed
+    steps = "ARG IMAGE\nFROM $IMAGE\nWORKDIR /app\nCOPY . .\n"
+    (folder / "Dockerfile.torchx").write_text(steps)
+    said = runs.run(folder, sh("pwd; find . -mindepth 1 | sed s,./,, | sort"))
+    assert said == "/app\n" + listed, "left behind as the file says, and yet it is what builds"
+
+
+def test_a_folder_in_the_way_of_the_system_takes_nothing_from_it(runs: Runs, folder: Path) -> None:
+    (folder / "bin").mkdir(mode=0o700)
+    (folder / "tmp").mkdir(mode=0o700)
+    (folder / "bin" / "tool").write_text("mine")
+    assert runs.run(folder, sh("cat bin/tool; stat -c ' %a' /tmp; pwd")) == "mine 1777\n/workspace\n"
+
+
+def test_files_are_those_of_the_user_of_the_image(runs: Runs, folder: Path, base: str) -> None:
+    derived(runs, folder, base, "WORKDIR /home/app", "USER user")
+    (folder / "key").write_text("for me alone")
+    (folder / "key").chmod(0o600)
+    said = runs.run(folder, sh("pwd; id -un; cat key; stat -c ' %U %a' key", image=base))
+    assert said == "/home/app\nuser\nfor me alone user 600\n"
+
+
+def test_an_image_without_a_shell_takes_a_workspace(runs: Runs, folder: Path) -> None:
+    (folder / "Dockerfile.torchx").write_text(
+        "ARG IMAGE\nFROM $IMAGE AS all\nFROM scratch\nCOPY --from=all /bin/busybox /busybox\n"
+    )
+    bare = scheduler().build_workspace_image(IMAGE, str(folder))
+    runs.dryrun(folder, sh("true"))
+    (folder / "Dockerfile.torchx").unlink()
+    role = sh("", image=bare, entrypoint="/busybox")
+    role.args = ["cat", "train.py"]
+    assert runs.run(folder, role) == (folder / "train.py").read_text()
+
+
+def test_what_has_not_changed_is_built_once(runs: Runs, folder: Path) -> None:
+    first = runs.run(folder, sh("python3 train.py"))
+    made = set(runs.images())
+    assert len(made) == 1
+    seen = events_during(lambda: runs.run(folder, sh("python3 train.py; echo again")))
+    assert not [event for event in seen if event in ("tag", "import", "untag", "delete")]
+    assert (set(runs.images()), runs.told) == (made, [])
     (folder / "train.py").write_text("print('changed')\n")
-    changed, told = run(folder, sh("python3 train.py"))
-    assert changed == "changed\n"
-    assert told
+    assert runs.run(folder, sh("python3 train.py")) == "changed\n" != first
+    (folder / "train.py").chmod(0o600)
+    assert runs.run(folder, sh("stat -c %a train.py")) == "600\n"
+    assert len(runs.images()) == 3
 
 
-def test_roles_of_the_same_image_have_it_and_others_do_not(run: Run, folder: Path) -> None:
-    other = f"torchx-other:{uuid.uuid4().hex}"
-    repository, tag = other.split(":")
-    Engine().call("POST", f"/images/{IMAGE}/tag", {"repo": repository, "tag": tag})
-    try:
-        show = "ls train.py 2>/dev/null || echo none"
-        said, _ = run(folder, sh(show, name="a"), sh(show, name="b"), sh(show, name="c", image=other))
-        assert sorted(said.split()) == ["none", "train.py", "train.py"]
-    finally:
-        Engine().call("DELETE", f"/images/{other}")
+def events_during(what: object) -> list[str]:
+    """What the engine tells of images while something is done."""
+    engine = Engine()
+    connection, rest = engine.stream("/events", {"filters": {"type": ["image"]}})
+    assert callable(what)
+    what()
+    marker = f"torchx-marker:{uuid.uuid4().hex}"
+    tag(IMAGE, marker)
+    found = []
+    for line in lines_of(connection, rest):
+        if line["Actor"]["Attributes"].get("name") == marker:
+            break
+        found.append(str(line["Action"]))
+    connection.close()
+    engine.call("DELETE", f"/images/{marker}")
+    return found
 
 
-def test_a_dockerfile_says_how(run: Run, folder: Path) -> None:
-    lines = [
-        "ARG IMAGE",
-        "FROM $IMAGE",
-        "ARG WORKSPACE",
-        "WORKDIR /src/app",
-        "COPY . .",
-        "RUN echo $WORKSPACE > where",
-    ]
-    (folder / "Dockerfile.torchx").write_text("\n".join(lines) + "\n")
-    said, _ = run(folder, sh("pwd; cat where"))
-    assert said == f"/src/app\n{folder}\n"
+def test_roles_of_the_same_image_have_it_and_others_do_not(runs: Runs, folder: Path, base: str) -> None:
+    show = "ls train.py 2>/dev/null || echo none"
+    said = runs.run(folder, sh(show, name="a"), sh(show, name="b"), sh(show, name="c", image=base))
+    assert sorted(said.split()) == ["none", "train.py", "train.py"]
+    assert len(runs.images()) == 1
 
 
-def test_a_build_that_fails_says_why_and_leaves_nothing(run: Run, folder: Path) -> None:
-    text = f"ARG IMAGE\nFROM $IMAGE\nENV A={uuid.uuid4()}\nRUN echo out of luck; exit 3\n"
-    (folder / "Dockerfile.torchx").write_text(text)
-    dangling = {"filters": {"dangling": ["true"]}}
-    before = Engine().call("GET", "/images/json", dangling)
-    with pytest.raises(StateError) as caught:
-        run(folder, sh("true"))
-    message = str(caught.value)
-    assert "could not be built at step 4 of" in message
-    assert "│ out of luck" in message
-    assert "Dockerfile.torchx" in (caught.value.hint or "")
-    assert len(Engine().call("GET", "/images/json", dangling)) <= len(before)
+def test_a_dockerfile_says_how(runs: Runs, folder: Path) -> None:
+    steps = ["ARG IMAGE", "FROM $IMAGE", "ARG WORKSPACE", "WORKDIR /src/app", "COPY . ."]
+    (folder / "Dockerfile.torchx").write_text("\n".join([*steps, "RUN echo $WORKSPACE > where"]))
+    assert runs.run(folder, sh("pwd; cat where")) == f"/src/app\n{folder}\n"
 
 
-def test_an_image_below_that_has_moved_is_followed(run: Run, folder: Path) -> None:
-    base = f"torchx-moving:{uuid.uuid4().hex}"
-    repository, tag = base.split(":")
-    Engine().call("POST", f"/images/{IMAGE}/tag", {"repo": repository, "tag": tag})
-    try:
-        assert run(folder, sh("ls /marked 2>/dev/null; true", image=base))[0] == ""
-        context = folder.parent / "below"
-        context.mkdir()
-        (context / "marked").write_text("")
-        marked = scheduler().build_workspace_image(IMAGE, str(context))
-        Engine().call("POST", f"/images/{marked}/tag", {"repo": repository, "tag": tag})
-        said, told = run(folder, sh("ls /marked", image=base))
-        assert (said, bool(told)) == ("/marked\n", True)
-    finally:
-        Engine().call("DELETE", f"/images/{base}")
+def test_an_image_below_that_has_moved_is_followed(runs: Runs, folder: Path, base: str) -> None:
+    assert runs.run(folder, sh("ls /marked 2>/dev/null; true", image=base)) == ""
+    first = runs.jobs.ids[-1]
+    derived(runs, folder, base, "COPY Dockerfile.torchx /marked")
+    assert runs.run(folder, sh("ls /marked", image=base)) == "/marked\n"
+    (before,), (after,) = containers(first), containers(runs.jobs.ids[-1])
+    assert before["Image"] != after["Image"]
+    assert after["Config"]["Image"] == after["Image"], "a container names its image for ever"
 
 
-def test_two_at_once_build_the_same(run: Run, folder: Path) -> None:
-    results: list[tuple[str, list[str]]] = []
+def test_a_dockerfile_that_names_an_image_follows_that(runs: Runs, folder: Path, base: str) -> None:
+    (folder / "Dockerfile.torchx").write_text(f"ARG B={base}\nFROM ${{B}} AS first\nFROM first\nCOPY . /x\n")
+    nowhere = "torchx-nowhere:at-all"  # it says nothing of IMAGE, which need not be there
+    assert images_below((folder / "Dockerfile.torchx").read_text(), nowhere) == [base]
+    runs.run(folder, sh("true", image=nowhere))
+    runs.run(folder, sh("true", image=nowhere))
+    assert len(runs.images()) == 1
+    derived(runs, folder, base, "COPY Dockerfile.torchx /marked")
+    assert runs.run(folder, sh("ls /marked", image=nowhere)) == "/marked\n"
+
+
+def test_two_at_once_build_once(runs: Runs, folder: Path) -> None:
+    infos = [runs.dryrun(folder, sh("cat train.py")) for _ in range(3)]
+    results: list[str] = []
     threads = [
-        threading.Thread(target=lambda: results.append(run(folder, sh("cat train.py")))) for _ in range(2)
+        threading.Thread(target=lambda info=info: results.append(runs.submit(info)))  # type: ignore[misc]
+        for info in infos
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [said for said, _ in results] == [(folder / "train.py").read_text()] * 2
+    assert results == [(folder / "train.py").read_text()] * 3
+    assert len(runs.images()) == 1
 
 
 def test_a_dry_run_needs_no_engine_and_says_what_would_be_built(
@@ -178,20 +187,22 @@ def test_a_dry_run_needs_no_engine_and_says_what_would_be_built(
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {}, str(folder))
     shown = repr(info)
-    assert f"  base: {IMAGE}\n" in shown
-    assert "  files: 1\n" in shown
+    for line in (f"base: {IMAGE}", "files: 1", "by: COPY . .", f"workspace: {folder}", "push: false"):
+        assert f"  {line}\n" in shown
+    assert "when: unless the engine has it" in shown
     (plan,) = info.request.builds
     assert info.request.containers[0].image == plan.name
-    assert info.app is not None and info.app.roles[0].image == plan.name
+    assert info.app is not None
+    assert info.app.roles[0].image == plan.name
 
 
-def test_a_file_that_changes_after_the_dry_run_is_told(jobs: Jobs, folder: Path) -> None:
-    engine = scheduler()
-    info = engine.submit_dryrun(AppDef("job", [sh("true")]), {}, str(folder))
+def test_a_file_that_changes_after_the_dry_run_is_told(runs: Runs, folder: Path) -> None:
+    info = runs.dryrun(folder, sh("true"))
     (folder / "train.py").write_text("another")
     with pytest.raises(StateError, match="changed while it was read"):
-        engine.schedule(info)
+        runs.submit(info)
     assert containers(info.request.app_id) == []
+    assert not runs.images()
 
 
 def test_too_much_is_refused_before_it_is_sent(folder: Path) -> None:
@@ -201,77 +212,11 @@ def test_too_much_is_refused_before_it_is_sent(folder: Path) -> None:
         scheduler().submit_dryrun(AppDef("job", [sh("true")]), {"workspace_limit_mb": 2}, str(folder))
 
 
-def test_images_that_nobody_uses_can_be_removed(run: Run, jobs: Jobs, folder: Path) -> None:
-    before = {image.id for image in unused_images(Engine())}
-    run(folder, sh("true"))
-    (image,) = [image for image in own_images() if image in {c["Image"] for c in containers(jobs.ids[-1])}]
-    assert image not in {one.id for one in unused_images(Engine())}, "its container is there"
-    scheduler().delete(jobs.ids[-1])
-    (unused,) = [one for one in unused_images(Engine()) if one.id == image and one.id not in before]
-    assert unused.name.startswith("torchx-workspace:")
-    assert remove_images(Engine(), [unused]) == [unused]
-    assert image not in own_images()
-
-
-# --- registries --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
-    """A registry on this machine, as Debian has it."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        message = "needs a registry: apt install docker-registry"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
-    config = tmp_path / "registry.yml"
-    config.write_text(
-        f"version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {tmp_path / 'registry'}\n"
-        f"http:\n  addr: {address}\n"
-    )
-    process = subprocess.Popen(
-        [program, "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_until(lambda: answers(address), "the registry answers")
-        yield address
-    finally:
-        process.kill()
-        process.wait()
-
-
-def answers(address: str) -> bool:
-    host, _, port = address.partition(":")
-    with socket.socket() as connection:
-        return connection.connect_ex((host, int(port))) == 0
-
-
-def test_an_image_is_pushed_once_and_named_by_its_digest(
-    run: Run, jobs: Jobs, folder: Path, registry: str
-) -> None:
-    repository = f"{registry}/team/jobs"
-    said, told = run(folder, sh("echo $TORCHX_IMAGE"), image_repo=repository)
-    assert said.startswith(f"{repository}@sha256:")
-    assert any(line.startswith(f"pushing {repository}:") for line in told)
-    (container,) = containers(jobs.ids[-1])
-    assert container["Config"]["Image"] == said.strip()
-    again, told = run(folder, sh("echo $TORCHX_IMAGE"), image_repo=repository)
-    assert (again, told) == (said, []), "neither built nor pushed again"
-    for image in own_images():
-        if any(d.startswith(repository) for d in own_images()[image].get("RepoDigests") or []):
-            for app_id in jobs.ids:
-                scheduler().delete(app_id)
-            Engine().call("DELETE", f"/images/{image}", {"force": 1})
-    # an engine that has nothing of it pulls it by that name
-    role = sh("cat train.py", image=said.strip())
-    assert jobs.run(role).state.name == "SUCCEEDED"
-    assert text(jobs.ids[-1]) == (folder / "train.py").read_text()
-
-
-def test_a_registry_that_does_not_answer_is_one_sentence(run: Run, folder: Path) -> None:
-    with pytest.raises(StateError, match=r"could not be pushed: .*connection refused"):
-        run(folder, sh("true"), image_repo="127.0.0.1:9/team/jobs")
-    with pytest.raises(UsageError, match="a repository without a tag"):
-        run(folder, sh("true"), image_repo="127.0.0.1:9/team/jobs:latest")
+def test_a_request_is_told_with_the_image_it_runs(jobs: Jobs, runs: Runs, folder: Path) -> None:
+    info = runs.dryrun(folder, sh("echo $TORCHX_IMAGE"))
+    said = runs.submit(info)
+    assert said.strip() == info.request.containers[0].image
+    assert said.startswith("sha256:")
+    described = scheduler().describe(jobs.ids[-1])
+    assert described is not None
+    assert described.roles[0].image == info.request.builds[0].name

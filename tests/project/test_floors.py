@@ -21,7 +21,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "torchx.processes",
         "torchx.ports",
-        "torchx.logs", "torchx.execution",
+        "torchx.logs",
+        "torchx.execution",
+        "torchx.progress",
         "torchx.selection",
         "torchx.workspace",
         "torchx.tracker",

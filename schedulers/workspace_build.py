@@ -1,0 +1,193 @@
+"""An image built by an engine from files that are sent as they are read; one that fails leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchx.errors import StateError
+from torchx.progress import MB, Ongoing, Part
+from torchx.schedulers.docker_engine import Engine, EngineError
+from torchx.schedulers.docker_pull import inspect_image
+from torchx.schedulers.workspace_plan import ImagePlan
+
+MUCH = 50 * MB
+"""Bytes from which on it is told beforehand that they are sent to the engine."""
+
+PIECE = 1 << 18
+"""Bytes that are sent at a time."""
+
+SHOWN = 10
+"""Lines of a failed step that are told."""
+
+LONGEST = 200
+"""Characters of a line or a step that are told."""
+
+_STEP = re.compile(r"step (\d+)/(\d+) ?: (.*)", re.IGNORECASE)
+_MADE = re.compile(r"-+> ([0-9a-f]{12,64})")
+_CACHED = re.compile(r"-+> using cache", re.IGNORECASE)
+_NOISE = re.compile(r"---> |Removing intermediate container|Successfully (?:built|tagged) ")
+_CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass
+class Output:
+    """What a build has printed.
+
+    Attributes:
+        step: the step it is at, such as ``step 2 of 3: COPY a b``; empty before the first.
+        last: the last lines of this step.
+        made: the images that it has made on the way; not those that were there.
+        image: the image that came of it.
+    """
+
+    step: str = ""
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
+    made: list[str] = field(default_factory=list)
+    image: str = ""
+    _rest: str = ""
+    _known: bool = False
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Takes one line of what the engine tells."""
+        self.image = str((line.get("aux") or {}).get("ID") or self.image)
+        *whole, self._rest = (self._rest + str(line.get("stream") or "")).split("\n")
+        for text in whole:
+            self._line(_CONTROL.sub("", text.rpartition("\r")[2] or text).rstrip())
+
+    def _line(self, text: str) -> None:
+        bare = text.strip()
+        if found := _STEP.fullmatch(bare):
+            self.step = f"step {found[1]} of {found[2]}: {_short(found[3])}"
+            self._known = found[3].upper().startswith("FROM")  # what is below is there already
+            self.last.clear()
+        elif _CACHED.match(bare):
+            self._known = True
+        elif made := _MADE.fullmatch(bare):
+            self.made += [] if self._known else [made[1]]
+        elif bare and not _NOISE.match(bare):
+            self.last.append(text[:LONGEST])
+
+
+def build(
+    engine: Engine,
+    plan: ImagePlan,
+    query: Mapping[str, Any],
+    pack: Callable[[Writer], None],
+    tell: Callable[[str], None],
+) -> str:
+    """Builds an image and returns its id.
+
+    Args:
+        engine: the engine.
+        plan: the image.
+        query: how, in the words of the engine's interface.
+        pack: writes what is sent as a tar archive.
+        tell: called with a line about what is going on, when it takes long.
+
+    Raises:
+        StateError: it cannot be built; what was made on the way is removed.
+    """
+    output = Output()
+    ongoing = Ongoing(tell, f"building {plan.name}", at_once=plan.tree.size > MUCH)
+
+    def send(take: Callable[[bytes], None]) -> None:
+        writer = Writer(take, plan, ongoing)
+        pack(writer)
+        writer.flush()
+
+    try:
+        Writer(lambda piece: None, plan, ongoing).tell()
+        with ongoing:
+            with engine.upload("/build", query, send) as lines:
+                for line in map(json.loads, filter(None, map(bytes.strip, lines))):
+                    output.add(line)
+                    if "error" in line:
+                        output.add({"stream": "\n"})
+                        raise _failed(plan, output, line)
+                    ongoing.update(output.step, last=tuple(output.last)[-3:])
+            ongoing.done(f"built {plan.name} from {plan.about} in {ongoing.seconds:.1f} s")
+    except BaseException:
+        _clear_away(engine, output.made)
+        raise
+    if not output.image:
+        raise StateError(f"the engine has built {plan.name}, and does not say what came of it")
+    return output.image
+
+
+class Writer:
+    """Takes what an archive is written to, sends it in larger pieces, and tells how far it is.
+
+    Args:
+        take: sends some bytes.
+        plan: what is sent.
+        ongoing: what is told.
+    """
+
+    def __init__(self, take: Callable[[bytes], None], plan: ImagePlan, ongoing: Ongoing) -> None:
+        self._take, self._tree, self._ongoing = take, plan.tree, ongoing
+        self._held, self._count = bytearray(), 0
+
+    def write(self, data: bytes, /) -> None:
+        """Takes some bytes."""
+        self._held.extend(data)
+        if len(self._held) >= PIECE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends what is held."""
+        if self._held:
+            self._take(bytes(self._held))
+            self._count += len(self._held)
+            self._held.clear()
+            self.tell()
+
+    def tell(self) -> None:
+        """Tells how far it is."""
+        size = self._tree.size
+        part = Part("", "", min(self._count, size), size)
+        self._ongoing.update(f"sending {self._tree.files:,} files", (part,))
+
+
+def _failed(plan: ImagePlan, output: Output, line: Mapping[str, Any]) -> StateError:
+    reason = " ".join(_CONTROL.sub("", str(line["error"])).split())
+    code = (line.get("errorDetail") or {}).get("code")
+    if code and "returned a non-zero code" in reason:
+        reason = f"exit code {code}"
+    where = f" at {output.step}" if output.step else ""
+    told = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
+    by = f" by its {plan.dockerfile}" if plan.dockerfile else ""
+    hint = None
+    if "buildkit" in reason.lower():
+        hint = "build it yourself: docker buildx build -t NAME --load .   then: --image NAME"
+    return StateError(
+        f"the image of workspace {plan.workspace} could not be built{by}{where}: {reason}{told}", hint=hint
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
+
+
+def _clear_away(engine: Engine, made: list[str]) -> None:
+    """Removes what a build that failed, or was stopped, has made on the way."""
+    for image in reversed(made):
+        end = time.monotonic() + 3.0
+        while time.monotonic() < end:
+            try:
+                told = inspect_image(engine, image)
+                if told is not None and not told.get("RepoTags"):
+                    engine.call("DELETE", f"/images/{image}", {"noprune": 1})
+                break
+            except EngineError as error:
+                # its container goes a moment after we do; and what others build on stays
+                if error.status != 409 or "container" not in error.message:
+                    break
+                time.sleep(0.1)
+            except StateError:
+                return  # the engine is gone, which is told already

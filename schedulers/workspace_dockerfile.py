@@ -1,0 +1,112 @@
+"""The Dockerfile of a workspace's image: its own, or one that lays the files over the image below."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.specs.workspace import Workspace
+from torchx.workspace.tree import Tree, open_project
+
+DOCKERFILE = "Dockerfile.torchx"
+"""A file of this name at the top of a workspace says how its image is built."""
+
+FILES = "workspace"
+"""The folder of the files in what is sent, where the Dockerfile is not one of them."""
+
+FOLDER = "/workspace"
+"""Their place in an image without a working directory: in `/` a folder `lib` would replace the system's."""
+
+LARGEST = 1 << 20
+"""Bytes of a Dockerfile that are read."""
+
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_FROM = re.compile(r"FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
+_ARG = re.compile(r"ARG\s+(\w+)(?:=(.*))?", re.IGNORECASE)
+_OWNER = re.compile(r"[\w.-]+(?::[\w.-]+)?")
+
+
+def own_dockerfile(workspace: Workspace, tree: Tree) -> tuple[str, str]:
+    """Returns the path and the text of the Dockerfile of a workspace; both are empty where it has none.
+
+    One that an ignore file leaves behind counts all the same, as it does for the docker command; so its path
+    need not be in the tree.
+    """
+    entry, path = tree.find(DOCKERFILE), DOCKERFILE
+    for _ in range(8):  # links that go round in a circle are none
+        if entry is None or entry.kind != "link":
+            break
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), entry.target))
+        entry = tree.find(path)
+    if entry is not None:
+        return (path, tree.read(entry).decode("utf-8", "replace")) if entry.kind == "file" else ("", "")
+    if any(DOCKERFILE in paths for paths in tree.left.values()):
+        for name, target in reversed(workspace.projects.items()):
+            project = open_project(name)
+            list(project.entries())  # an address is looked at before it is read
+            if target.strip("./") == "" and any(DOCKERFILE in paths for paths in project.left.values()):
+                return DOCKERFILE, b"".join(project.pieces(DOCKERFILE, LARGEST)).decode("utf-8", "replace")
+    return "", ""
+
+
+def mentions(text: str, variable: str) -> bool:
+    """Tells whether a Dockerfile uses a variable.
+
+    >>> mentions("ARG IMAGE\\nFROM $IMAGE", "IMAGE"), mentions("FROM python # no IMAGES", "IMAGE")
+    (True, False)
+    """
+    return re.search(rf"\b{variable}\b", text) is not None
+
+
+def images_below(text: str, image: str) -> list[str]:
+    """Returns the images that a Dockerfile builds on, as far as it tells them before it is run.
+
+    Args:
+        text: the Dockerfile.
+        image: what its argument ``IMAGE`` stands for.
+
+    >>> images_below("ARG V=3\\nFROM python:$V AS b\\nFROM b\\nFROM ${IMAGE}\\nFROM scratch", "a:1")
+    ['python:3', 'a:1']
+    """
+    values: dict[str, str] = {}
+    stages: set[str] = set()
+    found: dict[str, None] = {}
+    lines = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^[ \t]*#.*\n?", "", text, flags=re.MULTILINE)).splitlines()
+    for line in map(str.strip, lines):
+        if not stages and not found and (argument := _ARG.fullmatch(line)):
+            values[argument[1]] = (argument[2] or "").strip("\"'")
+        if stage := _FROM.fullmatch(line):
+            name = _filled(stage[1], {**values, "IMAGE": image})
+            if name and "$" not in name and name.lower() not in (*stages, "scratch"):
+                found[name] = None
+            stages.add((stage[2] or f"{len(stages)}").lower())
+    return list(found)
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: values.get(found[1] or found[2]) or found[3] or "", text)
+
+
+def default_dockerfile(below: Mapping[str, Any] | None) -> str:
+    """Returns the Dockerfile that lays the files over the working directory of an image.
+
+    They belong to the user that the image runs as, who could not read those that are for their owner alone.
+
+    Args:
+        below: what the engine says of the image.
+
+    >>> print(default_dockerfile({"Config": {"User": "bob", "WorkingDir": "/app"}}))
+    ARG IMAGE
+    FROM $IMAGE
+    COPY --chown=bob ["workspace/", "./"]
+    """
+    config = (below or {}).get("Config") or {}
+    owner = str(config.get("User") or "")
+    option = f"--chown={owner} " if _OWNER.fullmatch(owner) else ""
+    bare = (config.get("WorkingDir") or "/") == "/"
+    lines = ["ARG IMAGE", "FROM $IMAGE"]
+    lines += [f"COPY {option}{json.dumps([FILES + '/', FOLDER + '/' if bare else './'])}"]
+    return "\n".join([*lines, f"WORKDIR {FOLDER}"] if bare else lines)

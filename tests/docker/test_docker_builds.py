@@ -1,0 +1,189 @@
+"""Builds: what is told meanwhile, those that fail or are stopped, and images that nobody needs any more."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from containers import Jobs, scheduler, sh
+from engine import IMAGE
+from program import on_terminal, start, torchx
+from support import wait_until
+from workspaces import Runs, tag, untagged
+
+from torchx.errors import StateError
+from torchx.schedulers import docker_prune
+from torchx.schedulers.docker_engine import Engine
+from torchx.schedulers.docker_pull import inspect_image
+from torchx.schedulers.workspace_images_prune import OldImage, remove_images, unused_images
+
+pytestmark = pytest.mark.docker
+
+SLOW = "RUN for i in 1 2 3 4; do echo slow $i; sleep 0.4; done"
+
+
+def dockerfile(folder: Path, *steps: str) -> None:
+    (folder / "Dockerfile.torchx").write_text("\n".join(["ARG IMAGE", "FROM $IMAGE", *steps]) + "\n")
+
+
+def running_containers() -> set[str]:
+    return {one["Id"] for one in Engine().call("GET", "/containers/json", {"all": 1})}
+
+
+def failure(runs: Runs, folder: Path) -> StateError:
+    """Builds what cannot be built, and sees to it that nothing is left."""
+    images, left = untagged(), running_containers()
+    with pytest.raises(StateError) as caught:
+        runs.run(folder, sh("true"))
+    assert not untagged() - images
+    assert not running_containers() - left
+    return caught.value
+
+
+def test_a_build_that_fails_says_where_and_leaves_nothing(runs: Runs, folder: Path) -> None:
+    dockerfile(folder, f"ENV A={uuid.uuid4()}", "RUN printf '\\033[31mout of\\033[0m luck\\n'; exit 3")
+    message = failure(runs, folder).message
+    first, *rest = message.splitlines()
+    assert first.startswith(f"the image of workspace {folder} could not be built by its Dockerfile.torchx at")
+    assert re.search(r"at step 4 of \d+: RUN printf .*: exit code 3$", first)
+    assert rest == ["│ out of luck"]
+
+
+def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Path) -> None:
+    dockerfile(folder, "BUILD it")
+    assert "unknown instruction: BUILD" in failure(runs, folder).message
+    (folder / "Dockerfile.torchx").write_text("FROM registry.invalid/no/image:1\n")
+    assert failure(runs, folder).message.startswith(
+        "the image registry.invalid/no/image:1 is not here and cannot be pulled"
+    )
+
+
+def test_what_needs_another_builder_is_told_so(runs: Runs, folder: Path) -> None:
+    dockerfile(folder, "RUN --mount=type=cache,target=/x true")
+    error = failure(runs, folder)
+    assert "BuildKit" in error.message
+    assert "docker buildx build" in (error.hint or "")
+
+
+def test_steps_are_told_in_lines_when_they_take_long(runs: Runs, folder: Path) -> None:
+    dockerfile(folder, f"ENV A={uuid.uuid4()}", SLOW)
+    runs.run(folder, sh("true"))
+    first, *_, last = runs.told
+    name = runs.dryrun(folder, sh("true")).request.builds[0].name
+    assert re.match(rf"building {name}, step 4 of \d+: RUN for i in", first)
+    assert re.fullmatch(rf"built {name} from {IMAGE} with workspace {folder} by its .* in \d\.\d s", last)
+    assert len(runs.told) <= 4, "a line every two seconds"
+    (folder / "more").write_text("")
+    runs.run(folder, sh("true"), quiet=True)
+    assert runs.told == []
+
+
+def run_words(folder: Path, *more: str) -> tuple[str, ...]:
+    words = ("run", "-s", "local_docker", "--workspace", str(folder), *more)
+    return (*words, "utils.sh", "--image", IMAGE, "echo done")
+
+
+def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder: Path) -> None:
+    dockerfile(folder, f"ENV A={uuid.uuid4()}", SLOW)
+    name = runs.dryrun(folder, sh("true")).request.builds[0].name
+    shown, code = on_terminal(*run_words(folder), columns=70)
+    torchx("delete", "--force", "@last")
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]|\r", "\n", shown)
+    assert f"building {name}, 1 s\n" in plain
+    assert re.search(r"  step 4 of \d+: RUN for i", plain)
+    assert "slow 2" in plain
+    assert max(map(len, plain.splitlines())) <= 70
+    # the last that is drawn is taken away whole, and one line stays in its place
+    assert re.search(r"\x1b\[\d+A\r\x1b\[Jbuilt " + name, shown)
+
+
+def test_a_large_workspace_is_told_before_it_is_sent(
+    runs: Runs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (folder / "data").open("wb") as file:
+        file.truncate(60_000_000)
+    monkeypatch.setattr("torchx.progress.PATIENCE", 60.0)
+    runs.run(folder, sh("true"))
+    assert runs.told[0].endswith("sending 2 files, 0.0 of 60.0 MB")
+
+
+def test_ctrl_c_stops_a_build_and_leaves_nothing(runs: Runs, folder: Path) -> None:
+    marker = uuid.uuid4().hex
+    dockerfile(folder, f"ENV A={marker}", f"RUN echo {marker}; sleep 60")
+    runs.dryrun(folder, sh("true"))
+    images, left = untagged(), running_containers()
+    process = start(*run_words(folder))
+
+    def builds() -> bool:
+        asked = {"filters": {"status": ["running"]}}
+        return any(marker in one["Command"] for one in Engine().call("GET", "/containers/json", asked))
+
+    wait_until(builds, "the step runs")
+    begun = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    said, complained = process.communicate(timeout=30)
+    assert time.monotonic() - begun < 5
+    assert (said, process.returncode) == ("", 130)
+    assert complained.splitlines()[-1] == "stopped before anything was started"
+    wait_until(lambda: not running_containers() - left, "the container of the step is gone")
+    assert not untagged() - images
+
+
+def test_the_command_line_says_what_failed_and_nothing_else(runs: Runs, folder: Path) -> None:
+    dockerfile(folder, "RUN echo no luck; exit 4")
+    done = torchx(*run_words(folder))
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()[-2:]
+    assert first.startswith("error: the image of workspace")
+    assert second == "  │ no luck"
+
+
+# --- what nobody needs any more ----------------------------------------------------------------------
+
+
+def test_images_that_nobody_uses_are_removed_when_they_are_old(
+    runs: Runs, jobs: Jobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.run(folder, sh("true"))
+    (image,) = runs.images()
+
+    def unused() -> list[OldImage]:
+        return [one for one in unused_images(Engine()) if one.id == image]
+
+    assert not unused(), "its container is there"
+    scheduler().delete(jobs.ids[-1])
+    (found,) = unused()
+    assert found.name.startswith("torchx-workspace:")
+    assert not [one for one in scheduler().prune([]) if one.path == found.name], "it is not old"
+    monkeypatch.setattr(docker_prune, "IMAGES_KEPT", -60.0)
+    monkeypatch.setattr(docker_prune, "unused_images", lambda engine: unused())  # others' stay
+    assert [one.path for one in scheduler().prune([], dryrun=True)] == [found.name]
+    assert inspect_image(Engine(), image) is not None
+    assert [one.path for one in scheduler().prune([])] == [found.name]
+    assert inspect_image(Engine(), image) is None
+
+
+def test_an_image_that_somebody_has_named_or_built_on_it_stays(runs: Runs, jobs: Jobs, folder: Path) -> None:
+    runs.run(folder, sh("true"))
+    (image,) = runs.images()
+    scheduler().delete(jobs.ids[-1])
+    name = f"torchx-mine:{uuid.uuid4().hex}"
+    tag(image, name)
+    try:
+        assert image not in {one.id for one in unused_images(Engine())}
+    finally:
+        Engine().call("DELETE", f"/images/{name}")
+    body = {"Image": image, "Cmd": ["true"]}
+    container = Engine().call("POST", "/containers/create", None, body)["Id"]
+    try:
+        # it has begun to use it after somebody looked
+        assert remove_images(Engine(), [OldImage(image, "any", 0, 0.0)]) == []
+        assert inspect_image(Engine(), image) is not None
+    finally:
+        Engine().call("DELETE", f"/containers/{container}")
