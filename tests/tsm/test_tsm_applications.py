@@ -79,6 +79,22 @@ def test_the_newer_fields_of_a_role_are_there_by_name() -> None:
         tsm.Role("r", nope=1)
 
 
+def test_a_role_of_the_specs_becomes_one_of_a_session() -> None:
+    @dataclasses.dataclass
+    class Mine(specs.Role):
+        def __post_init__(self) -> None:
+            self.own = "not a field"
+
+    plain = Mine("r", "img", entrypoint="x", num_replicas=3, port_map={"web": 80}, min_replicas=2)
+    app = tsm.Application.read_back(specs.AppDef("a", [plain], {"team": "blue"}))
+    (role,) = app.roles
+    assert isinstance(role, tsm.Role)
+    for each in dataclasses.fields(specs.Role):
+        assert getattr(role, each.name) == getattr(plain, each.name)
+    assert (app.metadata, app.is_attached, role.container.port_map) == ({"team": "blue"}, True, {"web": 80})
+    assert tsm.Role.of_spec(role) is role
+
+
 @pytest.mark.parametrize("count", [0, -1, "4", 1.5, True, None])
 def test_replicas_are_counted(count: object) -> None:
     with pytest.raises(UsageError, match="takes 1 or more replicas"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from torchx import specs
@@ -110,7 +110,7 @@ class Role(specs.Role):
         num_replicas: how many replicas.
         max_retries: how often it is started again after a failure.
         retry_policy: what is started again.
-        fields: the other fields of ``torchx.specs.Role``, by name.
+        more: the other fields of ``torchx.specs.Role``, by name.
     """
 
     def __init__(
@@ -123,18 +123,18 @@ class Role(specs.Role):
         num_replicas: int = 1,
         max_retries: int = 0,
         retry_policy: RetryPolicy = RetryPolicy.APPLICATION,
-        **fields: Any,
+        **more: Any,
     ) -> None:
         super().__init__(
             name=name,
-            image=fields.pop("image", ""),
+            image=more.pop("image", ""),
             entrypoint=entrypoint,
             args=[] if args is None else args,
             env={} if env is None else env,
             num_replicas=num_replicas,
             max_retries=max_retries,
             retry_policy=retry_policy,
-            **fields,
+            **more,
         )
         if container is None:
             self.container = Container(self.image or MISSING, self.resource, self.port_map)
@@ -187,7 +187,7 @@ class Role(specs.Role):
         """Returns a role of ``torchx.specs`` as one of these; a role that is one already as it is."""
         if isinstance(role, Role):
             return role
-        return Role(**copy.copy(vars(role)))
+        return Role(**{each.name: getattr(role, each.name) for each in fields(specs.Role)})
 
 
 class Application(AppDef):
