@@ -251,7 +251,11 @@ class Cluster:
                 raise ClusterError(
                     f"no credentials for the cluster at {self.host}: {told}", status=401
                 ) from None
-        return {s["key"]: s["value"] for s in settings.values() if s.get("in") == "header" and s.get("value")}
+        return {
+            s["key"]: str(s["value"]).strip()
+            for s in settings.values()
+            if s.get("in") == "header" and s.get("value")
+        }
 
     def _no_answer(self, error: Exception) -> ClusterError:
         found = ClusterError(
@@ -283,6 +287,8 @@ def why(error: BaseException) -> str:
     while isinstance(inner, kinds.MaxRetryError) and inner.reason is not None:
         inner = inner.reason
     text = str(inner)
+    if isinstance(inner, kinds.ProxyError):
+        return "its proxy does not let it through"
     if "Failed to resolve" in text or "[Errno -2]" in text or "nodename nor servname" in text:
         return "there is no host of this name"
     for known in ("Connection refused", "No route to host", "Network is unreachable"):
@@ -294,8 +300,6 @@ def why(error: BaseException) -> str:
         return "it does not answer in time"
     if isinstance(inner, kinds.SSLError):
         return "its certificate is not trusted" if "CERTIFICATE_VERIFY_FAILED" in text else f"TLS: {text}"
-    if isinstance(inner, kinds.ProxyError):
-        return "the proxy does not let it through"
     if isinstance(inner, (kinds.ProtocolError, ConnectionError)):
         return BROKEN_OFF
     return " ".join(text.split())[:200] or type(inner).__name__

@@ -57,6 +57,7 @@ class _Reader:
         self.reading = False
         self.broken = False
         self.done = False
+        self.error: ClusterError | None = None
 
     def note(self, line: Line) -> Line:
         """Notes that a line was handed on."""
@@ -94,6 +95,8 @@ class _Reader:
                 self._read(query)
         except ClusterError as error:
             self.broken = error.passes
+            if not error.passes and error.status not in (400, 404):  # it has not begun, or is gone
+                self.error = error
         except (urllib3.exceptions.HTTPError, OSError):
             self.broken = True
         self._hand_on(self._number)
@@ -209,6 +212,8 @@ class Follower:
                 reader = self._reader(source)
                 reader.done = source.ended
                 reader.start(self._query)
+            elif reader.error is not None:
+                raise reader.error
             elif not reader.reading and (reader.broken or not reader.done):
                 # once more after the end: the state of a pod is behind its log
                 reader.done = source.ended or self._over

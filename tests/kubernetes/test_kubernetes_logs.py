@@ -14,6 +14,7 @@ from support import wait_until
 from torchx.errors import StateError, UsageError
 from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.schedulers import kubernetes_logs
+from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler
 from torchx.specs.app import RetryPolicy
 from torchx.specs.status import AppState
@@ -179,6 +180,15 @@ def test_what_never_starts_is_followed_until_it_is_cancelled(scheduler: Kubernet
     wait_until(lambda: "cannot be had" in (scheduler.glance(app_id) or told).msg, "why it waits")
     scheduler.cancel(app_id)
     assert following.end() == ""
+
+
+def test_who_may_not_read_is_told(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    cluster.fault(
+        "GET", "/log$", 403, times=99, body={"message": 'User "jane" cannot get resource "pods/log" in'}
+    )
+    app_id = submit(scheduler, "sleep 60")
+    with pytest.raises(ClusterError, match="does not let jane get pods/log in namespace `default`"):
+        read(scheduler, app_id, LogQuery(follow=True))
 
 
 def test_who_stops_reading_leaves_nothing_behind(
