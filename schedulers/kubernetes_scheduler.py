@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
-LOOK_EVERY = 30.0
-"""Seconds after which a waiter looks at an application, whatever its watch says."""
 LIST_CONNECT = 2.0
 """Seconds within which a cluster has to take a connection for a listing, which is asked of many at once."""
 

@@ -32,7 +32,8 @@ class JobFacts:
         reason: the API's word for why it ended.
         message: why, as the API tells it.
         ended_at: when it ended.
-        retrying: replicas that failed may be started again.
+        ending: its end is decided, and its pods are being ended.
+        details: its status as the API tells it.
     """
 
     role: int

@@ -238,6 +238,28 @@ def test_several_jobs_end_as_one() -> None:
     assert [r.state.name for r in over.roles_statuses[1].replicas] == ["CANCELLED", "CANCELLED"]
 
 
+@pytest.mark.parametrize(
+    ("phase", "state"),
+    [
+        ("Pending", "PENDING"),
+        ("Running", "RUNNING"),
+        ("Restarting", "RUNNING"),
+        ("Completed", "SUCCEEDED"),
+        ("Failed", "FAILED"),
+        ("Terminated", "FAILED"),
+        ("Aborted", "CANCELLED"),
+        ("", "SUBMITTED"),
+    ],
+)
+def test_jobs_of_volcano(phase: str, state: str) -> None:
+    status = {"state": {"phase": phase, "lastTransitionTime": "2026-11-21T01:30:00Z"}, "retryCount": 2}
+    metadata = {"name": "train", "creationTimestamp": "2026-11-21T01:20:00Z"}
+    job = {"metadata": metadata, "spec": {}, "status": status}
+    found = told(Facts("research", "train", "volcano", [job], [], []))
+    assert (found.state.name, found.num_restarts) == (state, 2)
+    assert (found.ended_at is not None) == (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
+
+
 def test_an_error_file_that_was_left_as_last_word_is_handed_on() -> None:
     facts = facts_of("exit-7")
     failed = next(pod for pod in facts.pods if pod["metadata"]["name"].startswith("train-f1-1"))
