@@ -234,8 +234,8 @@ def test_elastic_nodes_have_to_find_each_other() -> None:
         twin = tsm.ElasticRole("twin", image="img").runs("x.py").replicas(2)
         app = here.dryrun(tsm.Application("a").of(reader, trainer, twin), "local").app
         assert app is not None
-        assert [list(role.port_map) for role in app.roles] == [[], ["c10d"], ["c10d-twin"]]
-        assert "TORCHX_PORT_C10D_TWIN:=29500" in app.roles[2].args[1]
+        assert [list(role.port_map) for role in app.roles] == [[], ["c10d"], ["c10d-1"]]
+        assert "TORCHX_PORT_C10D_1:=29500" in app.roles[2].args[1]
 
 
 def test_schedulers_and_their_options(session: tsm.Session) -> None:
@@ -248,6 +248,15 @@ def test_schedulers_and_their_options(session: tsm.Session) -> None:
     assert {key for key, _ in opts["default"]} == {key for key, _ in opts["local_dir"]}
     with pytest.raises(specs.InvalidRunConfigException, match="log_dri"):
         session.dryrun(tsm.Application("a").of(sh("true")), "default", {"log_dri": "x"})
+
+
+def test_a_broken_scheduler_does_not_hide_the_options_of_others() -> None:
+    def broken(session: str, **params: object) -> MemoryScheduler:
+        raise ImportError("no module named far")
+
+    with StandaloneSession("s", Runner("s", {"broken": broken, "memory": MemoryScheduler})) as session:
+        assert "broken" in session.scheduler_backends()
+        assert list(session.run_opts()) == ["memory"]
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "."])

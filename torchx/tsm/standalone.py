@@ -58,8 +58,11 @@ class StandaloneSession(Session):
 
     def run_opts(self) -> dict[str, runopts]:
         """Returns the run options of all schedulers by their names."""
-        names = {name: DIR if name in LOCAL else name for name in self.scheduler_backends()}
-        return {name: self._runner.scheduler_run_opts(backend) for name, backend in names.items()}
+        found: dict[str, runopts] = {}
+        for name in self.scheduler_backends():
+            with suppress(Exception):  # a plugin that is broken must not hide the others
+                found[name] = self._runner.scheduler_run_opts(DIR if name in LOCAL else name)
+        return found
 
     def _dryrun(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
         if not isinstance(app, AppDef):
@@ -199,7 +202,7 @@ def _check(app: AppDef, backend: str) -> None:
             )
     for number, role in enumerate(elastic):
         if backend in ON_THIS_MACHINE:
-            role.port_name = f"c10d-{role.name}" if number else role.port_name
+            role.port_name = f"c10d-{number}" if number else role.port_name
         elif role is not app.roles[0]:
             raise UsageError(
                 f"the nodes of role `{role.name}` meet at replica 0 of the first role, "
