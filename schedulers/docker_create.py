@@ -148,6 +148,18 @@ def to_body(image: str, command: list[str], options: Mapping[str, Any]) -> dict[
     return body
 
 
+def _as_docker_says_it(host: dict[str, Any], networks: list[str]) -> None:
+    """Puts right, in place, what Podman says of a container and does not take itself."""
+    if host.get("NanoCpus"):
+        host |= {"CpuPeriod": 0, "CpuQuota": 0}  # the same once more
+    if host.get("NetworkMode") == "bridge" and networks and "bridge" not in networks:
+        host["NetworkMode"] = networks[0]
+    if host.get("Runtime") == "oci":
+        del host["Runtime"]
+    limits = host.get("Ulimits") or []
+    host["Ulimits"] = [{**one, "Name": one["Name"].lower().removeprefix("rlimit_")} for one in limits]
+
+
 def next_body(inspected: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
     """Returns what the engine is sent to make a container once more, from what it says of the old one.
 
@@ -160,9 +172,11 @@ def next_body(inspected: Mapping[str, Any], labels: Mapping[str, str]) -> dict[s
     # the very image of before: a tag may have moved on
     config["Image"] = inspected["Image"]
     config["Labels"] = {**(config.get("Labels") or {}), **labels}
+    networks = list(inspected.get("NetworkSettings", {}).get("Networks") or {})
+    _as_docker_says_it(host, networks)
     network = host.get("NetworkMode", "")
     name = config.get("Hostname")
     endpoints = {}
-    if network in (inspected.get("NetworkSettings", {}).get("Networks") or {}) and name:
+    if network in networks and name:
         endpoints = {network: {"Aliases": [name]}}
     return {**config, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": endpoints}}

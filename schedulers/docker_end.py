@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 
 from torchx.errors import StateError
@@ -60,14 +61,14 @@ def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: f
     """
     # for all of them from now on: a crowd takes the engine a while to ask, and as long again to kill
     deadline = time.monotonic() + grace
-    asked = all_of(in_parallel(partial(_ask, engine, mark, grace <= 0), containers))
+    asked = all_of(in_parallel(partial(_ask, engine, mark, grace), containers))
     running = [(c, deadline) for c, runs in zip(containers, asked, strict=True) if runs]
     if running and grace > 0:
         # no daemon, whoever calls: the process stays until what it has asked for is done
         threading.Thread(target=_kill_after, args=(engine, running), daemon=False).start()
 
 
-def _ask(engine: Engine, mark: str, now: bool, container: Container) -> bool:
+def _ask(engine: Engine, mark: str, grace: float, container: Container) -> bool:
     """Marks a container and asks it to end; tells whether it runs on for the time of grace."""
     name = f"{container.name}.{container.mark or mark}"
     path = f"/containers/{container.id}"
@@ -77,21 +78,33 @@ def _ask(engine: Engine, mark: str, now: bool, container: Container) -> bool:
         _rename(engine, container, name)
         return False
     if not container.mark and not _rename(engine, container, name):
-        return _ask_again(engine, mark, now, container)
+        return _ask_again(engine, mark, grace, container)
     if not container.live:
         return False
     try:
         if container.status == "paused":
             _quietly(engine, f"{path}/unpause")
-        engine.call("POST", f"{path}/kill", {"signal": "SIGKILL" if now else container.stop_signal})
+        if container.allowed_restarts and engine.is_podman:
+            # it takes a signal for a failure, and would start this again
+            stop = partial(_stop, engine, container.id, grace)
+            threading.Thread(target=stop, daemon=False).start()
+            return False
+        engine.call("POST", f"{path}/kill", {"signal": container.stop_signal if grace > 0 else "SIGKILL"})
     except EngineError as error:
         if error.status not in (GONE, CONFLICT):
             raise
-        return _ask_again(engine, mark, now, container) if error.status == CONFLICT else False
-    return not now
+        return _ask_again(engine, mark, grace, container) if error.status == CONFLICT else False
+    return grace > 0
 
 
-def _ask_again(engine: Engine, mark: str, now: bool, before: Container) -> bool:
+def _stop(engine: Engine, container: str, grace: float) -> None:
+    """Lets the engine itself ask a container to end, and kill it after a time of grace."""
+    with suppress(StateError):  # gone, or no engine answers any more
+        query = {"t": math.ceil(grace)}
+        engine.call("POST", f"/containers/{container}/stop", query, patience=grace + KILLED_WITHIN)
+
+
+def _ask_again(engine: Engine, mark: str, grace: float, before: Container) -> bool:
     """Looks what became of a container that ended before it could be asked to."""
     try:
         container = read(engine.call("GET", f"/containers/{before.id}/json"))
@@ -101,7 +114,7 @@ def _ask_again(engine: Engine, mark: str, now: bool, before: Container) -> bool:
         return False
     if container.live or (not before.mark and not container.mark and not container.finished):
         time.sleep(0.05)  # the engine has started it again, or is about to
-        return _ask(engine, mark, now, container)
+        return _ask(engine, mark, grace, container)
     if not before.mark:
         # one that ended by itself keeps its name, unless the engine would have started it again
         awaited = container.exit_code and container.restarts < container.allowed_restarts

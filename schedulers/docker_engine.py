@@ -62,6 +62,7 @@ class Engine:
     def __init__(self, address: Address | None = None) -> None:
         self.address = address or find_address()
         self._version = ""
+        self._is_podman = False
 
     @property
     def version(self) -> str:
@@ -84,8 +85,14 @@ class Engine:
                     f"interface, {oldest} is needed",
                     hint=f"upgrade it to Docker 19.03 or newer; {WITHOUT}",
                 )
+            self._is_podman = "Libpod-Api-Version" in headers
             self._version = ".".join(map(str, min(parts, NEWEST)))
         return self._version
+
+    @property
+    def is_podman(self) -> bool:
+        """Whether this is Podman, which speaks the same with some words of its own."""
+        return bool(self.version) and self._is_podman
 
     def call(
         self,
