@@ -124,6 +124,8 @@ def test_a_plugin_keeps_them(runner: Runner, tmp_path: Path, monkeypatch: pytest
         kept = sys.modules["torchx_plugins.event_handlers.keeping_events"].Keep.kept
         assert kept == [("dryrun", None), ("schedule", "train-0"), ("delete", "train-0")]
     finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchx_plugins"]:
+            del sys.modules[name]
         registry().clear()
         logging.getLogger("torchx-event.keeper").handlers.clear()
 
