@@ -141,7 +141,7 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
 def look(engine: Engine, app_id: str | None = None) -> dict[str, list[Container]]:
     """Returns the containers of one application, or of all, by application, in the order of creation."""
     told = f"{APP_ID}={app_id}" if app_id is not None else APP_ID
-    listed = engine.call("GET", "/containers/json", {"all": 1, "filters": {"label": [told]}})
+    listed = _list(engine, told)
 
     def inspect(entry: Mapping[str, Any]) -> Container | None:
         try:
@@ -158,6 +158,17 @@ def look(engine: Engine, app_id: str | None = None) -> dict[str, list[Container]
     for containers in found.values():
         containers.sort(key=lambda c: (c.created, c.name))
     return dict(found)
+
+
+def _list(engine: Engine, label: str) -> Any:
+    for left in range(10, -1, -1):
+        try:
+            return engine.call("GET", "/containers/json", {"all": 1, "filters": {"label": [label]}})
+        except EngineError as error:
+            # Podman fails over a container that is being removed at this very moment
+            if "no such container" not in error.message or not left:
+                raise
+    return []
 
 
 def _done(results: Iterable[Container | Exception | None]) -> Iterable[Container | None]:
