@@ -16,7 +16,7 @@ from torchx.scheduler import replicas_of
 from torchx.schedulers.devices import DEVICES, get_device_mounts
 from torchx.schedulers.docker_create import check_options
 from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.mounts import BindMount, DeviceMount, VolumeMount
+from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
 
@@ -188,6 +188,9 @@ def _mounts(role: Role) -> dict[str, Any]:
             mounts.append(_mount("bind", mount.src_path, mount.dst_path, mount.read_only))
         elif isinstance(mount, VolumeMount):
             mounts.append(_mount("volume", mount.src, mount.dst_path, mount.read_only))
+        elif isinstance(mount, TmpfsMount):
+            size = {} if mount.size_mb is None else {"TmpfsOptions": {"SizeBytes": mount.size_mb << 20}}
+            mounts.append({"Type": "tmpfs", "Target": mount.dst_path, **size})
         elif isinstance(mount, DeviceMount):
             devices.append(f"{mount.src_path}:{mount.dst_path}:{mount.permissions}")
     devices += [

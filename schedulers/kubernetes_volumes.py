@@ -8,7 +8,7 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.specs.app import Role
-from torchx.specs.mounts import BindMount, DeviceMount, Mount, VolumeMount
+from torchx.specs.mounts import BindMount, DeviceMount, Mount, TmpfsMount, VolumeMount
 
 SHM = "/dev/shm"  # noqa: S108 (a path in a container)
 
@@ -63,6 +63,9 @@ def _add(found: Volumes, name: str, mount: Mount, role: Role) -> None:
         found.add(name, {"hostPath": {"path": _host(role, mount.src_path)}}, mount.dst_path, mount.read_only)
     elif isinstance(mount, VolumeMount):
         found.add(name, {"persistentVolumeClaim": {"claimName": mount.src}}, mount.dst_path, mount.read_only)
+    elif isinstance(mount, TmpfsMount):
+        size = {} if mount.size_mb is None else {"sizeLimit": f"{mount.size_mb}Mi"}
+        found.add(name, {"emptyDir": {"medium": "Memory", **size}}, mount.dst_path)
     elif isinstance(mount, DeviceMount):
         found.privileged = True
         path = _host(role, mount.src_path)

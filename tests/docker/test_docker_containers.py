@@ -13,7 +13,7 @@ from engine import IMAGE
 from torchx.schedulers.docker_create import to_body
 from torchx.schedulers.docker_engine import Engine
 from torchx.specs.app import AppDef
-from torchx.specs.mounts import BindMount, DeviceMount, VolumeMount
+from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
 
@@ -72,6 +72,18 @@ def test_limits_reach_the_engine(jobs: Jobs) -> None:
     assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (2 * 10**9, 128 << 20, 128 << 20)
     assert host["Init"] is True
     assert text(told.app_id).split()[1] == "128"
+
+
+def test_a_folder_in_memory_is_as_large_as_it_was_asked_for(jobs: Jobs) -> None:
+    fill = "df -m /scratch | tail -n 1; head -c 3000000 /dev/zero > /scratch/a"
+    told = jobs.run(sh(fill, mounts=[TmpfsMount("/scratch", 2)]))
+    assert told.state is AppState.FAILED, "what is full takes no more"
+    said = text(jobs.ids[-1])
+    assert "tmpfs" in said.splitlines()[0]
+    assert said.splitlines()[0].split()[1] == "2", "MB"
+    assert jobs.run(sh("mount | grep -q 'tmpfs on /any'", mounts=[TmpfsMount("/any")])).state is (
+        AppState.SUCCEEDED
+    )
 
 
 def test_mounts_and_devices_are_there(jobs: Jobs, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
-from torchx.specs import BindMount, DeviceMount, VolumeMount, parse_mounts
+from torchx.specs import BindMount, DeviceMount, TmpfsMount, VolumeMount, parse_mounts
 from torchx.specs.mounts import Mount
 
 
@@ -23,6 +23,9 @@ from torchx.specs.mounts import Mount
         ("type=bind,src=/a=b,dst=/b", BindMount("/a=b", "/b")),
         ("type=bind src=/a,b dst=/b", BindMount("/a,b", "/b")),
         ("type=volume src=v dst=/b", VolumeMount("v", "/b")),
+        ("type=tmpfs dst=/b", TmpfsMount("/b")),
+        ("type=tmpfs target=/b size=64M", TmpfsMount("/b", 64)),
+        ("type=tmpfs dst=/b tmpfs-size=2g", TmpfsMount("/b", 2048)),
         ("type=volume src=~v dst=/b readonly", VolumeMount("~v", "/b", True)),
         ("type=device src=/dev/x", DeviceMount("/dev/x", "/dev/x", "rwm")),
         ("type=device src=/dev/x dst=/dev/y perm=r", DeviceMount("/dev/x", "/dev/y", "r")),
@@ -57,6 +60,10 @@ def test_several_mounts_in_a_row() -> None:
         ("type=bind src=/a dst=/b readonly=maybe", "true or false, got `maybe`"),
         ("type=device src=/dev/x perm=rx", "letters r, w, m, got `rx`"),
         ("type=device src=/dev/x perm=", "letters r, w, m, got ``"),
+        ("type=tmpfs src=/a dst=/b", "a tmpfs mount takes no `src`"),
+        ("type=tmpfs dst=/b size=lots", "a number with m or g, got `lots`"),
+        ("type=tmpfs dst=/b size=0m", "a number with m or g, got `0m`"),
+        ("type=bind src=/a dst=/b size=1g", "a bind mount takes no `size`"),
         ("type=device src=/dev/x readonly", "device mount takes no `readonly`"),
         ("type=bind src=/a dst=/b perm=r", "bind mount takes no `perm`"),
     ],
@@ -73,6 +80,7 @@ _mounts = st.one_of(
     st.builds(BindMount, _paths, _paths, st.booleans()),
     st.builds(VolumeMount, st.text("abc-", min_size=1), _paths, st.booleans()),
     st.builds(DeviceMount, _paths, _paths, st.sampled_from(["r", "rw", "rwm"])),
+    st.builds(TmpfsMount, _paths, st.none() | st.integers(1, 1 << 20)),
 )
 
 
@@ -80,6 +88,9 @@ def _words(mount: Mount) -> list[str]:
     if isinstance(mount, DeviceMount):
         perm = f"perm={mount.permissions}"
         return ["type=device", f"src={mount.src_path}", f"dst={mount.dst_path}", perm]
+    if isinstance(mount, TmpfsMount):
+        size = [] if mount.size_mb is None else [f"size={mount.size_mb}m"]
+        return ["type=tmpfs", f"dst={mount.dst_path}", *size]
     src = mount.src_path if isinstance(mount, BindMount) else mount.src
     kind = "bind" if isinstance(mount, BindMount) else "volume"
     return [f"type={kind}", f"src={src}", f"dst={mount.dst_path}", f"readonly={str(mount.read_only).lower()}"]

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     )
     from torchx.specs.home import TORCHX_HOME
     from torchx.specs.macro import macros
-    from torchx.specs.mounts import BindMount, DeviceMount, MountType, VolumeMount, parse_mounts
+    from torchx.specs.mounts import (
+        BindMount,
+        DeviceMount,
+        MountType,
+        TmpfsMount,
+        VolumeMount,
+        parse_mounts,
+    )
     from torchx.specs.resource_lookup import get_named_resources, named_resources, resource
     from torchx.specs.resources import NULL_RESOURCE, GiB, Resource
     from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
@@ -70,7 +77,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "home": ("TORCHX_HOME",),
     "macro": ("macros",),
-    "mounts": ("BindMount", "DeviceMount", "MountType", "VolumeMount", "parse_mounts"),
+    "mounts": ("BindMount", "DeviceMount", "MountType", "TmpfsMount", "VolumeMount", "parse_mounts"),
     "resource_lookup": ("get_named_resources", "named_resources", "resource"),
     "resources": ("GiB", "NULL_RESOURCE", "Resource"),
     "run_options": ("CfgVal", "InvalidRunConfigException", "get_type_name", "runopt", "runopts"),
@@ -141,6 +148,7 @@ __all__ = [
     "Role",
     "RoleStatus",
     "StructuredOpts",
+    "TmpfsMount",
     "UnknownAppException",
     "UnknownSchedulerException",
     "VolumeMount",

@@ -16,7 +16,7 @@ from torchx.specs.handles import (
 )
 from torchx.specs.home import TORCHX_HOME
 from torchx.specs.macro import macros
-from torchx.specs.mounts import BindMount, DeviceMount, MountType, VolumeMount, parse_mounts
+from torchx.specs.mounts import BindMount, DeviceMount, MountType, TmpfsMount, VolumeMount, parse_mounts
 from torchx.specs.pairs import to_dict
 from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
@@ -63,6 +63,7 @@ __all__ = [
     "RetryPolicy",
     "Role",
     "RoleStatus",
+    "TmpfsMount",
     "UnknownAppException",
     "UnknownSchedulerException",
     "VolumeMount",

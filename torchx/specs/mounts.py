@@ -16,6 +16,7 @@ class MountType(str, Enum):
     BIND = "bind"
     VOLUME = "volume"
     DEVICE = "device"
+    TMPFS = "tmpfs"
 
 
 @dataclass
@@ -63,7 +64,20 @@ class DeviceMount:
     permissions: str = "rwm"
 
 
-Mount = BindMount | VolumeMount | DeviceMount
+@dataclass
+class TmpfsMount:
+    """A folder in memory, empty at the start and gone with the container.
+
+    Attributes:
+        dst_path: path in the container.
+        size_mb: MB that it may hold; None for what the engine allows.
+    """
+
+    dst_path: str
+    size_mb: int | None = None
+
+
+Mount = BindMount | VolumeMount | DeviceMount | TmpfsMount
 
 _KEYS = {
     "type": "type",
@@ -75,7 +89,10 @@ _KEYS = {
     "source": "src",
     "src": "src",
     "perm": "perm",
+    "size": "size",
+    "tmpfs-size": "size",
 }
+_UNITS = {"m": 1, "g": 1024}
 _TRUE = ("", "true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
 _HINT = "e.g. type=bind,src=/data,dst=/data,readonly"
@@ -88,9 +105,10 @@ class MountError(UsageError, ValueError, KeyError):
 def parse_mounts(opts: Sequence[str]) -> list[Mount]:
     """Reads mounts from the words of a command line.
 
-    Each mount begins with ``type=bind``, ``type=volume`` or ``type=device``; its other words follow:
-    ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
-    ``read_only``; takes true or false too) and ``perm=`` (of devices: some of the letters r, w, m).
+    Each mount begins with ``type=bind``, ``type=volume``, ``type=device`` or ``type=tmpfs``; its other
+    words follow: ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
+    ``read_only``; takes true or false too), ``perm=`` (of devices: some of the letters r, w, m) and
+    ``size=`` (of tmpfs, which has no source: as in 512m or 2g).
     A word that begins with ``type=`` may hold the others too, joined by commas. ``~`` in the source of a
     bind mount is the home folder; the destination of a device is its source unless told.
 
@@ -101,6 +119,8 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
     [BindMount(src_path='/data', dst_path='/in', read_only=True)]
     >>> parse_mounts(["type=device,src=/dev/fuse,perm=rw"])
     [DeviceMount(src_path='/dev/fuse', dst_path='/dev/fuse', permissions='rw')]
+    >>> parse_mounts(["type=tmpfs,dst=/scratch,size=2g"])
+    [TmpfsMount(dst_path='/scratch', size_mb=2048)]
     """
     groups: list[dict[str, str]] = []
     for word in _words(opts):
@@ -108,7 +128,7 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
         key = _KEYS.get(name)
         if key is None:
             raise MountError(
-                f"unknown mount option `{name}`; a mount takes type, src, dst, readonly, perm",
+                f"unknown mount option `{name}`; a mount takes type, src, dst, readonly, perm, size",
                 hint=did_you_mean(name, _KEYS, _HINT),
             )
         if key == "type":
@@ -133,9 +153,14 @@ def _mount(group: dict[str, str]) -> Mount:
     kind = group["type"]
     if kind not in [t.value for t in MountType]:
         raise MountError(
-            f"unknown mount type `{kind}`; it is one of bind, volume, device",
+            f"unknown mount type `{kind}`; it is one of bind, volume, device, tmpfs",
             hint=did_you_mean(kind, [t.value for t in MountType], _HINT),
         )
+    if kind == MountType.TMPFS.value:
+        for key in ("src", "readonly", "perm"):
+            _refuse(group, key, hint="e.g. type=tmpfs,dst=/scratch,size=2g")
+        return TmpfsMount(_needed(group, "dst"), _size_mb(group.get("size")))
+    _refuse(group, "size", hint="a size is for type=tmpfs alone")
     src = _needed(group, "src")
     if kind == MountType.DEVICE.value:
         _refuse(group, "readonly", hint="perm=r makes a device read-only")
@@ -170,6 +195,15 @@ def _read_only(group: dict[str, str]) -> bool:
     if value not in _TRUE + _FALSE:
         raise MountError(f"`readonly` of a mount is true or false, got `{value}`", hint=_HINT)
     return value in _TRUE
+
+
+def _size_mb(text: str | None) -> int | None:
+    if text is None:
+        return None
+    number, unit = text[:-1], text[-1:].lower()
+    if unit not in _UNITS or not number.isdecimal() or int(number) == 0:
+        raise MountError(f"the size of a tmpfs mount is a number with m or g, got `{text}`", hint="size=512m")
+    return int(number) * _UNITS[unit]
 
 
 def _permissions(text: str) -> str:

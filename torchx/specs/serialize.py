@@ -8,7 +8,7 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.mounts import BindMount, DeviceMount, Mount, MountType, VolumeMount
+from torchx.specs.mounts import BindMount, DeviceMount, Mount, MountType, TmpfsMount, VolumeMount
 from torchx.specs.resources import Resource
 from torchx.specs.workspace import Workspace
 
@@ -18,8 +18,14 @@ _MOUNTS: dict[str, Callable[..., Mount]] = {
     MountType.BIND.value: BindMount,
     MountType.VOLUME.value: VolumeMount,
     MountType.DEVICE.value: DeviceMount,
+    MountType.TMPFS.value: TmpfsMount,
 }
-_KIND = {BindMount: MountType.BIND, VolumeMount: MountType.VOLUME, DeviceMount: MountType.DEVICE}
+_KIND = {
+    BindMount: MountType.BIND,
+    VolumeMount: MountType.VOLUME,
+    DeviceMount: MountType.DEVICE,
+    TmpfsMount: MountType.TMPFS,
+}
 
 
 def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
