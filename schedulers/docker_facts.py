@@ -52,6 +52,7 @@ class Container:
         stop_signal: the signal that asks it to end.
         host: its name in the network.
         image: the image as it was asked for.
+        gpus: the ids of the GPUs it was given.
         job: what was submitted.
         retry: which retries there have been when it was made.
     """
@@ -76,6 +77,7 @@ class Container:
     stop_signal: str = "SIGTERM"
     host: str = ""
     image: str = ""
+    gpus: tuple[str, ...] = ()
     job: Mapping[str, Any] = field(default_factory=dict, repr=False)
     retry: Mapping[str, Any] = field(default_factory=dict)
 
@@ -133,6 +135,7 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
         stop_signal=config.get("StopSignal") or "SIGTERM",
         host=config.get("Hostname") or name,
         image=config.get("Image") or "",
+        gpus=tuple(id for one in host.get("DeviceRequests") or () for id in one.get("DeviceIDs") or ()),
         job=_mapping(labels.get(JOB)),
         retry=_mapping(labels.get(RETRY)),
     )

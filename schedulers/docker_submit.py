@@ -19,6 +19,7 @@ from torchx.schedulers.docker_create import to_body
 from torchx.schedulers.docker_end import remove
 from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
 from torchx.schedulers.docker_facts import APP_ID, JOB
+from torchx.schedulers.docker_gpus import leased
 from torchx.schedulers.docker_guard import docker_home, start_supervisor
 from torchx.schedulers.docker_program import is_missing
 from torchx.schedulers.docker_pull import provide
@@ -78,7 +79,8 @@ def submit(
         if network == NETWORK:
             _provide_network(engine)
     names = [str(container.kwargs.get("name", "")) for container in request.containers]
-    with _lock(job) as descriptors:
+    with _lock(job) as descriptors, leased(engine, bodies, os.environ) as said:
+        notes += said
         named = list(zip(names, bodies, strict=True))
         _start(engine, request.app_id, named, lambda: _supervise(job, descriptors))
     return notes
