@@ -21,15 +21,15 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_many_jobs_of_one_name_at_once(jobs: Jobs) -> None:
-    threads = [threading.Thread(target=jobs.submit, args=(sh("echo $TORCHX_REPLICA", 2),)) for _ in range(10)]
+    threads = [threading.Thread(target=jobs.submit, args=(sh("echo $TORCHX_REPLICA"),)) for _ in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(jobs.ids)) == 10
+    assert len(set(jobs.ids)) == 50
     for app_id in jobs.ids:
         assert ended(app_id).state is AppState.SUCCEEDED
-        assert sorted(text(app_id).split()) == ["w/0", "w/1"]
+        assert text(app_id) == "w/0\n"
     listed = {line.app_id: line.exit_code for line in scheduler().list()}
     assert {listed[app_id] for app_id in jobs.ids} == {0}
 

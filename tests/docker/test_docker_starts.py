@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import uuid
+from pathlib import Path
 
 import pytest
-from containers import of_name, scheduler, sh
+from containers import Jobs, of_name, scheduler, sh, text
 from engine import IMAGE
 
 from torchx.errors import StateError, UsageError
@@ -15,6 +17,7 @@ from torchx.schedulers.docker_engine import Engine
 from torchx.specs.app import AppDef, Role
 from torchx.specs.mounts import BindMount, DeviceMount
 from torchx.specs.resources import Resource
+from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
 
@@ -84,3 +87,21 @@ def test_a_request_is_submitted_once() -> None:
         assert len(of_name("once")) == 1
     finally:
         scheduler().delete(app_id)
+
+
+def test_an_image_needs_no_shell(jobs: Jobs, tmp_path: Path) -> None:
+    """Nothing but one program is in it: neither a shell nor a folder for temporary files."""
+    shutil.copy("/bin/busybox", tmp_path / "echo")
+    (tmp_path / "Dockerfile.torchx").write_text("FROM scratch\nCOPY echo /echo\n")
+    image = scheduler().build_workspace_image(IMAGE, str(tmp_path))
+    try:
+        bare = Role("w", image, entrypoint="/echo", args=["a  b", "$HOME"], num_replicas=2)
+        assert jobs.run(bare).state is AppState.SUCCEEDED
+        assert text(jobs.ids[-1]) == "a  b $HOME\n" * 2
+        lacking = Role("w", image, entrypoint="sh", args=["-c", "true"])
+        with pytest.raises(StateError, match="no program `sh` in its image"):
+            jobs.submit(lacking)
+    finally:
+        for app_id in jobs.ids:
+            scheduler().delete(app_id)
+        Engine().call("DELETE", f"/images/{image}", {"force": 1})
