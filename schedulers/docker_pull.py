@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -36,7 +37,7 @@ def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | No
         StateError: it is not there and cannot be pulled.
     """
     here = inspect_image(engine, image)
-    if here is not None and (not here.get("RepoDigests") or "@sha256:" in image or image == here["Id"]):
+    if here is not None and (_is_local(image, here) or "@sha256:" in image or image == here["Id"]):
         return None
     try:
         _pull(engine, image, tell)
@@ -48,6 +49,25 @@ def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | No
             hint="see what is here: docker images; name one with --image or in the component",
         ) from error
     return None
+
+
+def _is_local(image: str, here: Mapping[str, Any]) -> bool:
+    """Tells whether an image got its name on the engine itself.
+
+    What a registry has given or taken has a digest there; with Podman also what was made here and tagged, but
+    under another host.
+    """
+    digests = {_short_name(digest.rpartition("@")[0]) for digest in here.get("RepoDigests") or []}
+    return _short_name(split_image(image)[0]) not in digests
+
+
+def _short_name(repository: str) -> str:
+    """Returns a repository without what stands for Docker Hub.
+
+    >>> _short_name("docker.io/library/python"), _short_name("me/tool"), _short_name("r.io/x")
+    ('python', 'me/tool', 'r.io/x')
+    """
+    return re.sub(r"^(?:(?:index\.)?docker\.io/)?(?:library/)?", "", repository)
 
 
 def inspect_image(engine: Engine, image: str) -> Mapping[str, Any] | None:

@@ -29,7 +29,7 @@ LONGEST = 200
 """Characters of a line or a step that are told."""
 
 _STEP = re.compile(r"step (\d+)/(\d+) ?: (.*)", re.IGNORECASE)
-_MADE = re.compile(r"-+> ([0-9a-f]{12,64})")
+_MADE = re.compile(r"-+> ([0-9a-f]{10,64})")
 _CACHED = re.compile(r"-+> using cache", re.IGNORECASE)
 _NOISE = re.compile(r"---> |Removing intermediate container|Successfully (?:built|tagged) ")
 _CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -156,9 +156,9 @@ class Writer:
 
 def _failed(plan: ImagePlan, output: Output, line: Mapping[str, Any]) -> StateError:
     reason = " ".join(_CONTROL.sub("", str(line["error"])).split())
-    code = (line.get("errorDetail") or {}).get("code")
-    if code and "returned a non-zero code" in reason:
-        reason = f"exit code {code}"
+    if code := re.search(r"(?:returned a non-zero code:|exit status) (\d+)$", reason):
+        reason = f"exit code {code[1]}"
+    reason = _short(reason)
     where = f" at {output.step}" if output.step else ""
     told = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
     by = f" by its {plan.dockerfile}" if plan.dockerfile else ""

@@ -24,6 +24,9 @@ from torchx.schedulers.workspace_plan import ImagePlan as ImagePlan
 from torchx.schedulers.workspace_plan import plan_image as plan_image
 from torchx.workspace.tree import MADE
 
+_PODMANS = ".containerignore"
+"""Podman's own name for a .dockerignore, which it does not look at where this one is there."""
+
 CONTENT_LABEL, BASE_LABEL = "torchx.pytorch.org/workspace", "torchx.pytorch.org/workspace-base"
 """What went into an image, and the ids of the images below it."""
 
@@ -110,15 +113,16 @@ def _build(
         "forcerm": 1,  # also the container of a step that failed
     }
     steps = plan.steps if plan.dockerfile else default_dockerfile(below[0])
-    made = build(engine, plan, query, lambda out: _pack(plan, steps, out), tell)
+    made = build(engine, plan, query, lambda out: _pack(plan, steps, out, engine.is_podman), tell)
     image = inspect_image(engine, made)
     if image is None:
         raise StateError(f"the engine has built {plan.name}, and does not have it")
     return image
 
 
-def _pack(plan: ImagePlan, steps: str, out: Writer) -> None:
+def _pack(plan: ImagePlan, steps: str, out: Writer, podman: bool) -> None:
     """Writes what is sent: the files as they are, or in a folder beside a Dockerfile of ours."""
+    tree = plan.tree
 
     def add(name: str, kind: bytes, mode: int, data: bytes = b"") -> None:
         info = tarfile.TarInfo(name)
@@ -128,6 +132,10 @@ def _pack(plan: ImagePlan, steps: str, out: Writer) -> None:
     if not plan.dockerfile:
         add("Dockerfile", tarfile.REGTYPE, 0o644, steps.encode())
         add(FILES, tarfile.DIRTYPE, 0o755)  # also where it holds nothing
-    elif plan.tree.find(plan.dockerfile) is None:  # left behind by an ignore file: it counts
+    elif tree.find(plan.dockerfile) is None:  # left behind by an ignore file: it counts
         add(plan.dockerfile, tarfile.REGTYPE, 0o644, steps.encode())
-    plan.tree.write_tar(out, below="" if plan.dockerfile else FILES)
+    if podman and plan.dockerfile and tree.find(_PODMANS) is None and tree.find(".dockerignore") is not None:
+        # Podman would leave behind once more what a line in .torchxignore has taken along
+        left = [_PODMANS] if tree.find(plan.dockerfile) else [_PODMANS, plan.dockerfile]
+        add(_PODMANS, tarfile.REGTYPE, 0o644, "\n".join(left).encode())
+    tree.write_tar(out, below="" if plan.dockerfile else FILES)

@@ -10,12 +10,21 @@ import pytest
 from containers import Jobs, jobs_of_a_test, scheduler
 from workspaces import Runs
 
+from torchx.schedulers.docker_engine import Engine
+
 
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
     """Submits applications, and removes them at the end of the test."""
     with jobs_of_a_test() as jobs:
         yield jobs
+
+
+@pytest.fixture
+def _docker_alone() -> None:
+    """For what only Docker does, or tells."""
+    if Engine().is_podman:
+        pytest.skip("Podman does this in another way")
 
 
 @pytest.fixture

@@ -50,19 +50,20 @@ def test_a_build_that_fails_says_where_and_leaves_nothing(runs: Runs, folder: Pa
     message = failure(runs, folder).message
     first, *rest = message.splitlines()
     assert first.startswith(f"the image of workspace {folder} could not be built by its Dockerfile.torchx at")
-    assert re.search(r"at step 4 of \d+: RUN printf .*: exit code 3$", first)
+    assert re.search(r"at step [34] of \d: RUN printf .*: exit code 3$", first)
     assert rest == ["│ out of luck"]
 
 
 def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Path) -> None:
     dockerfile(folder, "BUILD it")
-    assert "unknown instruction: BUILD" in failure(runs, folder).message
+    assert "BUILD" in failure(runs, folder).message
     (folder / "Dockerfile.torchx").write_text("FROM registry.invalid/no/image:1\n")
     assert failure(runs, folder).message.startswith(
         "the image registry.invalid/no/image:1 is not here and cannot be pulled"
     )
 
 
+@pytest.mark.usefixtures("_docker_alone")
 def test_what_needs_another_builder_is_told_so(runs: Runs, folder: Path) -> None:
     dockerfile(folder, "RUN --mount=type=cache,target=/x true")
     error = failure(runs, folder)
@@ -75,7 +76,7 @@ def test_steps_are_told_in_lines_when_they_take_long(runs: Runs, folder: Path) -
     runs.run(folder, sh("true"))
     first, *_, last = runs.told
     name = runs.dryrun(folder, sh("true")).request.builds[0].name
-    assert re.match(rf"building {name}, step 4 of \d+: RUN for i in", first)
+    assert re.match(rf"building {name}, step [34] of \d: RUN for i in", first)
     assert re.fullmatch(rf"built {name} from {IMAGE} with workspace {folder} by its .* in \d\.\d s", last)
     assert len(runs.told) <= 4, "a line every two seconds"
     (folder / "more").write_text("")
@@ -96,7 +97,7 @@ def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder:
     assert code == 0
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]|\r", "\n", shown)
     assert f"building {name}, 1 s\n" in plain
-    assert re.search(r"  step 4 of \d+: RUN for i", plain)
+    assert re.search(r"  step [34] of \d: RUN for i", plain)
     assert "slow 2" in plain
     assert max(map(len, plain.splitlines())) <= 70
     # the last that is drawn is taken away whole, and one line stays in its place
@@ -113,6 +114,7 @@ def test_a_large_workspace_is_told_before_it_is_sent(
     assert runs.told[0].endswith("sending 2 files, 0.0 of 60.0 MB")
 
 
+@pytest.mark.usefixtures("_docker_alone")
 def test_ctrl_c_stops_a_build_and_leaves_nothing(runs: Runs, folder: Path) -> None:
     marker = uuid.uuid4().hex
     dockerfile(folder, f"ENV A={marker}", f"RUN echo {marker}; sleep 60")
@@ -159,7 +161,7 @@ def test_images_that_nobody_uses_are_removed_when_they_are_old(
     assert not unused(), "its container is there"
     scheduler().delete(jobs.ids[-1])
     (found,) = unused()
-    assert found.name.startswith("torchx-workspace:")
+    assert "torchx-workspace:" in found.name
     assert not [one for one in scheduler().prune([]) if one.path == found.name], "it is not old"
     monkeypatch.setattr(docker_prune, "IMAGES_KEPT", -60.0)
     monkeypatch.setattr(docker_prune, "unused_images", lambda engine: unused())  # others' stay

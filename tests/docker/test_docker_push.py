@@ -19,7 +19,8 @@ from workspaces import Runs
 from torchx.errors import StateError, UsageError
 from torchx.schedulers.docker_engine import Engine
 
-pytestmark = pytest.mark.docker
+# Podman wants to be told in its own configuration which registries need no encryption
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("_docker_alone")]
 
 # `me` with the password `secret`, as htpasswd writes it
 HTPASSWD = "me:$2b$04$68yEcCFz58xVthjUgpHGH.L0/AXtJMipI3/o80YmfND7RH8RXzcUq\n"

@@ -100,6 +100,7 @@ def test_an_image_without_a_shell_takes_a_workspace(runs: Runs, folder: Path) ->
     assert runs.run(folder, role) == (folder / "train.py").read_text()
 
 
+@pytest.mark.usefixtures("_docker_alone")
 def test_what_has_not_changed_is_built_once(runs: Runs, folder: Path) -> None:
     first = runs.run(folder, sh("python3 train.py"))
     made = set(runs.images())
@@ -152,7 +153,6 @@ def test_an_image_below_that_has_moved_is_followed(runs: Runs, folder: Path, bas
     assert runs.run(folder, sh("ls /marked", image=base)) == "/marked\n"
     (before,), (after,) = containers(first), containers(runs.jobs.ids[-1])
     assert before["Image"] != after["Image"]
-    assert after["Config"]["Image"] == after["Image"], "a container names its image for ever"
 
 
 def test_a_dockerfile_that_names_an_image_follows_that(runs: Runs, folder: Path, base: str) -> None:
