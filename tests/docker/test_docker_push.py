@@ -8,8 +8,9 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from containers import Jobs, containers, scheduler, sh, text
@@ -17,7 +18,13 @@ from support import wait_until
 from workspaces import Runs
 
 from torchx.errors import StateError, UsageError
+from torchx.scheduler import Scheduler
 from torchx.schedulers.docker_engine import Engine
+from torchx.specs.app import AppDef
+from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.resources import Resource
+from torchx.specs.run_options import CfgVal
+from torchx.workspace.docker_workspace import DockerWorkspaceMixin
 
 # Podman wants to be told in its own configuration which registries need no encryption
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("_docker_alone")]
@@ -118,6 +125,43 @@ def test_credentials_come_from_the_docker_command(
     said = runs.run(folder, sh("echo $TORCHX_IMAGE"), image_repo=f"{registry}/jobs")
     assert said.startswith(f"{registry}/jobs@sha256:")
     assert runs.run(folder, sh("echo $TORCHX_IMAGE"), image_repo=f"{registry}/jobs") == said
+
+
+class Plugin(DockerWorkspaceMixin, Scheduler[dict[str, Any]]):
+    """A scheduler of another package."""
+
+    def __init__(self) -> None:
+        super().__init__("plugin", "test", docker_client=None)
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[dict[str, Any]]:
+        images = self.dryrun_push_images(app, cfg)
+        return AppDryRunInfo({"push": images, "run": [role.image for role in app.roles]}, str)
+
+    def schedule(self, dryrun_info: AppDryRunInfo[dict[str, Any]]) -> str:
+        self.push_images(dryrun_info.request["push"])
+        return "app"
+
+    def describe(self, app_id: str) -> None: ...
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Any: ...
+    def _cancel_existing(self, app_id: str) -> None: ...
+
+
+def test_schedulers_of_other_packages_build_and_push(
+    runs: Runs, jobs: Jobs, folder: Path, registry: str
+) -> None:
+    runs.dryrun(folder, sh("true"))
+    role = sh("cat train.py", resource=Resource(cpu=1, gpu=0, memMB=64))
+    app = AppDef("a", [role])
+    with pytest.raises(UsageError, match="on this machine alone"):
+        Plugin().submit_dryrun(app, {}, str(folder))
+    info = Plugin().submit_dryrun(app, {"image_repo": f"{registry}/jobs"}, str(folder))
+    (image,) = runs.images()
+    assert info.request["push"] == {image: (f"{registry}/jobs", image.removeprefix("sha256:"))}
+    (named,) = info.request["run"]
+    Plugin().schedule(info)
+    runs.remove_images()
+    assert jobs.run(sh("cat train.py", image=named)).state.name == "SUCCEEDED"
+    assert text(jobs.ids[-1]) == (folder / "train.py").read_text()
 
 
 def test_a_registry_that_does_not_answer_is_one_sentence(runs: Runs, folder: Path) -> None:

@@ -1,0 +1,7 @@
+"""The documented place of :class:`DockerWorkspaceMixin`, which lives among the schedulers."""
+
+from __future__ import annotations
+
+from torchx.schedulers.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin
+
+__all__ = ["DockerWorkspaceMixin"]
