@@ -30,11 +30,13 @@ class Place:
         folder: the home and the working directory of all commands.
         peer: the program of the peer, None where there is none.
         quick: tiny sizes and single runs: to see that the benchmark works, not to measure.
+        engine: whether the commands see the Docker engine that runs here.
     """
 
     folder: Path
     peer: str | None = None
     quick: bool = False
+    engine: bool = False
 
     @property
     def env(self) -> dict[str, str]:
@@ -45,9 +47,12 @@ class Place:
             "PATH": path,
             "HOME": str(self.folder),
             "TORCHX_HOME": str(self.folder / ".torchx"),
-            # an engine that runs here, and what it has to tell, is no part of what is measured
-            "DOCKER_HOST": f"unix://{self.folder}/no-engine.sock",
         }
+        if not self.engine:
+            # what an engine that runs here has to tell is no part of what is measured
+            own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine.sock"
+        elif "DOCKER_HOST" in os.environ:
+            own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         # only where the package is not installed beside this Python
         return own if (BIN / "torchx").exists() else {**own, "PYTHONPATH": str(ROOT)}
 
@@ -71,10 +76,13 @@ class Place:
         Raises:
             SystemExit: it did not succeed.
         """
+        env = self.env
+        if words[0] == self.peer:
+            env.pop("PYTHONPATH", None)  # it has a package of the same name
         with open(output or os.devnull, "wb") as file:
             start = time.perf_counter()
             done = subprocess.run(
-                words, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+                words, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=file, stderr=file
             )
             took = time.perf_counter() - start
         if done.returncode:
@@ -89,9 +97,9 @@ class Place:
         """Returns an action that runs a command of the peer; None where there is no peer."""
         return self.timed(self.peer, *words) if self.peer else None
 
-    def submit(self, *words: str) -> str:
+    def submit(self, *words: str, scheduler: str = "local_cwd") -> str:
         """Runs ``torchx run --detach`` and returns the id of the application."""
-        command = self.torchx("run", "-s", "local_cwd", "--detach", *words)
+        command = self.torchx("run", "-s", scheduler, "--detach", *words)
         done = subprocess.run(command, env=self.env, cwd=self.folder, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             raise SystemExit(f"{' '.join(command)[:200]} ended with {done.returncode}")
@@ -245,10 +253,14 @@ def place(peer: str | None, quick: bool) -> Iterator[Place]:
         yield Place(Path(folder).resolve(), peer, quick)
 
 
-def main(doc: str | None, rows: Callable[[Place], Iterable[Row]]) -> None:
-    """Runs one group of benchmarks and prints its table."""
+def main(
+    doc: str | None, rows: Callable[[Place], Iterable[Row]], missing: Callable[[], str] | None = None
+) -> None:
+    """Runs one group of benchmarks and prints its table, or what they lack."""
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny sizes, single runs: does it work at all")
     arguments = parser.parse_args()
+    if missing is not None and missing():
+        raise SystemExit(f"left out: {missing()}")
     with place(os.environ.get("PEER"), arguments.quick) as where:
         print(table(rows(where)), end="")

@@ -14,6 +14,7 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import containers
 import kube
 import output
 import replicas
@@ -26,6 +27,7 @@ GROUPS = {
     "A short job": run,
     "Many replicas": replicas,
     "Output": output,
+    "Containers": containers,
     "Requests for Kubernetes": kube,
 }
 HOW = """\
@@ -42,9 +44,15 @@ def report(peer: str | None, quick: bool) -> str:
     """Measures everything and returns it as Markdown."""
     parts = ["# How fast it is\n", HOW, facts(peer)]
     for title, group in GROUPS.items():
+        parts += [f"## {title}", f"{(group.__doc__ or '').splitlines()[0]}\n"]
+        lacks = group.missing() if hasattr(group, "missing") else ""
+        if lacks:
+            print(f"left out: {title.lower()}: {lacks}", file=sys.stderr)
+            parts.append(f"Left out here: {lacks}\n")
+            continue
         print(f"measuring: {title.lower()}", file=sys.stderr)
         with place(peer, quick) as where:
-            parts += [f"## {title}", f"{(group.__doc__ or '').splitlines()[0]}\n", table(group.rows(where))]
+            parts.append(table(group.rows(where)))
     return "\n".join(parts)
 
 

@@ -38,10 +38,31 @@ def test_a_report_has_all_groups(tmp_path: Path) -> None:
     assert len(rows) > 4 * len(GROUPS)
     assert all(line.count(" | ") == 6 for line in rows), rows
     assert "pip install torchx-nightly" in printed
+    assert re.search(r"^Left out here: .*docker", printed, re.MULTILINE), "no engine is seen by this test"
 
 
 def test_a_group_can_be_measured_alone() -> None:
     assert run("run").count("\n") == 5
+
+
+@pytest.mark.docker
+def test_containers_are_measured_beside_the_docker_command() -> None:
+    printed = run("containers")
+    assert printed.count("\n") == 6
+    assert all(word in printed for word in ("`docker run`", "`docker logs`", "ignore TERM", "workspace"))
+
+
+def test_what_containers_lack_is_said(tmp_path: Path) -> None:
+    """Here no engine is seen; and without a `docker` command there is nothing to compare with."""
+    for path, lacks in ((os.environ["PATH"], "no Docker engine answers"), (str(tmp_path), "apt install")):
+        done = subprocess.run(
+            [sys.executable, str(BENCHMARKS / "containers.py"), "--quick"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert re.search(f"^left out: .*{lacks}", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize("name", GROUPS)
