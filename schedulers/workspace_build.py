@@ -14,7 +14,8 @@ from torchx.errors import StateError
 from torchx.progress import MB, Ongoing, Part
 from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_pull import inspect_image
-from torchx.schedulers.workspace_plan import ImagePlan
+from torchx.schedulers.docker_request import LABEL
+from torchx.schedulers.workspace_plan import ImagePlan, counted
 
 MUCH = 50 * MB
 """Bytes from which on it is told beforehand that they are sent to the engine."""
@@ -63,6 +64,8 @@ class Output:
     def _line(self, text: str) -> None:
         bare = text.strip()
         if found := _STEP.fullmatch(bare):
+            if found[3].replace('"', "").startswith(f"LABEL {LABEL}"):
+                return  # of ours, and of no interest
             self.step = f"step {found[1]} of {found[2]}: {_short(found[3])}"
             self._known = found[3].upper().startswith("FROM")  # what is below is there already
             self.last.clear()
@@ -151,7 +154,7 @@ class Writer:
         """Tells how far it is."""
         size = self._tree.size
         part = Part("", "", min(self._count, size), size)
-        self._ongoing.update(f"sending {self._tree.files:,} files", (part,))
+        self._ongoing.update(f"sending {counted(self._tree.files)}", (part,))
 
 
 def _failed(plan: ImagePlan, output: Output, line: Mapping[str, Any]) -> StateError:

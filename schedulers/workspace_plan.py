@@ -53,7 +53,7 @@ class ImagePlan:
     def about(self) -> str:
         """What goes into it, for people."""
         how = f" by its {self.dockerfile}" if self.dockerfile else ""
-        size = f"{self.tree.files:,} files, {self.tree.size / MB:,.1f} MB"
+        size = f"{counted(self.tree.files)}, {self.tree.size / MB:,.1f} MB"
         return f"{self.base} with workspace {self.workspace}{how} ({size})"
 
     @property
@@ -73,6 +73,15 @@ class ImagePlan:
     def below(self) -> list[str]:
         """The images it is built on."""
         return images_below(self.steps, self.base) if self.dockerfile else [self.base]
+
+
+def counted(files: int) -> str:
+    """Returns a number of files as people say it.
+
+    >>> counted(1), counted(2000)
+    ('1 file', '2,000 files')
+    """
+    return f"{files:,} file{'' if files == 1 else 's'}"
 
 
 def plan_image(role: Role, tree: Tree, cfg: Mapping[str, CfgVal]) -> ImagePlan:
