@@ -7,7 +7,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any
@@ -36,28 +36,28 @@ class DockerLogs:
         engine: where it runs.
         app_id: the application.
         query: which lines.
+        containers: its containers as they were just now.
     """
 
-    def __init__(self, engine: Engine, app_id: str, query: LogQuery) -> None:
-        self._engine, self._app_id, self._query = engine, app_id, query
+    def __init__(self, engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]) -> None:
+        self._engine, self._app_id, self._query, self._containers = engine, app_id, query, containers
         self._keep = matching(query)
 
     def read(self) -> Iterator[LogChunk]:
         """Yields the lines that are wanted."""
         query = self._query
-        if query.follow and query.until is None:
+        if query.follow and query.until is None and not _is_over(self._containers):
             yield from _Follower(self._engine, self._app_id, query, self._keep).read()
             return
-        containers = [c for c in self._containers() if _has_log(c)]
-        sources = [self._lines(container) for container in containers]
+        containers = [c for c in self._containers if wants(query, c) and _has_log(c)]
+        sources = [read_log(self._engine, container, query, self._keep) for container in containers]
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=TIME)
         yield from chunks(containers, last(merged, query.tail))
 
-    def _containers(self) -> list[Container]:
-        return [c for c in look(self._engine, self._app_id).get(self._app_id, ()) if wants(self._query, c)]
 
-    def _lines(self, container: Container) -> Iterator[Line]:
-        return read_log(self._engine, container, self._query, self._keep)
+def _is_over(containers: Sequence[Container]) -> bool:
+    """Tells whether an application has ended: then there is nothing to follow."""
+    return not containers or tell(job_of(containers), containers).end is not None
 
 
 def wants(query: LogQuery, container: Container) -> bool:
@@ -216,7 +216,7 @@ class _Follower:
             self._runs[container.id] = container.started
             self._containers[container.id] = container
             self._follow(container)
-        self._over = not containers or tell(job_of(containers), containers).end is not None
+        self._over = _is_over(containers)
 
     def _follow(self, container: Container) -> None:
         frames = self._frames.get(container.id) or Frames(container)
@@ -273,6 +273,8 @@ class _Follower:
         return lines, closed
 
 
-def read_logs(engine: Engine, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+def read_logs(
+    engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]
+) -> Iterator[LogChunk]:
     """Returns the wanted lines of an application; see :class:`DockerLogs`."""
-    return DockerLogs(engine, app_id, query).read()
+    return DockerLogs(engine, app_id, query, containers).read()

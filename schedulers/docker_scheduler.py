@@ -13,6 +13,7 @@ from torchx.errors import StateError, UsageError
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
+    from torchx.diagnosis import Finding
     from torchx.execution import Streams
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.docker_engine import Engine
@@ -64,9 +65,14 @@ class DockerScheduler(Scheduler["DockerJob"]):
         opts.add(
             "privileged", type_=bool, default=False, help="give the containers all rights of this machine"
         )
-        opts.add("image_repo", type_=str, help="registry repository to push images of workspaces to")
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="MB that a workspace may have")
-        opts.add("quiet", type_=bool, default=False, help="show no progress of pulls and builds")
+        opts.add(
+            "image_repo",
+            type_=str,
+            help="repository that images of workspaces are pushed to and run from, as in "
+            "registry.example.com/team/jobs; for engines that pull",
+        )
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB")
+        opts.add("quiet", type_=bool, default=False, help="tell nothing of pulls, builds and pushes")
         opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
         opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
         opts.add(
@@ -244,6 +250,12 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
         return prune(self._connected(), app_ids, dryrun=dryrun)
 
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at the engine that applications would go to."""
+        from torchx.schedulers.docker_diagnosis import diagnose
+
+        return diagnose()
+
     # --- logs ------------------------------------------------------------------------------------
 
     def log_iter(
@@ -275,9 +287,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """
         from torchx.schedulers.docker_logs import read_logs
 
-        if not self._containers(app_id):
+        containers = self._containers(app_id)
+        if not containers:
             raise StateError(f"{self.backend} knows no application `{app_id}`")
-        return read_logs(self._connected(), app_id, query)
+        return read_logs(self._connected(), app_id, query, containers)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program in the container of a replica, and returns its exit code.
