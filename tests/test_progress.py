@@ -1,0 +1,72 @@
+"""What takes long is told in time and not too often, what is quick is not; who draws needs no lines."""
+
+from __future__ import annotations
+
+import pytest
+from support import wait_until
+
+from torchx.progress import Ongoing, Part
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx.progress.PATIENCE", 0.01)
+    monkeypatch.setattr("torchx.progress.EVERY", 0.02)
+    monkeypatch.setattr("torchx.progress.STILL", 0.1)
+
+
+def test_what_is_quick_is_not_told() -> None:
+    told: list[str] = []
+    with Ongoing(told.append, "pulling a:1") as ongoing:
+        ongoing.update("1 of 2 layers")
+        ongoing.done("pulled a:1")
+    assert told == []
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_what_takes_long_is_told_when_it_changes_and_now_and_then_when_it_does_not() -> None:
+    told: list[str] = []
+    with Ongoing(told.append, "pulling a:1") as ongoing:
+        wait_until(lambda: told == ["pulling a:1"], "it is told")
+        ongoing.update("1 of 2 layers", (Part("x", "", 2_000_000, 4_000_000),))
+        wait_until(lambda: told[1:] == ["pulling a:1, 1 of 2 layers, 2.0 of 4.0 MB"], "so is the change")
+        wait_until(lambda: len(told) > 2, "it is told that it goes on")
+        assert told[2] == f"{told[1]}, since 0 s"
+        ongoing.done("pulled a:1")
+    assert told[-1] == "pulled a:1"
+
+
+def test_what_will_take_long_is_told_at_once() -> None:
+    told: list[str] = []
+    with Ongoing(told.append, "sending", at_once=True):
+        assert told == ["sending"]
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_who_draws_gets_no_lines_but_the_last_and_learns_of_the_end_also_after_an_error() -> None:
+    class Drawing(list[str]):
+        """Takes lines, and draws."""
+
+        here: Ongoing | None = None
+
+        def __call__(self, line: str) -> None:
+            self.append(line)
+
+        def began(self, ongoing: Ongoing) -> bool:
+            self.here = ongoing
+            return True
+
+        def ended(self, ongoing: Ongoing) -> None:
+            self.here = None
+
+    drawing = Drawing()
+    with Ongoing(drawing, "building") as ongoing:
+        assert drawing.here is ongoing
+        wait_until(lambda: ongoing.seconds > 0.05, "a while has passed")
+        ongoing.done("built")
+        assert drawing.here is None
+    assert drawing == ["built"]
+    with pytest.raises(KeyboardInterrupt), Ongoing(drawing, "building"):
+        raise KeyboardInterrupt
+    assert drawing.here is None
+    assert drawing == ["built"]
