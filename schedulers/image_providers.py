@@ -34,6 +34,10 @@ class ImageProvider(abc.ABC):
         """Returns the working directory of the replicas; None for that of the caller."""
         return None
 
+    def below(self, role: Role) -> str:
+        """Returns the folder whose content lies below a workspace of a role; empty for none."""
+        return self.locate_role(role)
+
     def get_entrypoint(self, img_root: str, role: Role) -> str:
         """Returns the program of a role."""
         return role.entrypoint
@@ -72,6 +76,10 @@ class CWDImageProvider(ImageProvider):
     def fetch(self, image: str) -> str:
         """Returns the working directory."""
         return self._cwd
+
+    def below(self, role: Role) -> str:
+        """Returns nothing: a workspace stands in for the working directory."""
+        return ""
 
     def get_cwd(self, image: str) -> str | None:
         """Returns the working directory."""

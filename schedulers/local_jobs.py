@@ -207,6 +207,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         ended_at=_time(view.ended_at),
         first_failure=first,
         log_dir=record.log_dir,
+        workspaces={role.name: role.workspace for role in record.roles if role.workspace},
         cfg=record.cfg,
     )
 

@@ -13,6 +13,7 @@ from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.local_jobs import LocalJobs, describe_job
 
 if TYPE_CHECKING:
+    from torchx.diagnosis import Finding
     from torchx.jobs.view import JobView
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.image_providers import CWDImageProvider as CWDImageProvider
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 200
 """Characters of a name as it stands in a path; the file systems take 255, and an id comes behind."""
+
+Words = list[str]
+# named here, since within the class `list` is a method
 
 ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
 
@@ -98,6 +102,9 @@ class LocalScheduler(Scheduler["PopenRequest"]):
             default=1.0,
             help="seconds before the first retry; doubled each time",
         )
+        opts.add(
+            "workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB than this"
+        )
         return opts
 
     # --- submit ----------------------------------------------------------------------------------
@@ -111,6 +118,17 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         for what, name in (("application", app.name), *(("role", role.name) for role in app.roles)):
             if len(file_name(name)) > LONGEST_NAME:
                 raise UsageError(f"the name of the {what} `{name[:24]}…` is too long for a file")
+
+    def takes_workspaces(self, *, asked: bool = True) -> bool:
+        """Tells whether a workspace is copied: only when someone asks for that."""
+        return asked
+
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Words:
+        """Looks at the workspaces; to copy them is the work of a submission."""
+        from torchx.schedulers.local_workspaces import notes_of
+
+        limit = cfg.get("workspace_limit_mb")
+        return notes_of(app, limit if isinstance(limit, int) else None)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
         from torchx.schedulers.local_checks import notes_of
@@ -132,7 +150,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         if dryrun_info.app is None:
             raise UsageError("a request is submitted with the application that it was made from")
         submitter = self._submitter(dryrun_info.cfg)
-        dryrun_info.notes += submitter.submit(dryrun_info.request, dryrun_info.app)
+        dryrun_info.notes += submitter.submit(dryrun_info.request, dryrun_info.app, dryrun_info.tell)
         return dryrun_info.request.app_id
 
     def _submitter(self, cfg: Mapping[str, CfgVal]) -> Submitter:
@@ -197,6 +215,12 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         from torchx.jobs import pruning
 
         return pruning.prune(Home(user_home()), app_ids, dryrun=dryrun)
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at what local jobs need of this machine."""
+        from torchx.schedulers.local_diagnosis import diagnose
+
+        return diagnose()
 
     def log_iter(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -53,17 +53,27 @@ class Submitter:
         log_dir = Path(str(told)).expanduser().absolute() if told else Home(user_home()).logs
         logs = LogPaths(log_dir / self.session / app_id)
         request = PopenRequest(app_id, str(logs.folder))
+        if any(role.workspace for role in app.roles):
+            from torchx.schedulers import local_workspaces  # on demand: few jobs have one
+
+            request.workspaces = local_workspaces.plan(app, Home(user_home()).job(app_id), self.provider)
         for role in app.roles:
             params: list[ReplicaParam] = []
             dirs: list[str] = []
             root = self.provider.locate_role(role)
+            snapshot = request.workspaces.get(role.name)
             only = AppDef(app.name, [role])
             for _, replica, filled in replicas_of(
-                only, app_id=app_id, img_root=root, rank0_env=settings.TORCHX_RANK0_HOST
+                only,
+                app_id=app_id,
+                img_root=snapshot.folder if snapshot else root,
+                rank0_env=settings.TORCHX_RANK0_HOST,
             ):
                 folder = logs.replica(role.name, replica)
                 files = (str(folder / f"{stream}.log") for stream in ("stdout", "stderr", "combined"))
                 param = self.provider.get_replica_param(root, filled, *files)
+                if snapshot is not None:
+                    local_workspaces.run_in(snapshot, param, root)
                 param.env = self._env(param, filled, app_id, logs, replica)
                 params.append(param)
                 dirs.append(str(folder))
@@ -94,8 +104,15 @@ class Submitter:
         env["PATH"] = os.pathsep.join([*path, *self.extra_paths, *beside])
         return env
 
-    def submit(self, request: PopenRequest, app: AppDef) -> list[str]:
+    def submit(
+        self, request: PopenRequest, app: AppDef, tell: Callable[[str], None] = lambda line: None
+    ) -> list[str]:
         """Puts a job on record and starts its supervisor.
+
+        Args:
+            request: the job.
+            app: what it was made from.
+            tell: takes a line about what takes long.
 
         Returns:
             What there is to say about it, a line each.
@@ -108,7 +125,8 @@ class Submitter:
         for role in app.roles:
             self.provider.fetch_role(role)
         check_texts(request)
-        check_programs(app, request)
+        if not request.workspaces:
+            check_programs(app, request)
         check_limits(request)
         home = Home(state_home())
         leases = Leases(home.devices)
@@ -123,8 +141,24 @@ class Submitter:
                 descriptors += ports.descriptors
                 for param in (param for params in request.role_params.values() for param in params):
                     param.env = {**ports.env, **param.env}
-            launch(home, self._record(request, app), held=descriptors)
+            fill = self._filler(request, app, home, tell) if request.workspaces else None
+            launch(home, self._record(request, app), held=descriptors, fill=fill)
         return notes
+
+    def _filler(
+        self, request: PopenRequest, app: AppDef, home: Home, tell: Callable[[str], None]
+    ) -> Callable[[Path], None]:
+        """Returns what puts the workspaces into the folder of a record, and looks for the programs there."""
+        from torchx.schedulers import local_workspaces
+
+        limit = self.cfg.get("workspace_limit_mb")
+        final = home.job(request.app_id).folder
+
+        def fill(folder: Path) -> None:
+            local_workspaces.fill(request, final, folder, tell, limit if isinstance(limit, int) else None)
+            check_programs(app, local_workspaces.where_made(request, final, folder))
+
+        return fill
 
     def _lease_gpus(self, app: AppDef, request: PopenRequest, leases: Leases) -> list[str]:
         """Gives each replica that asks for GPUs some of its own, and returns what there is to say."""
@@ -159,7 +193,7 @@ class Submitter:
             name=app.name,
             submitted_at=datetime.now().timestamp(),
             log_dir=request.log_dir,
-            roles=[_role_record(role, request.role_params[role.name]) for role in app.roles],
+            roles=[_role_record(role, request) for role in app.roles],
             app=app_to_dict(app, strict=False),
             cfg=dict(self.cfg),
             grace=float(str(self.cfg["grace_period"])),
@@ -168,9 +202,19 @@ class Submitter:
         )
 
 
-def _role_record(role: Role, params: list[ReplicaParam]) -> RoleRecord:
+def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
+    params = request.role_params[role.name]
+    snapshot = request.workspaces.get(role.name)
     # what all replicas share is kept once
     shared = dict(set.intersection(*(set(p.env.items()) for p in params))) if params else {}
     replicas = [ReplicaRecord(p.args, {k: v for k, v in p.env.items() if k not in shared}) for p in params]
     cwd = params[0].cwd if params else None
-    return RoleRecord(role.name, replicas, shared, cwd, role.max_retries, role.retry_policy.value)
+    return RoleRecord(
+        role.name,
+        replicas,
+        shared,
+        cwd,
+        role.max_retries,
+        role.retry_policy.value,
+        workspace=snapshot.folder if snapshot is not None else None,
+    )

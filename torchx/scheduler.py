@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx.abilities import BuildsWorkspaces as BuildsWorkspaces
+from torchx.abilities import Diagnoses as Diagnoses
 from torchx.abilities import Executes as Executes
 from torchx.abilities import Glances as Glances
 from torchx.abilities import Kills as Kills
@@ -57,6 +58,7 @@ class DescribeAppResponse:
         ended_at: when the last of it ended.
         first_failure: the replica that failed first.
         log_dir: the folder that holds its logs, where they are files on this machine.
+        workspaces: the folder that holds the copy each role runs in, where it is one on this machine.
         cfg: the run options it was submitted with.
     """
 
@@ -75,6 +77,7 @@ class DescribeAppResponse:
     ended_at: datetime | None = None
     first_failure: FirstFailure | None = None
     log_dir: str | None = None
+    workspaces: dict[str, str] = field(default_factory=dict)
     cfg: dict[str, CfgVal] = field(default_factory=dict)
 
 
@@ -271,8 +274,13 @@ class Scheduler(abc.ABC, Generic[T]):
             return []
         raise UsageError(f"{self.backend} takes no workspace")
 
-    def takes_workspaces(self) -> bool:
-        """Tells whether this scheduler can lay workspaces over images."""
+    def takes_workspaces(self, *, asked: bool = True) -> bool:
+        """Tells whether this scheduler lays workspaces over images.
+
+        Args:
+            asked: someone asks for this one; else the configuration of a project has one for all runs, and
+                replicas that see the files of this machine as they are can do without a copy of them.
+        """
         builds = isinstance(self, BuildsWorkspaces)
         return builds or type(self)._apply_workspaces is not Scheduler._apply_workspaces
 

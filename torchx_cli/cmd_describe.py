@@ -86,6 +86,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
             "roles": status["roles"],
             "log_dir": described.log_dir,
             "ui_url": described.ui_url,
+            "workspaces": described.workspaces,
             "cfg": to_plain(described.cfg),
             "app": app_to_dict(app, strict=False),
         },
@@ -109,6 +110,7 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
         rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
     options = {key: value for key, value in data["cfg"].items() if value is not None}
     rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
+    rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
     rows += [(f"metadata {key}", _text(value)) for key, value in data["app"]["metadata"].items()]
     lines += _aligned(rows, "")

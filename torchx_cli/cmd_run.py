@@ -54,9 +54,10 @@ def run_(
         typer.Option(
             "--workspace",
             "--buck-target",
-            metavar="FOLDER",
+            metavar="PATH",
             show_default=False,
-            help="Local folder to lay over the image of the first role.",
+            help="A folder that travels with the application: a path, any address that fsspec knows, or a "
+            "YAML mapping of them to folders.",
         ),
     ] = "",
     parent_run_id: Annotated[
@@ -189,9 +190,14 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     cfg = run_options(request, scheduler, runner, config)
     workspace = request.workspace
     configured = config.get("cli:run", "workspace")
-    if not workspace and configured is not None:
-        if runner.takes_workspace(scheduler):
+    if not workspace and configured is not None and configured.value:
+        if runner.takes_workspace(scheduler, asked=False):
             workspace = configured.value
-        elif configured.value:
+        elif runner.takes_workspace(scheduler):
+            note(
+                f"note: {scheduler} runs in the working directory; the workspace from {configured.origin} is "
+                "not used without --workspace"
+            )
+        else:
             note(f"note: {scheduler} takes no workspace; the one from {configured.origin} is not used")
     return runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)

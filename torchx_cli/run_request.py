@@ -26,7 +26,7 @@ class RunRequest:
         scheduler: name of the scheduler; empty when the configuration names it.
         scheduler_args: run options, each text as it was typed.
         options: run options by name, from JSON.
-        workspace: local folder to lay over the image of the first role.
+        workspace: folders that travel with the application, as a path, an address or a YAML mapping.
         parent_run_id: the run that this one belongs to.
         dryrun: show the request only.
         wait: wait for the end.

@@ -46,6 +46,8 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
     for role in status.roles:
         if not roles or role.role in roles:
             lines += _role_lines(role, stream)
+    for folder in dict.fromkeys(status.workspaces.values()):
+        lines.append(f"runs in  {_home(folder)}")
     if status.log_dir:
         lines.append(f"logs  {_home(status.log_dir)}")
     if status.ui_url:

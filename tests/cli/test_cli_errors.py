@@ -37,7 +37,7 @@ USAGE = [
     ("run", "error: which component?\n  e.g. torchx run utils.echo --msg hi"),
     ("run -- --msg hi", "error: expected a component, got `--msg`"),
     ("run --msg hi", "error: unknown flag `--msg`"),
-    ("run --workspace . utils.echo", "error: local_cwd takes no workspace"),
+    ("run --workspace nowhere utils.echo", "error: workspace `nowhere`"),
     ("run --detach --wait utils.echo", "error: --detach returns at once"),
     ("run -o yaml utils.echo", "error: -o yaml shows a request: it goes with --dryrun"),
     ("run -o xml utils.echo", "error: -o takes text, json or yaml, got `xml`"),

@@ -201,7 +201,8 @@ def test_a_workspace_of_the_configuration_that_cannot_be_used_is_told() -> None:
     done = torchx("run", "utils.echo")
     assert done.returncode == 0
     assert done.stderr.startswith(
-        "note: local_cwd takes no workspace; the one from .torchxconfig line 2 is not used\n"
+        "note: local_cwd runs in the working directory; the workspace from .torchxconfig line 2 is not used "
+        "without --workspace\n"
     )
 
 

@@ -28,7 +28,6 @@ class OnProcesses:
         "resource.capabilities": Meaning.UNUSED,
         "resource.tags": Meaning.UNUSED,
         "mounts": Meaning.TOLD,
-        "workspace": Meaning.REFUSED,
     }
     probes = {"metadata": {"metadata": {"requires": {"no-such-program": "write it"}}}}  # noqa: RUF012
     page = PAGE

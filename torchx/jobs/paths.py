@@ -137,6 +137,11 @@ class JobPaths(NamedTuple):
         return self.folder / "reserve"
 
     @property
+    def workspaces(self) -> Path:
+        """Holds the copies of workspaces that the job runs in."""
+        return self.folder / "workspace"
+
+    @property
     def supervisor_log(self) -> Path:
         """What the supervisor itself had to complain of; empty as a rule."""
         return self.folder / "supervisor.log"

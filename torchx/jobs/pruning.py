@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from torchx.errors import StateError
 from torchx.jobs import ended, lock
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import JobRecord
+from torchx.jobs.removal import cannot_be_removed, remove
 from torchx.jobs.view import load
 from torchx.selection import Pruned
 
@@ -88,30 +88,9 @@ def remove_job(paths: JobPaths, logs: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _cannot(error, paths.folder) from error
+        raise cannot_be_removed(error, paths.folder) from error
     remove(logs)
     remove(going)  # last: it names the logs
-
-
-def remove(path: Path) -> None:
-    """Removes a file or a folder, there or not.
-
-    Raises:
-        StateError: something of it cannot be removed.
-    """
-    try:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    except FileNotFoundError:
-        return  # someone else was faster
-    except OSError as error:
-        raise _cannot(error, path) from error
-
-
-def _cannot(error: OSError, path: Path) -> StateError:
-    return StateError(f"{error.filename or path} cannot be removed: {error.strerror}")
 
 
 def size(path: Path) -> int:

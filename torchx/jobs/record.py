@@ -41,6 +41,7 @@ class RoleRecord:
         max_retries: how often a failure may be answered by a new start.
         retry_policy: REPLICA, ROLE or APPLICATION.
         gpus: GPUs leased for each replica.
+        workspace: the folder that holds the copy of the workspace they run in; None without one.
     """
 
     name: str
@@ -50,6 +51,7 @@ class RoleRecord:
     max_retries: int = 0
     retry_policy: str = "APPLICATION"
     gpus: int = 0
+    workspace: str | None = None
 
 
 @dataclass(frozen=True)

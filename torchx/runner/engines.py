@@ -6,10 +6,11 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx.scheduler import Executes, ListAppResponse, Prunes, Scheduler, Selects
+from torchx.scheduler import Diagnoses, Executes, ListAppResponse, Prunes, Scheduler, Selects
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
+    from torchx.diagnosis import Finding
     from torchx.execution import Streams
     from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
@@ -61,13 +62,17 @@ class Engines:
         """
         return self._scheduler(scheduler).run_opts()
 
-    def takes_workspace(self, scheduler: str) -> bool:
+    def takes_workspace(self, scheduler: str, *, asked: bool = True) -> bool:
         """Tells whether a scheduler lays workspaces over images.
+
+        Args:
+            scheduler: which scheduler.
+            asked: someone asks for this one; else the configuration of a project has one for all runs.
 
         Raises:
             UnknownSchedulerException: there is no such scheduler.
         """
-        return self._scheduler(scheduler).takes_workspaces()
+        return self._scheduler(scheduler).takes_workspaces(asked=asked)
 
     def exists(self, app_handle: str) -> bool:
         """Tells whether the scheduler knows an application."""
@@ -130,6 +135,20 @@ class Engines:
     def has(self, scheduler: str, ability: type) -> bool:
         """Tells whether a scheduler has one of the optional abilities, such as ``Prunes``."""
         return isinstance(self._scheduler(scheduler), ability)
+
+    def diagnose(self, scheduler: str) -> Iterable[Finding]:
+        """Returns what a look at the engine of a scheduler finds.
+
+        Raises:
+            TorchxError: the scheduler cannot say more than that it cannot be asked.
+        """
+        engine = self._scheduler(scheduler)
+        if isinstance(engine, Diagnoses):
+            return engine.diagnose()
+        from torchx.diagnosis import Finding, Verdict
+
+        next(iter(engine.list()), None)
+        return [Finding("engine", Verdict.GOOD, "it answers")]
 
     def prune(self, scheduler: str, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications of a scheduler, and leftovers where it knows of some.

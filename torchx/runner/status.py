@@ -20,4 +20,5 @@ def status_of(described: DescribeAppResponse) -> AppStatus:
         ended_at=described.ended_at,
         first_failure=described.first_failure,
         log_dir=described.log_dir,
+        workspaces=described.workspaces,
     )

@@ -206,6 +206,7 @@ class AppStatus:
         ended_at: when the last of it ended.
         first_failure: the replica that failed first.
         log_dir: the folder that holds its logs, where they are files on this machine.
+        workspaces: the folder that holds the copy each role runs in, where it is one on this machine.
 
     All times carry their zone.
     """
@@ -221,6 +222,7 @@ class AppStatus:
     ended_at: datetime | None = None
     first_failure: FirstFailure | None = None
     log_dir: str | None = None
+    workspaces: dict[str, str] = field(default_factory=dict)
 
     def is_terminal(self) -> bool:
         """Tells whether the application has ended."""

@@ -97,6 +97,7 @@ def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> dict[str, 
         **_times_json(status.submitted_at, status.started_at, status.ended_at),
         "first_failure": None if failure is None else {**vars(failure), "result": failure.result},
         "log_dir": status.log_dir,
+        "workspaces": dict(status.workspaces),
     }
 
 

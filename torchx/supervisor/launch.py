@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torchx
@@ -18,6 +17,7 @@ from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import end_left_overs
+from torchx.jobs.removal import remove
 from torchx.jobs.view import load
 
 READY_WITHIN = 30.0
@@ -37,13 +37,19 @@ BOOTSTRAP = (
 )
 
 
-def launch(home: Home, record: JobRecord, held: Sequence[int] = ()) -> None:
+def launch(
+    home: Home,
+    record: JobRecord,
+    held: Sequence[int] = (),
+    fill: Callable[[Path], None] | None = None,
+) -> None:
     """Puts a job on record and starts its supervisor.
 
     Args:
         home: the state home.
         record: the job.
         held: descriptors that the supervisor is to hold as long as it lives, such as device leases.
+        fill: called with the folder in which the record is made, to put more into it.
 
     Raises:
         UsageError: the job is on record already.
@@ -69,6 +75,8 @@ def launch(home: Home, record: JobRecord, held: Sequence[int] = ()) -> None:
         try:
             record.save(making.record)
             making.reserve.write_bytes(bytes(RESERVE))
+            if fill is not None:
+                fill(making.folder)
             making.folder.rename(paths.folder)
             made.append(paths.folder)
             _start(paths, [liveness, *held])
@@ -78,7 +86,8 @@ def launch(home: Home, record: JobRecord, held: Sequence[int] = ()) -> None:
         if paths.folder in made:
             _undo(paths)
         for folder in made:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(StateError):
+                remove(folder)
         if isinstance(error, OSError):
             where = error.filename or paths.folder
             raise StateError(f"the job cannot be recorded at {where}: {error.strerror}") from error

@@ -1,3 +1,24 @@
 """Workspaces: folders that travel with a job. Documented names: those of :mod:`torchx.workspace.api`."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchx.workspace.api import WorkspaceMixin as WorkspaceMixin
+    from torchx.workspace.api import walk_workspace as walk_workspace
+
+__all__ = ["WorkspaceMixin", "walk_workspace"]
+
+
+def __getattr__(name: str) -> Any:
+    # on demand: who copies a tree need not know what plugins do
+    if name not in __all__:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    from torchx.workspace import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

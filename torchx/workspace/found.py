@@ -68,9 +68,10 @@ class Folder:
     Args:
         name: the project as it was named.
         root: where it lies, absolute.
+        whole: all of it comes along, whatever the built-in list and ignore files say.
     """
 
-    def __init__(self, name: str, root: str) -> None:
+    def __init__(self, name: str, root: str, *, whole: bool = False) -> None:
         self.name = name
         self.left: dict[str, list[str]] = {}
         self.odd: list[str] = []
@@ -80,6 +81,7 @@ class Folder:
             raise missing(name, error) from None
         self._root, self._single = (root, "") if is_dir else os.path.split(root)
         self._homes = _state_homes()
+        self._whole = whole
 
     def local(self, path: str) -> str:
         """Returns where a file lies."""
@@ -108,7 +110,8 @@ class Folder:
                 raise UsageError(f"workspace `{self.name}` is neither a folder nor a file")
             yield Entry(self._single, "file", stat.S_IMODE(status.st_mode), status.st_size)
             return
-        rules = Rules([rule for file in FILES for rule in parse(self._text(file), file)])
+        files = () if self._whole else FILES
+        rules = Rules([rule for file in files for rule in parse(self._text(file), file)], whole=self._whole)
         waiting = [_Below("", rules.top, True)]
         while waiting:
             yield from self._folder(waiting.pop(), rules, waiting)
@@ -134,7 +137,7 @@ class Folder:
         if at.path:
             # an environment of Python, whatever it is called
             is_venv = any(entry.name == "pyvenv.cfg" for entry in found)
-            if is_venv and at.comes and not rules.names(at.path):
+            if is_venv and at.comes and not self._whole and not rules.names(at.path):
                 self._leave(BUILT_IN, f"{at.path}/")
                 return
             if at.comes:

@@ -203,9 +203,11 @@ class Rules:
 
     Args:
         rules: the lines of its ignore files, in their order.
+        whole: the built-in list does not count.
     """
 
-    def __init__(self, rules: list[Rule]) -> None:
+    def __init__(self, rules: list[Rule], *, whole: bool = False) -> None:
+        self._whole = whole
         self._runs: list[_Run] = []
         for rule in rules:
             kind = (rule.source, rule.takes, rule.names_built_in)
@@ -229,7 +231,7 @@ class Rules:
         Returns:
             The file whose line leaves it behind, None when it comes along; and what was found.
         """
-        hidden = above.hidden or is_built_in(name)
+        hidden = above.hidden or (not self._whole and is_built_in(name))
         if not self._runs:
             return (BUILT_IN if hidden else None), State(hidden, ())
         wanted = path + "\0" if is_dir else path

@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
 from torchx.specs.workspace import Workspace
 from torchx.workspace.found import Entry as Entry
 from torchx.workspace.found import Folder, Project
+from torchx.workspace.packing import MADE as MADE
+from torchx.workspace.packing import Writes, pack
 
 if TYPE_CHECKING:
     from torchx.specs.app import Role
@@ -27,8 +30,8 @@ LIMIT_MB = 1024
 LARGE_MB = 100
 """MB from which on a workspace is told to be large."""
 
-MADE = 315_619_200
-"""The time of all files of an archive, 1980-01-02: zip files hold none from before 1980, in any zone."""
+FRESH = 2.0
+"""Seconds after which a tree is looked at again before it is copied."""
 
 _URL = re.compile(r"[\w.+-]+(?:://|::)")
 
@@ -49,8 +52,11 @@ class Tree:
         where: dict[str, tuple[Entry, Project, str]],
         notes: list[str],
         left: dict[str, list[str]],
+        workspace: Workspace,
     ) -> None:
         self._where = where
+        self._workspace = workspace
+        self._looked_at = time.monotonic()
         self.entries: tuple[Entry, ...] = tuple(where[path][0] for path in sorted(where))
         sizes = [entry.size for entry in self.entries if entry.kind == "file"]
         self.size, self.files = sum(sizes), len(sizes)
@@ -67,7 +73,17 @@ class Tree:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns what there is to say about it, as plain data; reads all files once."""
-        return {"files": self.files, "size": self.size, "digest": self.digest}
+        return {
+            "files": self.files,
+            "size": self.size,
+            "digest": self.digest,
+            "left_out": {source: sorted(paths) for source, paths in sorted(self.left.items())},
+        }
+
+    def refreshed(self, limit_mb: int | None = LIMIT_MB) -> Tree:
+        """Returns the tree as it is now; this one when it was looked at just before."""
+        fresh = time.monotonic() - self._looked_at < FRESH
+        return self if fresh else scan(self._workspace, limit_mb)
 
     @property
     def digest(self) -> str:
@@ -142,17 +158,7 @@ class Tree:
         Raises:
             StateError: a file cannot be read, or has become another since it was looked at.
         """
-        import tarfile
-
-        kinds = {"dir": tarfile.DIRTYPE, "link": tarfile.SYMTYPE, "file": tarfile.REGTYPE}
-        # this format holds names of any bytes as they are
-        form = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
-        with tarfile.open(fileobj=fileobj, mode="w|", **form) as tar:  # type: ignore[call-overload]
-            for entry in self.entries:
-                info = tarfile.TarInfo(f"{below}/{entry.path}" if below else entry.path)
-                info.type, info.mode, info.linkname = kinds[entry.kind], entry.mode, entry.target
-                info.size, info.mtime = entry.size, MADE
-                tar.addfile(info, _Reader(self._pieces(entry)) if entry.kind == "file" else None)
+        pack(self.entries, self._pieces, fileobj, below)
 
     def write_to(self, folder: Path, *, into_existing: bool = False) -> None:
         """Copies the tree into a folder: real copies, with permissions, links and empty folders.
@@ -171,36 +177,6 @@ class Tree:
             for entry, project, path in (self._where[entry.path] for entry in self.entries)
         )
         write(places, self._pieces, folder, into_existing=into_existing)
-
-
-class Writes(Protocol):
-    """What bytes can be written to."""
-
-    def write(self, data: bytes, /) -> object:
-        """Takes some bytes."""
-        ...
-
-
-class _Reader:
-    """Pieces of bytes as a file that is read from its start to its end."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._held = b""
-
-    def read(self, size: int) -> bytes:
-        while len(self._held) < size:
-            piece = next(self._pieces, None)
-            if piece is None:
-                break
-            self._held += piece
-        if len(self._held) >= size:
-            found, self._held = self._held[:size], self._held[size:]
-            if not self._held:
-                self._held = next(self._pieces, b"")  # the last piece is followed by the check
-            return found
-        found, self._held = self._held, b""
-        return found
 
 
 class Scanned(Workspace):
@@ -278,12 +254,21 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
             where.setdefault(at, (Entry(at, "dir", 0o755, 0), project, ""))
     sizes.refuse()
     _add_parents(where)
-    tree = Tree(where, notes, left)
+    tree = Tree(where, notes, left, workspace)
     if not tree.files:
         notes.append(f"workspace `{shown(str(workspace))}` has no files")
     elif tree.size >= LARGE_MB * 1_000_000:
         notes.append(sizes.told())
     return tree
+
+
+def whole(folder: str) -> Tree:
+    """Looks at all that a folder holds, whatever ignore files say."""
+    project = Folder(folder, folder, whole=True)
+    where: dict[str, tuple[Entry, Project, str]] = {
+        entry.path: (entry, project, entry.path) for entry in project.entries()
+    }
+    return Tree(where, project.odd, {}, Workspace({folder: ""}))
 
 
 def open_project(name: str) -> Project:

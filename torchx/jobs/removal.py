@@ -1,0 +1,47 @@
+"""Removes files and folders, those that nobody may write to as well."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from torchx.errors import StateError
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a folder, there or not.
+
+    Raises:
+        StateError: something of it cannot be removed.
+    """
+    try:
+        if not path.is_dir() or path.is_symlink():
+            path.unlink(missing_ok=True)
+            return
+        try:
+            shutil.rmtree(path)
+        except PermissionError:  # a folder that nobody may write to, such as one of a workspace
+            _open_up(path)
+            shutil.rmtree(path)
+    except FileNotFoundError:
+        return  # someone else was faster
+    except OSError as error:
+        raise cannot_be_removed(error, path) from error
+
+
+def _open_up(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.chmod(0o700)
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            place = Path(folder, name)
+            if not place.is_symlink():
+                with contextlib.suppress(OSError):
+                    place.chmod(0o700)
+
+
+def cannot_be_removed(error: OSError, path: Path) -> StateError:
+    """Returns the error of something that cannot be removed."""
+    return StateError(f"{error.filename or path} cannot be removed: {error.strerror}")
