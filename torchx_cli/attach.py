@@ -65,7 +65,7 @@ class Attached:
 
     def stoppable(self, now: bool) -> None:
         """Tells whether Ctrl-C may stop the submission where it is now."""
-        self._interrupts.at_once = now
+        self._interrupts.may_stop(now)
 
     def leave(self) -> int:
         """Leaves the application running, unless Ctrl-C came during the submission."""

@@ -21,13 +21,12 @@ class Interrupts:
 
     Attributes:
         count: how often it came.
-        at_once: already the first may stop what goes on now, before there is something to cancel.
-        stopped: it has.
+        stopped: it has stopped what :meth:`may_stop` has let it stop.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.at_once = False
+        self._at_once = False
         self.stopped = False
         self._name = ""
         self._steps: list[Callable[[], None]] = []
@@ -47,6 +46,13 @@ class Interrupts:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
+    def may_stop(self, now: bool) -> None:
+        """Tells whether already the first may stop what goes on now; one that came before does so here."""
+        self._at_once = now
+        if now and self.count and not self._steps:
+            self.stopped = True
+            raise KeyboardInterrupt
+
     def arm(self, name: str, cancel: Callable[[], None], kill: Callable[[], None]) -> None:
         """Tells what to end: from now on Ctrl-C acts, one that came before at once."""
         self._name, self._steps = name, [cancel, kill]
@@ -55,7 +61,7 @@ class Interrupts:
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        if not self._steps and self.at_once:
+        if not self._steps and self._at_once:
             self.stopped = True
             raise KeyboardInterrupt
         if not self._steps and self.count == 1:

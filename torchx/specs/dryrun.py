@@ -29,7 +29,8 @@ class AppDryRunInfo(Generic[T]):
     Attributes:
         request: the scheduler's own request object; ``Role.pre_proc`` may change it.
         notes: what the scheduler will not do of what the application asks for, a line each.
-        tell: called with a line about what a submission is waiting for; set by those who can show it.
+        tell: called with a line about what a submission is waiting for, from any thread; set by those who
+            can show it. One that :class:`torchx.progress.Follows` learns how far it is.
 
     The scheduler's interface fills in the application, the run options and the scheduler's name.
 
