@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.workspace.api import WorkspaceMixin
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
@@ -16,7 +17,7 @@ _LOCAL = "sha256:"
 """How the id of an image begins: it means something to the engine that has built it alone."""
 
 
-class DockerWorkspaceMixin:
+class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     """Lets a scheduler whose jobs run in images take workspaces; a base class beside its own.
 
     The images are built by the Docker engine of this machine when the request is made. The scheduler calls
@@ -52,21 +53,15 @@ class DockerWorkspaceMixin:
         opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
         return opts
 
-    def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
-        """Lays the workspace of each role over its image, and sets ``role.image`` to the id of the result.
-
-        Raises:
-            UsageError: a workspace is not there, or too large.
-            StateError: no engine answers, or it cannot build one.
-        """
-        for role in roles:
-            if role.workspace:
-                self.build_workspace_and_update_role(role, role.workspace, cfg)
-
     def build_workspace_and_update_role(
         self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Lays a workspace over the image of a role, and sets ``role.image`` to the id of the result."""
+        """Lays a workspace over the image of a role, and sets ``role.image`` to the id of the result.
+
+        Raises:
+            UsageError: the workspace is not there, or too large.
+            StateError: no engine answers, or it cannot build the image.
+        """
         from dataclasses import replace
 
         from torchx.schedulers.docker_engine import Engine

@@ -142,7 +142,9 @@ def test_roles_of_the_same_image_have_it_and_others_do_not(runs: Runs, folder: P
 
 def test_a_dockerfile_says_how(runs: Runs, folder: Path) -> None:
     steps = ["ARG IMAGE", "FROM $IMAGE", "ARG WORKSPACE", "WORKDIR /src/app", "COPY . ."]
-    (folder / "Dockerfile.torchx").write_text("\n".join([*steps, "RUN echo $WORKSPACE > where"]))
+    (folder / "below").mkdir()
+    (folder / "below" / "Dockerfile").write_text("\n".join([*steps, "RUN echo $WORKSPACE > where"]))
+    (folder / "Dockerfile.torchx").symlink_to("below/Dockerfile")
     assert runs.run(folder, sh("pwd; cat where")) == f"/src/app\n{folder}\n"
 
 
