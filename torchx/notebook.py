@@ -1,0 +1,198 @@
+"""For notebooks: cells that become the workspace of a job, and applications that show how they fare.
+
+In a notebook, ``%load_ext torchx.notebook`` (or the import of this module) turns on the cell magic
+``%%workspacefile PATH``, and shows each ``AppStatus`` as a table. Needs IPython.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import UsageError
+from torchx.specs.status import AppState, AppStatus, ReplicaStatus
+
+if TYPE_CHECKING:
+    from torchx.runner import Runner
+
+WORKSPACE = "memory://torchx-workspace/"
+"""The folder that the cells are written to; it lives as long as the notebook's kernel."""
+
+LAST_LINES = 20
+"""How many lines of its log are shown with an application."""
+
+_COLOURS = {
+    AppState.SUCCEEDED: "#2e7d32",
+    AppState.RUNNING: "#2e7d32",
+    AppState.FAILED: "#c62828",
+}
+
+
+def get_workspace() -> str:
+    """Returns the workspace that the cells were written to, for the argument ``workspace`` of a run."""
+    return WORKSPACE
+
+
+def workspacefile(line: str, cell: str) -> None:
+    """Writes a cell to a file of the workspace: ``%%workspacefile train.py`` on its first line.
+
+    Raises:
+        UsageError: the path is missing, or leads out of the workspace.
+    """
+    import fsspec
+
+    path = line.strip()
+    if not path or path.startswith("/") or ".." in path.split("/"):
+        raise UsageError(
+            f"%%workspacefile takes a path within the workspace, got `{path}`",
+            hint="%%workspacefile train.py",
+        )
+    fs, root = fsspec.core.url_to_fs(WORKSPACE)
+    target = f"{root.rstrip('/')}/{path}"
+    fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+    with fs.open(target, "w") as file:
+        file.write(cell)
+    print(f"wrote {path}, {len(cell.splitlines())} lines")
+
+
+class App:
+    """An application in a notebook: shown, it tells how it fares, with the last lines of its log.
+
+    Args:
+        handle: its handle, or a shorter name of it, such as ``@last``.
+        runner: who to ask; one of its own unless told.
+    """
+
+    def __init__(self, handle: str, runner: Runner | None = None) -> None:
+        if runner is None:
+            from torchx.runner import get_runner
+
+            runner = get_runner()
+        self._runner = runner
+        self.handle = runner.resolve_handle(handle)
+
+    def status(self) -> AppStatus:
+        """Returns how it fares.
+
+        Raises:
+            UnknownAppException: its scheduler does not know it any more.
+        """
+        status = self._runner.status(self.handle)
+        if status is None:
+            from torchx.specs.handles import UnknownAppException
+
+            raise UnknownAppException(self.handle)
+        return status
+
+    def lines(self, last: int | None = None, *, follow: bool = False) -> Iterator[str]:
+        """Yields the lines of its log, each after the name of its replica.
+
+        Args:
+            last: only the last so many of what is there.
+            follow: go on until it has ended.
+        """
+        from torchx.logs import LogQuery
+
+        query = LogQuery(tail=last, follow=follow)
+        held: dict[tuple[str, int], bytes] = {}
+        for chunk in self._runner.log_chunks(self.handle, query):
+            whose = (chunk.role, chunk.replica)
+            *lines, held[whose] = (held.get(whose, b"") + chunk.data).split(b"\n")
+            for line in lines:
+                yield f"{chunk.role}/{chunk.replica} {line.decode('utf-8', 'replace')}"
+        for (role, replica), rest in held.items():
+            if rest:
+                yield f"{role}/{replica} {rest.decode('utf-8', 'replace')}"
+
+    def log(self, last: int | None = None, *, follow: bool = False) -> None:
+        """Prints its log; an interrupt of the cell leaves the application running."""
+        try:
+            for line in self.lines(last, follow=follow):
+                print(line)
+        except KeyboardInterrupt:
+            print(f"{self.handle} runs on")
+
+    def wait(self, timeout: float | None = None) -> AppStatus:
+        """Blocks until it has ended, ``timeout`` seconds at most, and returns how it fares then."""
+        self._runner.wait(self.handle, timeout=timeout)
+        return self.status()
+
+    def cancel(self) -> None:
+        """Ends it."""
+        self._runner.cancel(self.handle)
+
+    def __repr__(self) -> str:
+        return f"{self.handle} {self.status().state.name}"
+
+    def _repr_html_(self) -> str:
+        lines = "\n".join(self.lines(LAST_LINES))
+        log = f"<pre>{html.escape(lines)}</pre>" if lines else ""
+        return f"<div><code>{html.escape(self.handle)}</code>{status_html(self.status())}{log}</div>"
+
+
+def app(handle: str, runner: Runner | None = None) -> App:
+    """Returns an application to be shown, and looked after, in a notebook; arguments as of :class:`App`."""
+    return App(handle, runner)
+
+
+def status_html(status: AppStatus) -> str:
+    """Returns how an application fares, as a table."""
+    rows = "".join(_row(role.role, replica) for role in status.roles for replica in role.replicas)
+    first = status.first_failure
+    why = (
+        f"{first.role}/{first.replica} failed first: {_result(first.exit_code, first.signal)}"
+        if first
+        else ""
+    )
+    heads = "".join(f"<th>{head}</th>" for head in ("replica", "state", "time", "result", "attempt"))
+    return (
+        f"<div><b>{_state(status.state)}</b> {html.escape(why)}</div>"
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def _row(role: str, replica: ReplicaStatus) -> str:
+    cells = [
+        html.escape(f"{role}/{replica.id}"),
+        _state(replica.state),
+        _time(replica.started_at, replica.ended_at),
+        html.escape(_result(replica.exit_code, replica.signal)),
+        f"{replica.attempt} of {replica.max_attempts}",
+    ]
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _state(state: AppState) -> str:
+    return f'<span style="color:{_COLOURS.get(state, "inherit")}">{state.name}</span>'
+
+
+def _result(exit_code: int | None, signal: str | None) -> str:
+    return signal or ("" if exit_code is None else f"exit {exit_code}")
+
+
+def _time(start: datetime | None, end: datetime | None) -> str:
+    if start is None:
+        return ""
+    seconds = ((end or datetime.now(start.tzinfo)) - start).total_seconds()
+    return f"{seconds:.1f} s"
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Turns all of this on in a notebook; called by ``%load_ext torchx.notebook``."""
+    shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
+    shell.display_formatter.formatters["text/html"].for_type(AppStatus, status_html)
+
+
+def _turn_on() -> None:
+    """Turns all of this on where the module is imported in a notebook."""
+    import sys
+
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        load_ipython_extension(shell)
+
+
+_turn_on()
