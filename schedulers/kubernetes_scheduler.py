@@ -12,6 +12,7 @@ from torchx.errors import StateError, UsageError
 from torchx.scheduler import DescribeAppResponse, Lines, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
+    from torchx.diagnosis import Finding
     from torchx.execution import Streams
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.kubernetes_client import Cluster
@@ -68,6 +69,13 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes_workspace import plan_workspaces
 
         return plan_workspaces(app, cfg)
+
+    def build_planned_images(self, app: AppDef) -> None:
+        """Builds the images that a dry-run has planned for an application, and pushes those that are to be."""
+        from torchx.schedulers.docker_engine import Engine
+        from torchx.schedulers.workspace_images import build_planned
+
+        build_planned(Engine(), app)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
         from torchx.schedulers.kubernetes_names import unique_name
@@ -277,6 +285,21 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return execute(self._of(app_id), facts.namespace, pod_of(facts, role_name, k), command, streams)
 
     # --- the cluster -----------------------------------------------------------------------------
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at the cluster that applications would go to."""
+        from torchx.errors import TorchxError
+        from torchx.schedulers.kubernetes_config import require_config
+
+        found: Cluster | TorchxError
+        try:
+            require_config()
+            found = self._of_options({}, quick=True)
+        except TorchxError as error:
+            found = error
+        from torchx.schedulers.kubernetes_diagnosis import diagnose
+
+        return diagnose(found)
 
     def _of_options(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> Cluster:
         from torchx.schedulers.kubernetes_client import CONNECT, Cluster

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from torchx.diagnosis import Finding
     from torchx.execution import Streams
     from torchx.logs import LogChunk, LogQuery
     from torchx.scheduler import DescribeAppResponse, ListAppResponse
     from torchx.selection import AppQuery, Pruned
-    from torchx.specs.app import Role
+    from torchx.specs.app import AppDef, Role
     from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -27,6 +28,18 @@ class BuildsWorkspaces(Protocol):
 
     def build_workspaces(self, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
         """Lays the workspace of each role over its image, and sets ``role.image`` to the result."""
+        ...
+
+
+@runtime_checkable
+class BuildsImages(Protocol):
+    """A scheduler that plans images for workspaces at a dry-run, and can build them without a submission."""
+
+    def build_planned_images(self, app: AppDef) -> None:
+        """Builds the images that a dry-run has planned for an application, and pushes those that are to be.
+
+        Sets ``role.image`` to what each is from then on, and takes the workspace off the role.
+        """
         ...
 
 
@@ -95,6 +108,15 @@ class Prunes(Protocol):
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then leftovers, and yields each; never touches what runs."""
+        ...
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """A scheduler that can say how its engine is, and what keeps applications from running there."""
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at the engine, and changes nothing there; what is wrong is a finding, not an error."""
         ...
 
 

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "config": "Show the configuration that counts, and where each value stands.",
     "tracker": "Show what runs have told their trackers.",
     "lint": "Check the components of a file.",
+    "doctor": "Look at the engines: what is reachable, what is wrong, how to mend it.",
     "plugins": "Show what other packages add.",
     "completion": "Print what makes a shell complete the words of torchx.",
 }

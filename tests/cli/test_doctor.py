@@ -1,0 +1,71 @@
+"""`torchx doctor`: what is reachable, what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from torchx_cli.main import main
+
+Told = dict[str, list[dict[str, str]]]
+
+
+def look(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> Told:
+    assert main(["doctor", *words, "-o", "json"]) == code
+    told: Told = json.loads(capsys.readouterr().out)
+    return told
+
+
+@pytest.fixture(autouse=True)
+def _nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_this_machine_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    (findings,) = look(capsys, "local_cwd", code=0).values()
+    assert {finding["what"]: finding["verdict"] for finding in findings}["state home"] == "ok"
+
+
+def test_an_engine_that_was_named_and_does_not_answer_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    told = look(capsys, code=1)
+    (docker,) = told["local_docker"]
+    assert docker["verdict"] == "wrong"
+    assert "docker.sock" in docker["detail"]
+    assert "start Docker" in docker["hint"]
+    (cluster,) = told["kubernetes"]
+    assert cluster["verdict"] == "none", "nobody said that there is one"
+
+
+def test_what_is_asked_for_by_name_has_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert look(capsys, "kubernetes", code=1)["kubernetes"][0]["verdict"] == "none"
+    assert main(["doctor", "nosuch"]) == 2
+
+
+def test_a_state_home_that_cannot_be_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "file" / "home"))
+    told = {finding["what"]: finding for finding in look(capsys, "local_cwd", code=1)["local_cwd"]}
+    assert told["state home"]["verdict"] == "wrong"
+
+
+def test_people_read_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "local_docker"]) == 1
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == "local_docker"
+    assert second.split()[:2] == ["wrong", "engine"]
+    assert third.strip().startswith("start Docker")
+
+
+@pytest.mark.docker
+def test_a_real_engine_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("DOCKER_HOST")
+    (findings,) = look(capsys, "local_docker", code=0).values()
+    told = {finding["what"]: finding["detail"] for finding in findings}
+    assert "Docker " in told["engine"] or "Podman " in told["engine"]
+    assert told["interface"].startswith("version 1.")
