@@ -37,6 +37,8 @@ html_static_path: list[str] = []
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "html_image"]
 
+# of two names for a class in an annotation either will do
+suppress_warnings = ["ref.python"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
