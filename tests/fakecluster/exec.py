@@ -1,0 +1,100 @@
+"""Programs that are run in pods of the fake cluster: the server's side of the websocket."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler
+from typing import IO
+from urllib.parse import parse_qs, urlsplit
+
+from fakecluster.store import Object
+
+_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
+    """Runs what is asked for, and sends what it prints until it has ended."""
+    asked = parse_qs(urlsplit(handler.path).query)
+    offered = handler.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").split(",")
+    chosen = "v5.channel.k8s.io" if "v5.channel.k8s.io" in offered else "v4.channel.k8s.io"
+    key = handler.headers["Sec-WebSocket-Key"].encode()
+    handler.send_response(101)
+    handler.send_header("Upgrade", "websocket")
+    handler.send_header("Connection", "Upgrade")
+    handler.send_header(
+        "Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key + _MAGIC).digest()).decode()
+    )
+    handler.send_header("Sec-WebSocket-Protocol", chosen)
+    handler.end_headers()
+    handler.close_connection = True
+    lock = threading.Lock()
+
+    def send(channel: int, data: bytes) -> None:
+        payload = bytes([channel]) + data
+        head = bytes([0x82]) + (
+            bytes([len(payload)]) if len(payload) < 126 else b"\x7e" + len(payload).to_bytes(2, "big")
+        )
+        with lock:
+            handler.wfile.write(head + payload)
+
+    try:
+        process = subprocess.Popen(
+            asked["command"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": "/usr/bin:/bin", "POD": pod["metadata"]["name"]},
+        )
+    except OSError as error:
+        told = f'exec: "{asked["command"][0]}": {error.strerror}'
+        send(3, json.dumps({"status": "Failure", "reason": "InternalError", "message": told}).encode())
+        return
+    with process:
+        assert process.stdin and process.stdout and process.stderr
+        threads = [
+            threading.Thread(target=_pump, args=(send, 1, process.stdout), daemon=True),
+            threading.Thread(target=_pump, args=(send, 2, process.stderr), daemon=True),
+            threading.Thread(target=_feed, args=(handler, process.stdin, "stdin" in asked), daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads[:2]:
+            thread.join()
+        code = process.wait()
+    status: Object = {"status": "Success"}
+    if code:
+        causes = [{"reason": "ExitCode", "message": str(code)}]
+        status = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
+    send(3, json.dumps(status).encode())
+    threads[2].join(5)
+
+
+def _pump(send: object, channel: int, source: IO[bytes]) -> None:
+    while data := source.read1(30_000):  # type: ignore[attr-defined]
+        send(channel, data)  # type: ignore[operator]
+
+
+def _feed(handler: BaseHTTPRequestHandler, target: IO[bytes], wanted: bool) -> None:
+    """Takes the client's frames until it hangs up."""
+    if not wanted:
+        target.close()
+    try:
+        while head := handler.rfile.read(2):
+            size = head[1] & 0x7F
+            if size == 126:
+                size = int.from_bytes(handler.rfile.read(2), "big")
+            mask, data = handler.rfile.read(4), handler.rfile.read(size)
+            data = bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
+            if head[0] & 0x0F == 8:
+                return
+            if data[:1] == b"\0" and not target.closed:
+                target.write(data[1:])
+                target.flush()
+            elif data[:2] == b"\xff\0":
+                target.close()
+    except (OSError, ValueError):
+        return
