@@ -71,7 +71,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return plan_workspaces(app, cfg)
 
     def build_planned_images(self, app: AppDef) -> None:
-        """Builds the images that a dry-run has planned for an application, and pushes those that are to be."""
+        """Builds the images that a dry-run has planned for workspaces; pushes those that are to be."""
         from torchx.schedulers.docker_engine import Engine
         from torchx.schedulers.workspace_images import build_planned
 

@@ -62,7 +62,7 @@ def test_what_a_page_says_to_type_works(name: str, tmp_path: Path, env: dict[str
         if block.needs_torch and not all(importlib.util.find_spec(m) for m in ("torch", "sklearn")):
             skipped.append(f"{name}:{block.line}")
         elif block.file:
-            (tmp_path / block.file).parent.mkdir(exist_ok=True)
+            (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "console" and block.is_run:
             run_console(block, tmp_path, env)
