@@ -108,6 +108,12 @@ class DockerScheduler(Scheduler["DockerJob"]):
             notes |= dict.fromkeys(scanned.tree.notes)
         return list(notes)
 
+    def build_planned_images(self, app: AppDef) -> None:
+        """Builds the images that a dry-run has planned for workspaces; pushes those that are to be."""
+        from torchx.schedulers.workspace_images import build_planned
+
+        build_planned(self._connected(), app)
+
     def build_workspace_image(self, img: str, workspace: str) -> str:
         """Builds an image with a workspace laid over another image, unless the engine has it.
 
@@ -207,13 +213,15 @@ class DockerScheduler(Scheduler["DockerJob"]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until an application has ended; the engine's events wake this process."""
         from torchx.schedulers.docker_events import Events
+        from torchx.schedulers.docker_tell import describe
         from torchx.specs.status import is_terminal
 
         end = None if timeout is None else time.monotonic() + timeout
+        containers: Containers = []
         with closing(Events(self._connected(), app_id)) as events:
             while True:
-                told = self.glance(app_id)
-                if told is None or is_terminal(told.state):
+                containers = self._containers(app_id, containers)
+                if not containers or is_terminal(describe(containers).state):
                     return True
                 left = LOOK_EVERY if end is None else min(end - time.monotonic(), LOOK_EVERY)
                 if left <= 0:
@@ -315,11 +323,11 @@ class DockerScheduler(Scheduler["DockerJob"]):
             self._engine = Engine()
         return self._engine
 
-    def _containers(self, app_id: str) -> Containers:
+    def _containers(self, app_id: str, known: Iterable[Container] = ()) -> Containers:
         """Returns the containers of an application, and sees to it that it has the supervisor it needs."""
         from torchx.schedulers.docker_facts import look
 
-        containers = look(self._connected(), app_id).get(app_id, [])
+        containers = look(self._connected(), app_id, known).get(app_id, [])
         if containers:
             from torchx.schedulers.docker_guard import see_to
 

@@ -156,7 +156,7 @@ class Submitter:
 
         def fill(folder: Path) -> None:
             local_workspaces.fill(request, final, folder, tell, limit if isinstance(limit, int) else None)
-            check_programs(app, local_workspaces.where_made(request, final, folder))
+            local_workspaces.check(app, request, final, folder)
 
         return fill
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from torchx.errors import UsageError
 from torchx.jobs.paths import JobPaths, file_name
 from torchx.schedulers.image_providers import ImageProvider
+from torchx.schedulers.local_checks import check_programs
 from torchx.schedulers.local_request import PopenRequest, ReplicaParam, Snapshot
 from torchx.specs.app import AppDef
 from torchx.specs.workspace import Workspace
@@ -102,7 +104,22 @@ def fill(
         tree.write_to(place, into_existing=image is not None)
 
 
-def where_made(request: PopenRequest, final: Path, folder: Path) -> PopenRequest:
+def check(app: AppDef, request: PopenRequest, final: Path, folder: Path) -> None:
+    """Looks for the programs of the roles in the copies that were made.
+
+    Raises:
+        UsageError: one is missing or cannot be run.
+    """
+    try:
+        check_programs(app, _where_made(request, final, folder))
+    except UsageError as error:
+        message = error.message
+        for snapshot in request.workspaces.values():  # where it was made nobody can look any more
+            message = message.replace(snapshot.folder.replace(str(final), str(folder)), snapshot.workspace)
+        raise UsageError(message, hint=error.hint) from None
+
+
+def _where_made(request: PopenRequest, final: Path, folder: Path) -> PopenRequest:
     """Returns a request as it would be if the record stayed where it is made: to look for programs there."""
 
     def moved(text: str) -> str:

@@ -22,6 +22,7 @@ from torchx.schedulers.workspace_dockerfile import FILES, default_dockerfile, me
 from torchx.schedulers.workspace_plan import NAME, TAG_LENGTH
 from torchx.schedulers.workspace_plan import ImagePlan as ImagePlan
 from torchx.schedulers.workspace_plan import plan_image as plan_image
+from torchx.specs.app import AppDef
 from torchx.workspace.tree import MADE
 
 _PODMANS = ".containerignore"
@@ -29,6 +30,15 @@ _PODMANS = ".containerignore"
 
 CONTENT_LABEL, BASE_LABEL = "torchx.pytorch.org/workspace", "torchx.pytorch.org/workspace-base"
 """What went into an image, and the ids of the images below it."""
+
+
+def build_planned(engine: Engine, app: AppDef) -> None:
+    """Builds the images that a dry-run has planned for the roles of an application, in the roles."""
+    for role in app.roles:
+        plan = getattr(role.workspace, "plan", None)
+        if isinstance(plan, ImagePlan):
+            role.image, _ = provide_image(engine, plan, lambda line: None)
+            role.workspace = None
 
 
 def provide_image(engine: Engine, plan: ImagePlan, tell: Callable[[str], None]) -> tuple[str, list[str]]:

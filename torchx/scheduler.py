@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from torchx.abilities import BuildsImages as BuildsImages
 from torchx.abilities import BuildsWorkspaces as BuildsWorkspaces
 from torchx.abilities import Diagnoses as Diagnoses
 from torchx.abilities import Executes as Executes

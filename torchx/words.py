@@ -32,3 +32,14 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) 
     close = nearest(word, known)
     parts = ([f"did you mean `{close}`?"] if close else []) + ([otherwise] if otherwise else [])
     return "   ".join(parts) or None
+
+
+def without_password(text: str) -> str:
+    """Returns a text without the passwords that stand in its addresses.
+
+    >>> without_password("ftp://me:secret@host/src")
+    'ftp://me:***@host/src'
+    """
+    import re  # on demand: few texts have an address
+
+    return re.sub(r"(\w://[^\s/@:]*:)[^\s/@]*@", r"\1***@", text) if "@" in text else text

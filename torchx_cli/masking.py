@@ -17,6 +17,7 @@ RECORD = "torchx.pytorch.org/app"
 
 _WORDS = "TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE"
 _NAME = re.compile(_WORDS, re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"(\w://[^\s/@:]*:)[^\s/@]+@")
 _ASSIGNMENT = re.compile(rf"\b([A-Z0-9_]*(?:{_WORDS})[A-Z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)")
 
 
@@ -49,11 +50,14 @@ def secret_values(app: AppDef | None) -> tuple[str, ...]:
 def mask_text(text: str, values: Iterable[str] = ()) -> str:
     """Returns a text without the given values, and without what it assigns to names of secrets.
 
+    >>> mask_text("ftp://me:abc123@host/src")
+    'ftp://me:********@host/src'
     >>> mask_text("srun --export=ALL,HF_TOKEN=abc123,N=1")
     'srun --export=ALL,HF_TOKEN=********,N=1'
     """
     for value in values:
         text = text.replace(value, MASK)
+    text = _IN_ADDRESS.sub(rf"\1{MASK}@", text) if "://" in text else text
     return _ASSIGNMENT.sub(lambda found: f"{found[1]}={MASK}", text)
 
 
@@ -67,7 +71,9 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
     if isinstance(data, Mapping):
         pair = isinstance(data.get("name"), str) and looks_secret(data["name"])
         return {
-            key: MASK if _hidden(str(key), value, pair) else mask(value, values)
+            mask_text(key) if isinstance(key, str) and "://" in key else key: MASK
+            if _hidden(str(key), value, pair)
+            else mask(value, values)
             for key, value in data.items()
         }
     if isinstance(data, (list, tuple)):

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import UsageError
 from torchx.runner import resolve
 from torchx.runner.applications import Applications
+from torchx.scheduler import BuildsImages
 from torchx.specs.handles import make_app_handle
+from torchx.words import without_password
 
 if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal
+    from torchx.specs.workspace import Workspace
 
 DEFAULT_NAME = "torchx"
 Words = list[str]
@@ -70,7 +73,7 @@ class Runner(Applications):
         component_args: Words | Mapping[str, Any],
         scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
-        workspace: str | None = None,
+        workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> str:
         """Makes an application from a component and submits it, as :meth:`run` does.
@@ -97,7 +100,7 @@ class Runner(Applications):
         component_args: Words | Mapping[str, Any],
         scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
-        workspace: str | None = None,
+        workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
         """Makes the request that :meth:`run_component` would send; same arguments and errors."""
@@ -111,7 +114,7 @@ class Runner(Applications):
         app: AppDef,
         scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
-        workspace: str | None = None,
+        workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
         dryrun: bool = False,
     ) -> str:
@@ -121,7 +124,7 @@ class Runner(Applications):
             app: what to run; never changed.
             scheduler: where to run it.
             cfg: run options of the scheduler.
-            workspace: local folder to lay over the image of the first role.
+            workspace: folders that travel with it, for the first role and others of the same image.
             parent_run_id: the run that this one belongs to.
             dryrun: make the request only; the handle then ends in the word that stands for its id.
 
@@ -142,14 +145,15 @@ class Runner(Applications):
         app: AppDef,
         scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
-        workspace: str | None = None,
+        workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
         """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors."""
         from torchx.runner.prepare import check_kinds, prepare
 
         check_kinds(app)
-        with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=workspace):
+        told = None if workspace is None else without_password(str(workspace))
+        with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=told):
             engine = self._scheduler(scheduler)
             ready = prepare(app, scheduler, self._name, parent_run_id)
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
@@ -172,11 +176,40 @@ class Runner(Applications):
         resolve.remember_last(handle)
         return handle
 
-    def build_workspace(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> AppDef:
-        """Returns a copy of an application as it would be sent, with its workspaces in its images."""
-        built = self.dryrun(app, scheduler, cfg).app
+    def build_workspace(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+    ) -> AppDef:
+        """Builds the images that the workspaces of an application need; runs nothing.
+
+        Args:
+            app: what would be run; never changed.
+            scheduler, cfg, workspace: as for :meth:`run`.
+
+        Returns:
+            A copy of the application whose roles name these images in place of their workspaces; with a
+            scheduler that builds no images, as it would be sent.
+
+        Raises:
+            UsageError: the scheduler takes no workspace, or not this one.
+            StateError: an image cannot be built or pushed.
+        """
+        from torchx.specs.app import AppDef, resolve_overrides
+        from torchx.specs.workspace import Workspace
+
+        built = self.dryrun(app, scheduler, cfg, workspace).app
         assert built is not None
-        return built
+        engine = self._scheduler(scheduler)
+        if isinstance(engine, BuildsImages):
+            engine.build_planned_images(built)
+        ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], dict(app.metadata))
+        for role, done in zip(ready.roles, built.roles, strict=True):
+            still = done.workspace.projects if done.workspace else {}
+            role.image, role.workspace = done.image, Workspace(dict(still)) if still else None
+        return ready
 
     def resolve_handle(self, text: str) -> str:
         """Returns the handle that a short name means, see :func:`torchx.runner.resolve.resolve`."""

@@ -13,7 +13,7 @@ __all__ = ["WorkspaceMixin", "walk_workspace"]
 
 def __getattr__(name: str) -> Any:
     # on demand: who copies a tree need not know what plugins do
-    if name not in __all__:
+    if name not in (*__all__, "PkgInfo", "WorkspaceBuilder"):
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     from torchx.workspace import api
 

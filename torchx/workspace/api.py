@@ -18,6 +18,17 @@ Walk = Iterator[tuple[str, list[str], dict[str, Mapping[str, Any]]]]
 TORCHX_IGNORE = ".torchxignore"
 
 
+def __getattr__(name: str) -> Any:
+    if name not in ("PkgInfo", "WorkspaceBuilder"):
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    import warnings
+
+    from torchx.workspace import deprecated
+
+    warnings.warn(f"torchx.workspace.{name} has no use any more", DeprecationWarning, stacklevel=2)
+    return getattr(deprecated, name)
+
+
 class WorkspaceMixin(Generic[T]):
     """Lets a scheduler take workspaces; a base class beside its own, for those who build at the dry-run.
 

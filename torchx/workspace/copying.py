@@ -76,37 +76,45 @@ def _folder(place: str, mode: int, narrow: list[tuple[str, int]]) -> None:
 def _file(place: str, entry: Entry, source: str | None, pieces: Callable[[Entry], Iterator[bytes]]) -> None:
     out = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        if source is None or not _clone(source, out, entry.size):
+        if source is None or not _clone(source, out, entry.size, place):
             for piece in pieces(entry):
                 rest = memoryview(piece)
                 while rest:
-                    rest = rest[os.write(out, rest) :]
+                    rest = rest[_write(out, rest, place) :]
         os.fchmod(out, entry.mode & 0o777)
     finally:
         os.close(out)
+
+
+def _write(out: int, data: memoryview, place: str) -> int:
+    try:
+        return os.write(out, data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, place) from error  # the descriptor has no name
 
 
 SMALL = 1 << 16
 """A file of fewer bytes is read and written faster than the kernel is asked to copy it."""
 
 
-def _clone(source: str, out: int, size: int) -> bool:
+def _clone(source: str, out: int, size: int, place: str) -> bool:
     """Has the kernel copy a file, without its bytes where the file system can; False when it cannot."""
     if size < SMALL or not hasattr(os, "copy_file_range"):
         return False
-    with open(source, "rb", buffering=0) as file:
-        left = size
-        try:
-            while left > 0 and (done := os.copy_file_range(file.fileno(), out, left)):
-                left -= done
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED or left < size:
-                raise
-            return False
-    return left == 0 or _begin_again(out)
-
-
-def _begin_again(out: int) -> bool:
-    os.ftruncate(out, 0)
-    os.lseek(out, 0, os.SEEK_SET)
-    return False
+    try:
+        file = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False  # whoever reads it tells why it cannot be
+    left = size
+    try:
+        while left > 0 and (done := os.copy_file_range(file, out, left)):
+            left -= done
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise OSError(error.errno, error.strerror, place) from error
+    finally:
+        os.close(file)
+    if left:  # not here, or the file has become shorter: read from its start
+        os.ftruncate(out, 0)
+        os.lseek(out, 0, os.SEEK_SET)
+    return left == 0

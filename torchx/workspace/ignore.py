@@ -84,7 +84,9 @@ def parse(text: str, source: str) -> list[Rule]:
         takes = line.startswith("!")
         pattern = line[1:].strip() if takes else line
         try:
-            rules += [_rule(pattern, line, source, takes=takes)] if pattern != "." else []
+            if pattern != ".":
+                rules.append(_rule(pattern, line, source, takes=takes))
+                re.compile(rules[-1].pattern)
         except (ValueError, re.error) as error:
             raise UsageError(
                 f"{source} line {number}: `{line}` cannot be understood ({error})",
@@ -98,7 +100,7 @@ def _rule(pattern: str, line: str, source: str, *, takes: bool) -> Rule:
         raise ValueError("nothing stands behind the !")
     loose = source == ".torchxignore"
     only_folders = loose and pattern.endswith("/")
-    clean = posixpath.normpath(pattern).lstrip("/") or "/"
+    clean = re.sub(r"(\*\*/)+", "**/", posixpath.normpath(pattern).lstrip("/") or "/")
     segments = clean.split("/")
     plain = next((n for n, segment in enumerate(segments) if _WILD.search(segment)), len(segments))
     return Rule(
@@ -173,7 +175,8 @@ def _class(pattern: str, at: int, *, loose: bool) -> tuple[str, int]:
     while at < len(pattern) and (pattern[at] != "]" or (loose and not members)):
         escaped = pattern[at] == "\\" and at + 1 < len(pattern)
         at += escaped
-        dash = pattern[at] == "-" and not escaped
+        # a range stands between two characters; elsewhere a dash is one of them
+        dash = pattern[at] == "-" and not escaped and members != "" and pattern[at + 1 : at + 2] not in "]-"
         members += "-" if dash else re.escape(pattern[at])
         at += 1
     if at >= len(pattern) or not members:

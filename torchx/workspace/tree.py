@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
 from torchx.specs.workspace import Workspace
+from torchx.words import without_password
 from torchx.workspace.found import Entry as Entry
 from torchx.workspace.found import Folder, Project
 from torchx.workspace.packing import MADE as MADE
@@ -291,7 +292,7 @@ def shown(name: str) -> str:
     >>> shown("ftp://me:secret@host/src")
     'ftp://me:***@host/src'
     """
-    return re.sub(r"(//[^/@:]*:)[^/@]*@", r"\1***@", name)
+    return without_password(name)
 
 
 def _target(name: str, target: str) -> str:
