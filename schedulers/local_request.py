@@ -93,7 +93,9 @@ def _workspaces(request: PopenRequest) -> list[str]:
         lines.append(f"  copied to {folder}, so that edits after the submit do not reach the job")
         if snapshot.below:
             lines.append(f"  laid over a copy of {snapshot.below}")
-        lines.append(f"  {tree.files:,} files, {mb(tree.size)}, digest {tree.digest}")
+        lines.append(
+            f"  {tree.files:,} file{'' if tree.files == 1 else 's'}, {mb(tree.size)}, digest {tree.digest}"
+        )
         lines += [f"  left out ({source}): {_some(paths)}" for source, paths in sorted(tree.left.items())]
     return lines
 
