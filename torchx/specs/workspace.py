@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_PLAIN_PATH = re.compile(r"(?:[~./]|\w+://)[\w./~@%+-]*")
+_PLAIN_PATH = re.compile(r"(?:[~./]|\w+://|[A-Za-z_])[\w./~@%+-]*")
+_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 
 @dataclass
@@ -46,7 +47,8 @@ class Workspace:
         """
         if not workspace or not workspace.strip():
             return Workspace({})
-        if _PLAIN_PATH.fullmatch(workspace):  # on demand: yaml takes a while to import
+        # on demand: yaml takes a while to import
+        if _PLAIN_PATH.fullmatch(workspace) and workspace.lower() not in _YAML_WORDS:
             return Workspace({workspace: ""})
         return _from_yaml(workspace)
 
