@@ -27,6 +27,8 @@ MARKS = (CANCELLED, STOPPED, FAILED)
 it stays with it, and everyone who reaches the engine sees it."""
 
 LIVE = ("running", "paused", "restarting")
+STEADY = ("running", "paused", "exited")
+"""States that a container does not leave without an event."""
 
 
 @dataclass(frozen=True)
@@ -141,12 +143,24 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
     )
 
 
-def look(engine: Engine, app_id: str | None = None) -> dict[str, list[Container]]:
-    """Returns the containers of one application, or of all, by application, in the order of creation."""
+def look(
+    engine: Engine, app_id: str | None = None, known: Iterable[Container] = ()
+) -> dict[str, list[Container]]:
+    """Returns the containers of one application, or of all, by application, in the order of creation.
+
+    Args:
+        engine: where they are.
+        app_id: the application; all unless told.
+        known: containers of which nothing has been heard since an earlier look: they are not asked for again,
+            unless they are about to start.
+    """
     told = f"{APP_ID}={app_id}" if app_id is not None else APP_ID
     listed = _list(engine, told)
+    same = {c.id: c for c in known if c.status in STEADY}
 
     def inspect(entry: Mapping[str, Any]) -> Container | None:
+        if entry["Id"] in same:
+            return same[entry["Id"]]
         try:
             return read(engine.call("GET", f"/containers/{entry['Id']}/json"))
         except EngineError as error:

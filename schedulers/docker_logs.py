@@ -158,6 +158,7 @@ class _Follower:
         self._frames: dict[str, Frames] = {}
         self._runs: dict[str, float | None] = {}  # which run of a container was read last
         self._poll = select.poll()
+        self._seen: list[Container] = []
         self._over = False
 
     def read(self) -> Iterator[LogChunk]:
@@ -167,7 +168,7 @@ class _Follower:
         try:
             yield from self._history()
             while True:
-                self._look()
+                self._look(events)
                 if self._over and not self._open:
                     return
                 changed = False
@@ -203,9 +204,10 @@ class _Follower:
             note(line)
             yield line
 
-    def _look(self) -> None:
+    def _look(self, events: Events) -> None:
         """Opens the logs of containers that have started since, and sees whether all has ended."""
-        containers = look(self._engine, self._app_id).get(self._app_id, [])
+        unheard = events.unheard(self._seen)
+        containers = self._seen = look(self._engine, self._app_id, unheard).get(self._app_id, [])
         reading = {frames.container.id for _, frames in self._open.values()}
         for container in containers:
             if not wants(self._query, container) or not _has_log(container) or container.id in reading:

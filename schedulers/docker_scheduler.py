@@ -220,13 +220,13 @@ class DockerScheduler(Scheduler["DockerJob"]):
         containers: Containers = []
         with closing(Events(self._connected(), app_id)) as events:
             while True:
-                containers = self._containers(app_id, containers)
+                containers = self._containers(app_id, events.unheard(containers))
                 if not containers or is_terminal(describe(containers).state):
                     return True
                 left = LOOK_EVERY if end is None else min(end - time.monotonic(), LOOK_EVERY)
                 if left <= 0:
                     return False
-                if not events.wait(left):
+                if not events.wait_for_all(containers, left):
                     raise StateError(
                         f"the Docker engine at {self._connected().address} was stopped while {app_id} ran",
                         hint="when it is back: torchx status @last",

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +69,26 @@ class Supervisor:
 
     def _watch(self, events: Events) -> bool:
         """Looks and acts at each event; True when there is nothing left to do, False when they break off."""
+        containers: list[Container] | None = None
+        looked = 0.0
         while True:
-            containers = look(self._engine, self._app_id).get(self._app_id)
+            known = events.unheard(containers or ())
+            if time.monotonic() > looked + LOOK_EVERY:
+                looked, known = time.monotonic(), []
+            containers = look(self._engine, self._app_id, known).get(self._app_id)
             if not containers:
                 return True
             story = tell(job_of(containers), containers)
-            if story.end is not None:
+            if known and (story.stops or story.starts):
+                # what is ordered rests on how all of them are now: one may have been marked by somebody else
+                containers = look(self._engine, self._app_id).get(self._app_id, [])
+                story = tell(job_of(containers), containers) if containers else story
+            if story.end is not None or not containers:
                 return True
-            pause = self._act(story)
-            if not events.wait(min(pause, LOOK_EVERY)):
+            pause = min(self._act(story), LOOK_EVERY)
+            # of what has been cancelled only the end matters
+            wait = partial(events.wait_for_all, containers) if story.cancelled else events.wait
+            if not wait(pause):
                 return False
 
     def _act(self, story: Story) -> float:

@@ -61,7 +61,7 @@ class JobLog:
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
         """Yields what is asked for, whole lines as far as there are any."""
         wanted = [self._wants(member, query) for member in self._members]
-        lines = _Lines(query)
+        lines = Lines(query)
         ends: dict[int, tuple[int, int]] = {}  # replica: attempt, and how far its combined log is told
         try:
             for piece in self._pieces(query, wanted):
@@ -71,7 +71,7 @@ class JobLog:
                 if piece.replica >= len(wanted) or not wanted[piece.replica]:
                     continue
                 ends[piece.replica] = (piece.attempt, piece.offset + piece.length)
-                if _in(piece, query):
+                if takes(piece, query):
                     yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
             if query.until is None and not self._lives():
                 if query.since is None and query.tail is None:
@@ -133,10 +133,10 @@ class JobLog:
             pieces = list(decode(os.pread(descriptor, end - begin, begin)))
             for number in range(len(pieces) - 1, -1, -1):
                 piece = pieces[number]
-                if wanted[piece.replica] and _in(piece, query):
+                if wanted[piece.replica] and takes(piece, query):
                     data = self._bytes(piece)
                     # the lines to either side of a partial one may be in other pieces: count low, read more
-                    found += (data if pattern is None else _matching(data, pattern)).count(b"\n")
+                    found += (data if pattern is None else matching(data, pattern)).count(b"\n")
                 if found > query.tail:
                     return begin + number * LAYOUT.size
             end = begin
@@ -199,7 +199,7 @@ class JobLog:
         return ids is not None and (not ids or member.replica in ids)
 
 
-class _Lines:
+class Lines:
     """Puts parts of lines together, drops lines that do not match, and keeps the last few when asked to."""
 
     def __init__(self, query: LogQuery) -> None:
@@ -236,7 +236,7 @@ class _Lines:
 
     def _tell(self, since: int, piece: Piece, data: bytes, member: Member) -> Iterator[LogChunk]:
         if self._pattern is not None:
-            data = _matching(data, self._pattern)
+            data = matching(data, self._pattern)
         if not data:
             return
         chunk = LogChunk(
@@ -266,7 +266,7 @@ def _count(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n"))
 
 
-def _in(piece: Piece, query: LogQuery) -> bool:
+def takes(piece: Piece, query: LogQuery) -> bool:
     """Tells whether a piece is of the wanted stream and time."""
     if query.stream is not Stream.COMBINED and _STREAMS.get(piece.stream) is not query.stream:
         return False
@@ -275,7 +275,7 @@ def _in(piece: Piece, query: LogQuery) -> bool:
     return query.until is None or piece.ns < query.until.timestamp() * 1e9
 
 
-def _matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
+def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
     """Returns the lines in which the pattern is found; bytes that are no text stay as they are."""
     search = pattern.search
     lines = data.decode("utf-8", "surrogateescape").split("\n")
