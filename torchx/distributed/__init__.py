@@ -93,7 +93,8 @@ def init_pg(backend: str = "auto", **kwargs: Any) -> torch.device:
         torch.cuda.set_device(device)
     if not dist.is_initialized():
         if "RANK" not in os.environ:  # started by hand: a group of one needs to find nobody
-            kwargs = {"store": dist.HashStore(), "rank": 0, "world_size": 1, **kwargs}
+            stores: Any = dist  # PyTorch names it for people, and not for type checkers
+            kwargs = {"store": stores.HashStore(), "rank": 0, "world_size": 1, **kwargs}
         dist.init_process_group(backend, **kwargs)
     return device
 
