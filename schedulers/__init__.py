@@ -19,6 +19,7 @@ BUILT_IN: Mapping[str, str] = {
     "local_dir": "torchx.schedulers.local_scheduler:create_dir_scheduler",
     "local_docker": "torchx.schedulers.docker_scheduler:create_scheduler",
     "kubernetes": "torchx.schedulers.kubernetes_scheduler:create_scheduler",
+    "slurm": "torchx.schedulers.slurm_scheduler:create_scheduler",
 }
 """Name in handles and on the command line, and the factory as ``module:function``."""
 

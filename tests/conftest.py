@@ -26,6 +26,8 @@ def _own_state_home(
     if not request.node.get_closest_marker("docker"):
         # an engine belongs to the whole machine: what prunes all jobs must not see those of others
         monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no-engine-for-this-test.sock")
+    if not request.node.get_closest_marker("slurm"):
+        monkeypatch.setenv("SLURM_CONF", f"{home}/no-slurm-for-this-test.conf")
 
 
 @pytest.fixture
@@ -43,6 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("docker"):
             item.add_marker(pytest.mark.xdist_group("docker"))
+        if item.get_closest_marker("slurm"):
+            item.add_marker(pytest.mark.xdist_group("slurm"))
     if not os.environ.get("KUBECONFIG") or "kubernetes" not in config.option.markexpr:
         away = [item for item in items if item.get_closest_marker("kubernetes")]
         config.hook.pytest_deselected(items=away)
@@ -59,6 +63,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         missing_part = _engine_lacks()
         if missing_part:
             pytest.skip(missing_part)
+    if item.get_closest_marker("slurm"):
+        missing_part = _slurm_lacks()
+        if missing_part:
+            pytest.skip(missing_part)
+
+
+@functools.cache
+def _slurm_lacks() -> str:
+    from slurms import what_is_missing
+
+    return what_is_missing()
 
 
 @functools.cache

@@ -141,8 +141,9 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
-    """The supervisor is a program of its own: it may exit, and hears signals. A cell of a notebook prints."""
-    hosts = ("torchx_cli", "torchx.notebook" if what == "print" else "torchx.supervisor")
+    """Supervisor and keeper are programs: they exit, and hear signals. A cell of a notebook prints."""
+    programs = ("torchx.supervisor", "torchx.schedulers.slurm_keeper")
+    hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))
     calls = {
         "print": {"print"},
         "exit": {"exit", "sys.exit", "os._exit", "quit"},

@@ -1,0 +1,214 @@
+"""Finds jobs: by their id in the queue, in the accounting, and among those on record."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torchx.errors import AbsentError, StateError
+from torchx.schedulers import slurm_client as client
+from torchx.schedulers.slurm_parse import (
+    ACCOUNT_FORMAT,
+    QUEUE_FORMAT,
+    JobFacts,
+    by_job,
+    read_account,
+    read_json,
+    read_queue,
+)
+from torchx.schedulers.slurm_record import Records, SlurmRecord, mark_of, read_record
+from torchx.schedulers.slurm_states import Outcome, outcome_of, without_slurm
+
+_NOT_KNOWN = re.compile(r"invalid job ?id", re.IGNORECASE)
+MOST_IDS = 500
+"""Ids that one question about the accounting names at most; with more, it is about all of the user's."""
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """One job of torchx.
+
+    Attributes:
+        app_id: its id in handles: the number, with ``@token`` when a newer job has the number now.
+        record: what was submitted.
+        queue: what squeue tells of it.
+        outcome: how it fares.
+    """
+
+    app_id: str
+    record: SlurmRecord
+    queue: tuple[JobFacts, ...]
+    outcome: Outcome
+
+
+def find(app_id: str) -> SlurmJob | None:
+    """Returns a job, None when there is none of this id, or it is not one of torchx.
+
+    Raises:
+        StateError: Slurm does not answer.
+    """
+    number, _, token = app_id.partition("@")
+    if not number.isdecimal() or not number.isascii():
+        return None
+    records = Records()
+    record = records.find(int(number), token)
+    try:
+        queue = ask_queue(int(number))
+    except AbsentError:
+        if record is None:
+            raise
+        queue = []
+    if not token:  # the number may have gone to a newer job, submitted elsewhere
+        record = _of_mark(queue, records) or record
+    if record is None:
+        return None
+    mine = tuple(part for part in queue if record.is_of(part))
+    outcome = outcome_of(record, mine)
+    if outcome is None:
+        account = [part for part in ask_account([record]) if record.is_of(part)]
+        outcome = outcome_of(record, (), account) or without_slurm(record)
+    newest = records.find(int(number)) if token else None
+    shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
+    return SlurmJob(shown, record, mine, outcome)
+
+
+def _of_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
+    """Returns the record of a job by the mark in its comment, wherever it was submitted."""
+    for part in queue:
+        mark = mark_of(part.comment)
+        if mark is not None:
+            known = records.find(part.job_id, mark[0])
+            if known is not None or mark[0] in records.gone():
+                return known
+            return read_record(mark[1] / "job.json") or _bare(part, mark)
+    return None
+
+
+def _bare(part: JobFacts, mark: tuple[str, Path]) -> SlurmRecord:
+    """Returns what is known of a job without a record: one of other people, or one from a person's hand."""
+    name = part.name.removesuffix(f"-{mark[0]}")
+    return SlurmRecord(
+        part.job_id, mark[0], name, part.name, "torchx", str(mark[1]), part.submitted or time.time(),
+        {"name": name, "roles": []},
+    )  # fmt: skip
+
+
+def ask_queue(job_id: int) -> list[JobFacts]:
+    """Returns what squeue tells of one job; nothing when it does not know it.
+
+    Older releases disregard all filters for JSON and tell of the whole cluster: the plain form is asked for.
+    """
+    argv = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", f"--format={QUEUE_FORMAT}"]
+    try:
+        said = client.call(argv)
+    except client.NoAnswerError:
+        raise
+    except client.SlurmError as error:
+        if _NOT_KNOWN.search(error.said):
+            return []
+        raise
+    return by_job(read_queue(said)).get(job_id, [])
+
+
+def ask_all(all_users: bool) -> dict[int, list[JobFacts]]:
+    """Returns what squeue tells of all jobs of this user, or of all users, in one call."""
+    user = user_name()
+    whose = [] if all_users else [f"--user={user}"]
+    if (client.version() or (0, 0)) >= (21, 8):
+        try:
+            facts = read_json(
+                client.call(["squeue", "--json", "--states=all", *whose], patience=client.QUICK)
+            )
+        except client.NoAnswerError:
+            raise
+        except (client.SlurmError, ValueError):
+            pass  # built without JSON, or in a shape that nobody has seen yet
+        else:
+            return by_job(f for f in facts if all_users or not f.user or f.user == user)
+    argv = ["squeue", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *whose]
+    return by_job(read_queue(client.call(argv, patience=client.QUICK)))
+
+
+def ask_account(records: list[SlurmRecord]) -> list[JobFacts]:
+    """Returns what sacct tells of jobs; nothing where there is no accounting, or it does not answer."""
+    since = int(min((record.submitted_at for record in records), default=0.0)) - 60
+    argv = ["sacct", "--noheader", "--parsable2", "--allocations", f"--format={ACCOUNT_FORMAT}"]
+    argv.append(f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(max(since, 0)))}")
+    if len(records) <= MOST_IDS:
+        argv.append("--jobs=" + ",".join(str(record.job_id) for record in records))
+    try:
+        return read_account(client.call(argv, patience=client.QUICK))
+    except StateError:
+        return []
+
+
+def user_name() -> str:
+    """Returns the name of this user."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def everything(all_users: bool) -> Iterator[SlurmJob]:
+    """Yields all jobs of torchx, newest first: those on record, and those that the queue knows by their mark.
+
+    Raises:
+        AbsentError: this machine has no Slurm, and nothing is on record.
+        StateError: Slurm does not answer.
+    """
+    records = Records()
+    known = {record.end: record for record in records.all()}
+    queue = ask_all(all_users)
+    gone = records.gone()
+    holders = _holders(known.values(), queue, gone)
+    found: list[SlurmJob] = []
+    open_ones: list[tuple[str, SlurmRecord]] = []
+    tokens = {record.token for record in known.values()}
+    for record in known.values():
+        holds = holders[record.job_id] == record.token
+        app_id = str(record.job_id) if holds else f"{record.job_id}@{record.token}"
+        parts = tuple(part for part in queue.get(record.job_id, ()) if record.is_of(part))
+        outcome = outcome_of(record, parts)
+        if outcome is None:
+            open_ones.append((app_id, record))
+        else:
+            found.append(SlurmJob(app_id, record, parts, outcome))
+    if open_ones:
+        account = by_job(ask_account([record for _, record in open_ones]))
+        for app_id, record in open_ones:
+            told = [part for part in account.get(record.job_id, ()) if record.is_of(part)]
+            found.append(SlurmJob(app_id, record, (), outcome_of(record, (), told) or without_slurm(record)))
+    for job_id, parts_ in queue.items():
+        mark = mark_of(parts_[0].comment)
+        if mark is None or mark[0] in tokens or mark[0] in gone:
+            continue
+        record = read_record(mark[1] / "job.json") or _bare(parts_[0], mark)
+        outcome = outcome_of(record, parts_)
+        if outcome is not None:
+            whose = f"of {parts_[0].user}" if parts_[0].user not in ("", user_name()) else ""
+            told_as = replace(outcome, msg="; ".join(part for part in (outcome.msg, whose) if part))
+            found.append(SlurmJob(str(job_id), record, tuple(parts_), told_as))
+    found.sort(key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
+    yield from found
+
+
+def _holders(
+    known: Iterable[SlurmRecord], queue: dict[int, list[JobFacts]], gone: set[str]
+) -> dict[int, str]:
+    """Returns the token of the job that has each number now: ids are used again after a reset."""
+    newest: dict[int, SlurmRecord] = {}
+    for record in known:
+        if record.job_id not in newest or newest[record.job_id].submitted_at < record.submitted_at:
+            newest[record.job_id] = record
+    holders = {job_id: record.token for job_id, record in newest.items()}
+    for job_id, parts in queue.items():
+        mark = mark_of(parts[0].comment)
+        if mark is not None and mark[0] not in gone:
+            holders[job_id] = mark[0]
+    return holders

@@ -1,0 +1,276 @@
+"""The script of a Slurm job: a pure function of an application and its run options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from torchx import settings
+from torchx.errors import UsageError
+from torchx.jobs.paths import file_name
+from torchx.schedulers.slurm_directives import directives, srun_options
+from torchx.schedulers.slurm_words import APP_ID, IMG_ROOT, REPLICA_ID, heredoc, word
+from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.handles import make_app_handle
+from torchx.specs.macro import macros
+from torchx.specs.run_options import CfgVal
+from torchx.version import __version__
+
+LONGEST_TASK = 120_000
+"""Bytes of what a replica runs: the kernel hands on 128 KiB as one argument."""
+
+
+KEEPER = "# === keeper"
+"""Begins the line behind which the script carries the program that looks after a replica."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a script is made for.
+
+    Attributes:
+        name: the name of the job, unique.
+        folder: the folder of its logs, that all nodes see.
+        session: the session part of its handle.
+        mark: what stands in its comment, so that it is known as one of torchx.
+        roots: the folder that each role starts in, where it has one of its own.
+    """
+
+    name: str
+    folder: str
+    session: str
+    mark: str
+    roots: Mapping[str, str]
+
+
+def script_of(app: AppDef, cfg: Mapping[str, CfgVal], place: Place) -> str:
+    """Returns the script that sbatch takes, also from a person's hand.
+
+    Raises:
+        UsageError: an argument or a variable cannot be, or they are too long.
+    """
+    _check(app)
+    lines = ["#!/bin/bash", *directives(app, cfg, place.name, place.mark), ""]
+    lines += [
+        f"# {_what(app)}",
+        f"# Made by torchx {__version__}; sbatch takes it from a person's hand, too.",
+        "",
+    ]
+    lines += _begin(app, place)
+    for number, role in enumerate(app.roles):
+        task = _task(role, place)
+        if len(task.encode("utf-8", "surrogateescape")) > LONGEST_TASK:
+            raise UsageError(
+                f"arguments and environment of role `{role.name}` are too long for one command",
+                hint="put long ones into a file",
+            )
+        lines += ["", f"# what each replica of {_shown(role.name)} runs", *heredoc(f"task_{number}", task)]
+    lines += ["", *heredoc("keep", KEEP), ""]
+    for number, role in enumerate(app.roles):
+        lines += _start(number, role, app, cfg)
+    lines += _run(app, cfg)
+    lines += [
+        "",
+        f"{KEEPER}: the program that looks after a replica, written to the folder above",
+        keeper_text(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def again_at_once(cfg: Mapping[str, CfgVal], app: AppDef) -> bool:
+    """Tells whether a retry of the whole takes place on the nodes that the job has."""
+    return cfg.get("requeue") is False and whole_retries(app) > 0
+
+
+def whole_retries(app: AppDef) -> int:
+    """Returns how often the application is started again as a whole: as often as all of its roles allow."""
+    tries = [role.max_retries for role in app.roles if role.retry_policy is RetryPolicy.APPLICATION]
+    return min(tries, default=0)
+
+
+def _what(app: AppDef) -> str:
+    roles = ", ".join(f"{role.num_replicas} x {_shown(role.name)}" for role in app.roles)
+    return f"{_shown(app.name)}: {roles}"
+
+
+def _shown(name: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
+
+
+def _begin(app: AppDef, place: Place) -> Iterator[str]:
+    yield f"folder={word(place.folder)}"
+    yield '(umask 077 && mkdir -p "$folder") || exit 73  # all nodes have to see this folder'
+    yield 'exec >> "$folder/batch.log" 2>&1'
+    yield 'rm -f "$folder/over" "$folder/outcome.json" "$folder/stopping"'
+    yield "attempt=$((${SLURM_RESTART_COUNT:-0} + 1))"
+    yield 'echo "$attempt" > "$folder/attempt"'
+    yield "stopped="
+    yield "trap 'stopped=yes' TERM  # cancelled, out of time, or preempted"
+    yield ""
+    yield "export TORCHX_FOLDER=$folder TORCHX_APP_ID=$SLURM_JOB_ID TORCHX_SLURM_ATTEMPT=$attempt"
+    yield "export PYTHONUNBUFFERED=1 SLURM_UNBUFFEREDIO=1"
+    yield f"export TORCHX_MAX_RETRIES={max((role.max_retries for role in app.roles), default=0)}"
+    yield "nodes=${SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}"
+    yield f'{settings.TORCHX_RANK0_HOST}=$(scontrol show hostnames "$nodes" | head -n 1)'
+    yield f"export {settings.TORCHX_RANK0_HOST}=${{{settings.TORCHX_RANK0_HOST}:-$SLURMD_NODENAME}}"
+    ports = {name: port for role in reversed(app.roles) for name, port in role.port_map.items()}
+    if ports:
+        yield from PORTS.splitlines()
+    for name, port in ports.items():
+        yield f"export {_variable(name)}=$(free_port {int(port)})"
+    yield 'sed "1,/^# === keeper/d" "$0" > "$folder/.keeper" && mv "$folder/.keeper" "$folder/keeper.py"'
+
+
+@cache
+def keeper_text() -> str:
+    """Returns the program that looks after a replica, as it goes to the nodes."""
+    return (Path(__file__).with_name("slurm_keeper.py")).read_text(encoding="utf-8").rstrip("\n")
+
+
+def _variable(port: str) -> str:
+    return "TORCHX_PORT_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in port.upper())
+
+
+PORTS = """\
+free_port() {  # the first free one here, from the number of the job on: jobs may share a node
+    local port=$(($1 + SLURM_JOB_ID % 1000))
+    while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do port=$((port + 1)); done
+    echo "$port"
+}"""
+
+KEEP = """\
+# one attempt after the other, each with its output and its end in a folder of its own
+torchx_place=$torchx_folder/$torchx_role/$torchx_replica
+torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_told=
+unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID
+trap 'torchx_told=yes' TERM
+torchx_run_plainly() {  # on a node without Python: no times, no merging by time
+    while mkdir -p "$torchx_place" && ! mkdir "$torchx_place/attempt-$torchx_attempt" 2> /dev/null; do
+        torchx_attempt=$((torchx_attempt + 1))
+    done
+    torchx_at=$torchx_place/attempt-$torchx_attempt
+    "$@" > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
+    set -- $?
+    torchx_end="\\"exit_code\\": $1, \\"host\\": \\"$SLURMD_NODENAME\\", \\"ended_at\\": $(date +%s)"
+    echo "{$torchx_end${torchx_told:+, \\"told\\": \\"SIGTERM\\"}}" > "$torchx_at/end.json"
+    return "$1"
+}
+while :; do
+    if command -v python3 > /dev/null; then
+        python3 -I -S "$torchx_folder/keeper.py" "$torchx_place" "$torchx_attempt" "$@"
+    else
+        torchx_run_plainly "$@"
+    fi
+    torchx_code=$?
+    [ "$torchx_code" != 0 ] && [ -z "$torchx_told" ] && [ "$torchx_retries" -gt 0 ] || exit "$torchx_code"
+    torchx_retries=$((torchx_retries - 1))
+done"""
+"""What follows the words of each role; plain sh, so that it runs in small containers as well."""
+
+
+def _task(role: Role, place: Place) -> str:
+    """Returns what a replica does: its environment, its folder, its words."""
+    root = place.roots.get(role.name, "")
+    values = macros.Values(
+        img_root=IMG_ROOT, app_id=APP_ID, replica_id=REPLICA_ID, rank0_env=settings.TORCHX_RANK0_HOST
+    )
+    filled = values.apply(role)
+    folder = file_name(role.name)
+    handle = make_app_handle("slurm", place.session, APP_ID)
+    env = {
+        settings.TORCHX_JOB_ID: handle,
+        settings.TORCHX_REPLICA: f"{role.name}/{REPLICA_ID}",
+    }
+    lines = [
+        "torchx_replica=$SLURM_PROCID torchx_app=$TORCHX_APP_ID torchx_folder=$TORCHX_FOLDER",
+        f"torchx_role={word(folder)} torchx_root={word(root)} torchx_retries=$TORCHX_RETRIES",
+        'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
+        'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',
+        *(f"export {name}={word(value)}" for name, value in {**env, **filled.env}.items()),
+    ]
+    if root:
+        lines.append('cd "$torchx_root" || exit 74')
+    lines.append("set -- " + " \\\n  ".join([word(filled.entrypoint), *map(word, filled.args)]))
+    return "\n".join(lines)
+
+
+def _start(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+    alone = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
+    together = role.max_retries if role.retry_policy is RetryPolicy.ROLE else 0
+    options = srun_options(role, cfg, number if len(app.roles) > 1 else None)
+    program = f'"$task_{number}"$\'\\n\'"$keep"'
+    srun = f"TORCHX_RETRIES={alone} srun {options} \\\n        sh -c {program} {word(file_name(role.name))}"
+    yield f"role_{number}() {{"
+    if together:
+        yield f"    local tries={together}"
+        yield f"    until {srun}"
+        yield "    do"
+        yield "        code=$?"
+        yield '        [ ! -e "$folder/stopping" ] && ((tries-- > 0)) || return "$code"'
+        yield "    done"
+    else:
+        yield f"    {srun}"
+    yield "}"
+
+
+def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+    """Returns the end of the script: all roles at once, and what comes after a failure."""
+    yield ""
+    yield "set -m  # each role is a group of processes"
+    yield "run() {"
+    yield "    local code=0 left=0 result"
+    for number in range(len(app.roles)):
+        yield f"    role_{number} & left=$((left + 1))"
+    yield "    while ((left > 0)); do"
+    yield "        wait -n; result=$?"
+    yield '        [ -n "$stopped" ] && break'
+    yield "        left=$((left - 1))"
+    yield "        ((code)) || code=$result"
+    if cfg.get("fail_fast", True) and len(app.roles) > 1:
+        yield "        if ((result && left)); then  # the others go, too"
+        yield '            touch "$folder/stopping"'
+        yield '            timeout 20 scancel --signal=TERM "$SLURM_JOB_ID"'
+        yield '            for _ in $(seq 100); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done'
+        yield '            for group in $(jobs -rp); do kill -TERM -- "-$group"; done'
+        yield "            wait; break"
+        yield "        fi"
+    yield "    done"
+    yield '    [ -z "$stopped" ] || wait'
+    yield '    return "$code"'
+    yield "}"
+    yield ""
+    retries = whole_retries(app)
+    at_once = again_at_once(cfg, app)
+    if at_once:
+        yield f"retries={retries}"
+        yield "until run; do"
+        yield "    code=$?"
+        yield '    { [ -z "$stopped" ] && ((retries-- > 0)); } || break'
+        yield "    export TORCHX_SLURM_ATTEMPT=$((TORCHX_SLURM_ATTEMPT + 1))"
+        yield '    echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"'
+        yield "    code=0"
+        yield "done"
+        yield "code=${code:-0}"
+    else:
+        yield "run; code=$?"
+    yield '[ -z "$stopped" ] || exit "$((code ? code : 143))"'
+    if retries and not at_once:
+        yield f"if ((code && attempt <= {retries})); then"
+        yield '    timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$code"'
+        yield "fi"
+    yield 'echo "$SLURM_JOB_ID $code $(date +%s)" > "$folder/.over" && mv "$folder/.over" "$folder/over"'
+    yield 'exit "$code"'
+
+
+def _check(app: AppDef) -> None:
+    for role in app.roles:
+        for text in (role.entrypoint, *role.args):
+            if "\0" in text:
+                raise UsageError(f"role `{role.name}` has a zero byte in the argument {text!r}")
+        for name, value in role.env.items():
+            if "\0" in value or not (name.isidentifier() and name.isascii()):
+                raise UsageError(
+                    f"role `{role.name}` has an environment variable that no shell can set: {name!r}"
+                )

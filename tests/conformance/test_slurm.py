@@ -1,0 +1,40 @@
+"""The scheduler slurm passes the conformance suite, on a real controller with four nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx.schedulers.slurm_scheduler import create_scheduler
+from torchx.specs.dryrun import AppDryRunInfo
+from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
+
+pytestmark = pytest.mark.slurm
+
+PAGE = Path(__file__).parents[2] / "docs" / "schedulers.md"
+
+
+def create() -> Any:
+    return create_scheduler("torchx")
+
+
+class TestSlurm(SchedulerConformance, AbilityConformance):
+    factory = staticmethod(create)
+    cfg = {"requeue": False}  # noqa: RUF012  # a retry through the queue waits until a credential expires
+    begins_within = 1.0
+    page = PAGE
+    column = "slurm"
+    fields = {  # noqa: RUF012
+        "image": Meaning.UNUSED,
+        "min_replicas": Meaning.TOLD,
+        "resource.devices": Meaning.TOLD,
+        "resource.capabilities": Meaning.UNUSED,
+        "resource.tags": Meaning.UNUSED,
+        "mounts": Meaning.TOLD,
+    }
+    probes = {"metadata": {"metadata": {"slurm": {"constraint": "a100"}}}}  # noqa: RUF012
+
+    def request_text(self, info: AppDryRunInfo[Any]) -> str:
+        return repr(info).replace(info.request.token, "TOKEN")
