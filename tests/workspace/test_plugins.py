@@ -91,6 +91,10 @@ def test_a_workspace_is_copied_to_a_folder_of_its_own(tmp_path: Path) -> None:
         assert sorted(p.name for p in (tmp_path / "job").iterdir()) == ["a.py"]
         with pytest.raises(UsageError, match="is there already"):
             run.dryrun(AppDef("a", [role("x")]), "memory", where, workspace=str(tmp_path / "src"))
+        both = [role("x"), role("y", "other", Workspace({str(tmp_path / "src"): "deep"}))]
+        where = {"job_dir": str(tmp_path / "second")}
+        run.dryrun(AppDef("a", both), "memory", where, workspace=str(tmp_path / "src"))
+        assert sorted(p.name for p in (tmp_path / "second").rglob("*")) == ["a.py", "a.py", "deep"]
         # without a folder nothing is copied
         plain = run.dryrun(AppDef("a", [role("x")]), "memory", {}, workspace=str(tmp_path / "src"))
         assert plain.app is not None

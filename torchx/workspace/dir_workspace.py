@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,11 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
         opts.add("workspace_limit_mb", type_=int, default=1024, help="MB that a workspace may have")
         return opts
 
+    def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
+        """Copies the workspaces of all roles into the one folder; later files win over earlier ones."""
+        self._began: Path | None = None
+        super().build_workspaces(roles, cfg)
+
     def build_workspace_and_update_role(
         self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
     ) -> None:
@@ -41,8 +46,9 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
         job_dir = cfg.get("job_dir")
         if job_dir:
             folder = Path(str(job_dir)).expanduser().absolute()
-            if folder.exists():
+            if folder.exists() and folder != getattr(self, "_began", None):
                 raise UsageError(f"job_dir {folder} is there already: each job has a new one")
+            self._began = folder
             _copy(workspace, folder, cfg)
             role.image = str(folder)
 
