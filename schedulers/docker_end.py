@@ -70,6 +70,9 @@ def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: f
 
 def _ask(engine: Engine, mark: str, grace: float, container: Container) -> bool:
     """Marks a container and asks it to end; tells whether it runs on for the time of grace."""
+    if mark != CANCELLED and not container.mark:
+        # what a person has asked for meanwhile counts, and a new name would hide it
+        container = _as_it_is(engine, container)
     name = f"{container.name}.{container.mark or mark}"
     path = f"/containers/{container.id}"
     if container.status == "restarting":
@@ -95,6 +98,14 @@ def _ask(engine: Engine, mark: str, grace: float, container: Container) -> bool:
             raise
         return _ask_again(engine, mark, grace, container) if error.status == CONFLICT else False
     return grace > 0
+
+
+def _as_it_is(engine: Engine, before: Container) -> Container:
+    """Returns a container as it is now; as it was when it is gone."""
+    try:
+        return read(engine.call("GET", f"/containers/{before.id}/json")) or before
+    except EngineError:
+        return before
 
 
 def _stop(engine: Engine, container: str, grace: float) -> None:

@@ -79,7 +79,7 @@ class Supervisor:
             if not containers:
                 return True
             story = tell(job_of(containers), containers)
-            if known and (story.stops or story.starts):
+            if known and (self._to_stop(story) or story.starts):
                 # what is ordered rests on how all of them are now: one may have been marked by somebody else
                 containers = look(self._engine, self._app_id).get(self._app_id, [])
                 story = tell(job_of(containers), containers) if containers else story
@@ -91,11 +91,14 @@ class Supervisor:
             if not wait(pause):
                 return False
 
+    def _to_stop(self, story: Story) -> list[Container]:
+        """Returns what is to be ended and has not been asked to yet."""
+        newest = [story.newest(n) for n in story.stops]
+        return [c for c in newest if c is not None and c.id not in self._stopping]
+
     def _act(self, story: Story) -> float:
         """Does what the rules order now, and returns the seconds until there is more to do."""
-        stopped = [
-            c for n in story.stops if (c := story.newest(n)) is not None and c.id not in self._stopping
-        ]
+        stopped = self._to_stop(story)
         if stopped:
             self._stopping.update(c.id for c in stopped)
             end_all(self._engine, stopped, STOPPED, story.job.grace)
