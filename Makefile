@@ -4,7 +4,7 @@
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: hello test test-kubernetes check format lint types docs site pictures wheel bench clean venv venv-dev
+.PHONY: hello test test-kubernetes test-slurm check format lint types docs site pictures wheel bench clean venv venv-dev
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
@@ -15,6 +15,10 @@ test: venv-dev       ## all tests; TESTS=tests/specs for some
 test-kubernetes: venv-dev ## the conformance suite on the cluster of KUBECONFIG; TORCHX_TEST_IMAGE=… for another image
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test on, e.g. ~/.kube/config"; exit 1; }
 	$(BIN)/python -m pytest -n 2 -m kubernetes tests/conformance/test_real_kubernetes.py $(TESTS)
+
+test-slurm: venv-dev  ## the conformance suite on a Slurm cluster that is started on this machine (as root)
+	.ci/slurm
+	$(BIN)/python -m pytest -m slurm tests/conformance/test_slurm.py
 
 # what CI runs; the tests hold the documentation and the contents of the wheel too
 check: format lint types test

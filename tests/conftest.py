@@ -51,6 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         away = [item for item in items if item.get_closest_marker("kubernetes")]
         config.hook.pytest_deselected(items=away)
         items[:] = [item for item in items if item not in away]
+    if "slurm" not in config.option.markexpr:  # a cluster of the tests' own: make test-slurm
+        away = [item for item in items if item.get_closest_marker("slurm")]
+        config.hook.pytest_deselected(items=away)
+        items[:] = [item for item in items if item not in away]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
