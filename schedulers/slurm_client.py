@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 from torchx.errors import AbsentError, StateError
 
@@ -58,6 +59,9 @@ def call(
         NoAnswerError: no controller answers, or not in time.
         SlurmError: it refuses what it was asked for.
     """
+    named = os.environ.get("SLURM_CONF")
+    if named and not Path(named).exists():  # its programs would wait a minute for it
+        raise AbsentError(f"there is no Slurm: SLURM_CONF names {named}, and there is no such file")
     try:
         done = subprocess.run(
             list(argv),

@@ -12,7 +12,7 @@ def word(text: str) -> str:
     """Returns a text as one word of a shell; what only the job knows is a variable of the script.
 
     >>> word("a b"), word(f"id={REPLICA_ID},$HOME")
-    ("'a b'", '\\'id=\\'"$torchx_replica"\\',$HOME\\'')
+    ("'a b'", 'id="$torchx_replica"\\',$HOME\\'')
     """
     parts = text.split("\0")
     if len(parts) == 1:

@@ -37,14 +37,12 @@ def resources() -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Has the tests of containers run one after the other (--dist loadgroup): they share one engine.
+    """Leaves out what runs on a cluster unless it is asked for.
 
-    Those of a real cluster run when they are asked for (-m kubernetes) and KUBECONFIG leads to one: a set
+    Those of a real Kubernetes run when they are asked for (-m kubernetes) and KUBECONFIG leads to one: a set
     KUBECONFIG alone may be anybody's, and CI has none.
     """
     for item in items:
-        if item.get_closest_marker("docker"):
-            item.add_marker(pytest.mark.xdist_group("docker"))
         if item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.xdist_group("slurm"))
     if not os.environ.get("KUBECONFIG") or "kubernetes" not in config.option.markexpr:

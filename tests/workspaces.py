@@ -74,9 +74,3 @@ def tag(image: str, name: str) -> None:
     """Gives an image a name."""
     repository, _, last = name.rpartition(":")
     Engine().call("POST", f"/images/{image}/tag", {"repo": repository, "tag": last})
-
-
-def untagged() -> set[str]:
-    """All images that no name leads to, and that nothing is built on."""
-    asked = {"filters": {"dangling": ["true"]}}
-    return {image["Id"] for image in Engine().call("GET", "/images/json", asked)}

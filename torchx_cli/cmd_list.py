@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchx.errors import AbsentError, TorchxError
+from torchx.errors import AbsentError
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
 from torchx_cli.output import STATE_MEANING, chosen_format, emit, is_terminal, note, paint, table
 from torchx_cli.session import Session, session_of
@@ -123,20 +123,20 @@ def gather(
         scheduler = configured.value if configured is not None else ""
     if cfg and not scheduler:
         raise UsageError("-cfg is for one scheduler: say which with -s")
-    found: list[Iterator[ListAppResponse]] = []
-    silent: list[str] = []
-    for backend in [scheduler] if scheduler else runner.scheduler_backends():
-        try:
-            options = _options(runner, session, backend, cfg)
-            found.append(_begun(runner.select(backend, query, options or None)))
-        except (TorchxError, NotImplementedError, ImportError) as error:
-            if scheduler:
-                raise
-            if not isinstance(error, AbsentError):
-                silent.append(backend)
+
+    def ask(backend: str) -> Iterator[ListAppResponse]:
+        options = _options(runner, session, backend, cfg)
+        return _begun(runner.select(backend, query, options or None))
+
+    if scheduler:
+        return [ask(scheduler)]
+    from torchx.runner.survey import survey
+
+    answers = survey(runner.scheduler_backends(), ask)
+    silent = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
     if silent and is_terminal(sys.stderr):
         note(paint(f"not reached: {', '.join(silent)} (why: torchx list -s {silent[0]})", "dim", sys.stderr))
-    return found
+    return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
 def _begun(found: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:

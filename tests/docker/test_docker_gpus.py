@@ -24,7 +24,7 @@ from torchx.schedulers.local_devices import Leases
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("gpus")]
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from torchx import settings
-from torchx.errors import StateError, TorchxError
+from torchx.errors import AbsentError, StateError, TorchxError
+from torchx.runner.survey import survey
 from torchx.selection import AppQuery, begins
 from torchx.specs.handles import MalformedAppHandleException, UnknownAppException, parse_app_handle
 from torchx.specs.home import TORCHX_HOME
@@ -66,26 +67,28 @@ def resolve(runner: Runner, text: str) -> str:
         return _last(runner)
     backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
     silent: list[str] = []
-    for backend in backends:
-        found = _matches(text, _select(runner, backend, AppQuery(called=text), silent))
-        if len(found) == 1:
-            return found[0].app_handle
-        if found:
-            raise _ambiguous(text, found)
-    seen = [app for backend in backends for app in _select(runner, backend, AppQuery(), [])]
+    for asked in (backends[:1], backends[1:]):
+        for apps in _select(runner, asked, AppQuery(called=text), silent):
+            found = _matches(text, apps)
+            if len(found) == 1:
+                return found[0].app_handle
+            if found:
+                raise _ambiguous(text, found)
+    heard = [backend for backend in backends if backend not in silent]
+    seen = [app for apps in _select(runner, heard, AppQuery(), []) for app in apps]
     error = UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
     if silent:
         error.hint = f"{error.hint}   not reached: {', '.join(silent)}"
     raise error
 
 
-def _select(runner: Runner, backend: str, query: AppQuery, silent: list[str]) -> list[ListAppResponse]:
-    """Returns the wanted applications of a scheduler; one that cannot be asked is noted as silent."""
-    try:
-        return list(runner.select(backend, query))
-    except (TorchxError, NotImplementedError, OSError):
-        silent.append(backend)
-        return []
+def _select(
+    runner: Runner, backends: list[str], query: AppQuery, silent: list[str]
+) -> list[list[ListAppResponse]]:
+    """Returns the wanted applications of each scheduler; those that do not answer are noted as silent."""
+    answers = survey(backends, lambda name: list(runner.select(name, query)))
+    silent += [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
+    return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
 def _matches(text: str, apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
@@ -110,9 +113,7 @@ def _last(runner: Runner) -> str:
     kept = recall_last()
     if kept is not None and runner.exists(kept):
         return kept
-    apps = [
-        app for backend in runner.scheduler_backends() for app in _select(runner, backend, AppQuery(), [])
-    ]
+    apps = [app for found in _select(runner, runner.scheduler_backends(), AppQuery(), []) for app in found]
     dated = [app for app in apps if app.submitted_at is not None]
     if not dated:
         raise StateError(

@@ -1,0 +1,58 @@
+"""Several schedulers asked at once: each answers for itself, and none holds up the others."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from program import torchx
+
+from torchx.errors import AbsentError, StateError
+from torchx.runner.survey import survey
+
+
+def test_answers_and_reasons_come_in_the_order_of_the_question() -> None:
+    absent = AbsentError("there is none")
+
+    def ask(name: str) -> str:
+        if name == "b":
+            raise absent
+        return name.upper()
+
+    assert list(survey(["c", "b", "a"], ask).items()) == [("c", "C"), ("b", absent), ("a", "A")]
+
+
+def test_all_are_asked_at_the_same_time() -> None:
+    meet = threading.Barrier(3, timeout=20)
+    assert len(survey("abc", lambda name: meet.wait(), patience=20)) == 3
+
+
+def test_one_that_does_not_answer_is_passed_over() -> None:
+    hang = threading.Event()
+    try:
+        told = survey("ab", lambda name: name == "a" or hang.wait(60), patience=0.2)
+    finally:
+        hang.set()
+    assert told["a"] is True
+    assert isinstance(told["b"], StateError)
+
+
+def test_a_mistake_in_a_program_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        survey("ab", lambda name: 1 / 0)
+
+
+def test_a_cluster_that_hangs_does_not_hang_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "squeue"
+    program.write_text("#!/bin/sh\nwhile sleep 0.2; do echo; done\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_CONF")
+    asked = torchx("status", "nobody")
+    assert asked.returncode == 1
+    assert asked.stderr.splitlines()[-1].endswith("not reached: slurm")
+    assert torchx("list").returncode == 0
