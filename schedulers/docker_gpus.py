@@ -9,11 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
-from torchx.errors import StateError
+from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import Home, state_home
+from torchx.schedulers.docker_address import require_socket
 from torchx.schedulers.docker_engine import Engine
 from torchx.schedulers.docker_facts import look
 from torchx.schedulers.docker_guard import docker_home
@@ -79,6 +80,27 @@ def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, s
                 if one.get("Count", 0) > 0 and not one.get("DeviceIDs"):
                     one["DeviceIDs"] = [next(left) for _ in range(one.pop("Count"))]
         yield []
+
+
+@contextmanager
+def left_by_containers(gpus: Sequence[str]) -> Iterator[list[str]]:
+    """Gives those GPUs of this machine that no containers have; meanwhile none takes one.
+
+    Args:
+        gpus: those that there are.
+
+    Yields:
+        Those that are free as far as containers go; all of them where no engine of this machine answers.
+    """
+    with ExitStack() as held:
+        used: set[str] = set()
+        with suppress(TorchxError):
+            require_socket()
+            engine = Engine()
+            if engine.address.path:
+                held.enter_context(_alone())
+                used = taken(engine)
+        yield [gpu for gpu in gpus if gpu not in used]
 
 
 @contextmanager

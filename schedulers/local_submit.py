@@ -168,12 +168,16 @@ class Submitter:
         total = sum(role.resource.gpu * role.num_replicas for role in wanting)
         if not total:
             return []
-        visible = visible_gpus(os.environ)
-        taken = leases.take(visible, total) if len(visible) >= total else []
+        visible, taken = visible_gpus(os.environ), []
+        if len(visible) >= total:
+            from torchx.schedulers.docker_gpus import left_by_containers
+
+            with left_by_containers(visible) as free:
+                taken = leases.take(free, total)
         if len(taken) < total:
             leases.close()
-            free = f"this machine has {len(visible)}, {len(taken)} of them free"
-            short = f"{app.name} asks for {total} GPUs; {free}"
+            free_here = f"this machine has {len(visible)}, {len(taken)} of them free"
+            short = f"{app.name} asks for {total} GPUs; {free_here}"
             if self.cfg.get("auto_set_cuda_visible_devices"):
                 raise StateError(short, hint="see what runs: torchx list")
             seen = "none is set apart, all replicas see all of them"

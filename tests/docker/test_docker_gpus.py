@@ -21,6 +21,7 @@ from torchx.schedulers.docker_gpus import leased, taken
 from torchx.schedulers.docker_request import to_request
 from torchx.schedulers.docker_submit import _body, job_data
 from torchx.schedulers.local_devices import Leases
+from torchx.schedulers.local_scheduler import create_scheduler
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 
@@ -91,6 +92,22 @@ def test_those_of_local_jobs_are_taken_too() -> None:
     with leased(Engine(), body, os.environ):
         assert ids(body) == [["1"]]
     local.close()
+
+
+def test_a_local_job_gets_none_that_containers_have(made: list[str]) -> None:
+    _, body = bodies(gpus=2)
+    with leased(Engine(), body, os.environ):
+        make(made, body)
+    role = Role("w", "", entrypoint="sh", args=["-c", "echo has $CUDA_VISIBLE_DEVICES"])
+    role.resource = Resource(1, 1, 64)
+    local = create_scheduler("torchx")
+    app_id = local.submit(AppDef("beside", [role]), {})
+    assert local.wait(app_id, 60.0)
+    assert list(local.log_iter(app_id, "w", 0)) == ["has 2\n"]
+    role.resource = Resource(1, 2, 64)
+    with pytest.raises(StateError, match="this machine has 3, 1 of them free"):
+        local.submit(AppDef("beside", [role]), {"auto_set_cuda_visible_devices": True})
+    local.delete(app_id)
 
 
 def test_who_names_them_has_them(made: list[str]) -> None:
