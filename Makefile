@@ -10,7 +10,7 @@ hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
 
 test: venv-dev       ## all tests; TESTS=tests/specs for some
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n 4 --dist loadgroup $(TESTS)
 
 test-kubernetes: venv-dev ## the conformance suite on the cluster of KUBECONFIG; TORCHX_TEST_IMAGE=… for another image
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test on, e.g. ~/.kube/config"; exit 1; }

@@ -12,6 +12,8 @@ import pytest
 
 from docs.pages import PAGES, ROOT
 
+pytestmark = pytest.mark.xdist_group("pictures")  # one process: what they look at is made once
+
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = ("run", "failure", "log", "status", "list")
 

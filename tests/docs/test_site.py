@@ -18,6 +18,8 @@ import pytest
 
 from docs.pages import ROOT
 
+pytestmark = pytest.mark.xdist_group("site")  # one process: what they look at is made once
+
 MODULE = re.compile(r"^\.\. automodule:: (\S+)$", re.MULTILINE)
 
 

