@@ -10,11 +10,15 @@ from functools import cache
 from pathlib import Path
 
 from torchx.errors import AbsentError, StateError
+from torchx.schedulers.slurm_ping import refused
 
 PATIENCE = 30.0
 """Seconds that one call may take."""
 QUICK = 10.0
 """The same for a listing, which is asked of many engines at once."""
+SOON = 0.5
+"""Seconds after which it is looked whether there is a controller at all."""
+_OF_DATABASE = ("sacct", "sacctmgr")
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
 _AWAY = re.compile(
     r"unable to contact|connection (refused|timed out|reset)|connect failure|timed? ?out|"
@@ -63,17 +67,7 @@ def call(
     if named and not Path(named).exists():  # its programs would wait a minute for it
         raise AbsentError(f"there is no Slurm: SLURM_CONF names {named}, and there is no such file")
     try:
-        done = subprocess.run(
-            list(argv),
-            input=text,
-            stdin=subprocess.DEVNULL if text is None else None,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            timeout=patience,
-            env=clean_env() if env is None else env,
-            check=False,
-        )
+        done = _run(argv, text, patience, clean_env() if env is None else env)
     except FileNotFoundError:
         raise AbsentError(
             f"there is no Slurm on this machine: no program `{argv[0]}` on PATH",
@@ -90,13 +84,49 @@ def call(
         return done.stdout
     said = (done.stderr or done.stdout).strip()
     if _AWAY.search(said):
-        who = "accounting database" if argv[0] in ("sacct", "sacctmgr") else "controller"
+        who = "accounting database" if argv[0] in _OF_DATABASE else "controller"
         raise NoAnswerError(
             f"the Slurm {who} does not answer ({first_line(said)})",
             said=said,
             hint="see how it is: scontrol ping",
         )
     raise SlurmError(f"{argv[0]}: {first_line(said) or f'exit code {done.returncode}'}", said=said)
+
+
+def _run(
+    argv: Sequence[str], text: str | None, patience: float, env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end; when that takes long, looks whether there is anybody who could answer.
+
+    Raises:
+        NoAnswerError: nobody listens where the controller should.
+        subprocess.TimeoutExpired: it has not ended in time.
+        OSError: it cannot be run.
+    """
+    process = subprocess.Popen(
+        list(argv),
+        stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="surrogateescape",
+        env=env,
+    )
+    with process:
+        try:
+            try:
+                out, err = process.communicate(text, timeout=min(SOON, patience))
+            except subprocess.TimeoutExpired:
+                if argv[0] not in _OF_DATABASE and (where := refused()):
+                    raise NoAnswerError(
+                        f"the Slurm controller does not answer: nobody listens at {where}",
+                        hint="see how it is: scontrol ping",
+                    ) from None
+                out, err = process.communicate(timeout=max(patience - SOON, 0.0))
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 def first_line(said: str) -> str:
