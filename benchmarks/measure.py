@@ -49,8 +49,9 @@ class Place:
             "TORCHX_HOME": str(self.folder / ".torchx"),
         }
         if not self.engine:
-            # what an engine that runs here has to tell is no part of what is measured
+            # what engines that run here have to tell is no part of what is measured
             own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine.sock"
+            own["SLURM_CONF"] = f"{self.folder}/no-slurm.conf"
         elif "DOCKER_HOST" in os.environ:
             own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         # only where the package is not installed beside this Python
