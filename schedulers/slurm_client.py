@@ -7,10 +7,9 @@ import re
 import subprocess
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
-from torchx.errors import AbsentError, StateError
-from torchx.schedulers.slurm_ping import refused
+from torchx.errors import StateError
+from torchx.schedulers.slurm_ping import refused, require_slurm
 
 PATIENCE = 30.0
 """Seconds that one call may take."""
@@ -63,16 +62,9 @@ def call(
         NoAnswerError: no controller answers, or not in time.
         SlurmError: it refuses what it was asked for.
     """
-    named = os.environ.get("SLURM_CONF")
-    if named and not Path(named).exists():  # its programs would wait a minute for it
-        raise AbsentError(f"there is no Slurm: SLURM_CONF names {named}, and there is no such file")
+    require_slurm(argv[0])
     try:
         done = _run(argv, text, patience, clean_env() if env is None else env)
-    except FileNotFoundError:
-        raise AbsentError(
-            f"there is no Slurm on this machine: no program `{argv[0]}` on PATH",
-            hint="use a login node of the cluster",
-        ) from None
     except OSError as error:
         raise StateError(f"`{argv[0]}` cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired:

@@ -1,17 +1,35 @@
-"""Whether a controller of Slurm listens at all: its programs try for 20 s before they say that none does."""
+"""Whether there is a Slurm here, and its controller listens: its programs try for 20 s before they say no."""
 
 from __future__ import annotations
 
 import os
 import re
-import socket
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from torchx.errors import AbsentError
 
 PORT = 6817
 """Where a controller listens unless told."""
 _PLACES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 _LINE = re.compile(r"^\s*(SlurmctldHost|SlurmctldPort|ControlMachine|ControlAddr)\s*=\s*(\S+)", re.IGNORECASE)
+
+
+def require_slurm(program: str) -> None:
+    """Looks whether there is a Slurm, which costs less than loading what speaks to it.
+
+    Raises:
+        AbsentError: there is no such program on PATH, or ``SLURM_CONF`` names no file.
+    """
+    named = os.environ.get("SLURM_CONF")
+    if named and not Path(named).exists():  # its programs would wait a minute for it
+        raise AbsentError(f"there is no Slurm: SLURM_CONF names {named}, and there is no such file")
+    if shutil.which(program) is None:
+        raise AbsentError(
+            f"there is no Slurm on this machine: no program `{program}` on PATH",
+            hint="use a login node of the cluster",
+        )
 
 
 def refused() -> str:
@@ -20,6 +38,8 @@ def refused() -> str:
     Empty when one listens, or it cannot be told: the configuration comes from elsewhere, or a connection
     neither comes about nor is refused.
     """
+    import socket  # on demand: nobody is late most of the time
+
     try:
         addresses = list(_controllers(_configuration()))
     except (OSError, ValueError):

@@ -119,6 +119,9 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         Args:
             cfg: with ``all_users`` those of others, too.
         """
+        from torchx.schedulers.slurm_ping import require_slurm
+
+        require_slurm("squeue")
         from torchx.schedulers.slurm_jobs import everything
         from torchx.schedulers.slurm_tell import listed
 
