@@ -8,12 +8,14 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchx import processes
 from torchx.errors import StateError
 from torchx.jobs import ended, lock
+from torchx.jobs.catalog import catalog
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, LogPaths
 from torchx.jobs.settled import settle
@@ -55,8 +57,7 @@ class LocalJobs:
             if whole is not None and _takes(query, whole):
                 yield whole
                 return
-        on_record = self._on_record()
-        known = ended.lines(self._home) if on_record else {}
+        on_record, known = (listed := catalog(self._home)).app_ids, listed.lines
         mine = f'"scheduler":"{self._scheduler}"'.encode()
         found: list[tuple[float, bytes, ListAppResponse | None]] = [
             (ended.submitted_at(line), app_id, None)
@@ -66,7 +67,7 @@ class LocalJobs:
         for app_id in on_record - known.keys():
             if (app := self._of_record(os.fsdecode(app_id), remember=True)) is not None:
                 found.append((app.submitted_at.timestamp() if app.submitted_at else 0.0, app_id, app))
-        found.sort(key=lambda each: each[:2], reverse=True)
+        found.sort(key=itemgetter(0, 1), reverse=True)
         since = query.since.timestamp() if query.since is not None else None
         for submitted_at, app_id, unlisted in found:
             if since is not None and submitted_at < since:
@@ -80,13 +81,6 @@ class LocalJobs:
             return self._home.job(app_id).record.exists()
         except OSError:
             return False  # longer than any file may be called
-
-    def _on_record(self) -> set[bytes]:
-        try:
-            names = os.listdir(os.fsencode(self._home.jobs))  # noqa: PTH208  # bytes, as in the list
-        except (FileNotFoundError, NotADirectoryError):
-            return set()
-        return {name for name in names if not name.startswith(b".")}
 
     def _listed(self, line: bytes, app_id: bytes, query: AppQuery) -> ListAppResponse | None:
         """Reads a line of the list of ended jobs; None, without much ado, for one that is not wanted."""
