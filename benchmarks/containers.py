@@ -17,6 +17,7 @@ from torchx.errors import TorchxError
 from torchx.schedulers.docker_end import remove
 from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_facts import APP_ID
+from torchx.schedulers.docker_request import NETWORK
 
 IMAGE = os.environ.get("TORCHX_BENCH_IMAGE") or "torchx-test:latest"
 """Any with a shell, `echo` and `seq`."""
@@ -28,10 +29,11 @@ DEAF = "trap '' TERM; echo deaf; while true; do sleep 1; done"
 
 LOOP = """
 i=0
-while [ $i -lt "$1" ]; do docker run --label "$2" "$3" echo "hello world" & i=$((i + 1)); done
+while [ $i -lt "$1" ]; do docker run --label "$2" --network "$4" "$3" echo "hello world" & i=$((i + 1)); done
 wait
 """
 LOOP_IS = "`docker run` in a shell loop, all at once"
+NAMED_IS = "the same loop, with a network that has names"
 LABEL = "torchx-benchmark"
 
 
@@ -62,16 +64,18 @@ def many(place: Place, replicas: int) -> Iterator[Row]:
     """Measures an echo in each of so many containers, to the end of the command."""
     words = (*RUN, "utils.echo", "--image", IMAGE, "--num_replicas", str(replicas))
 
-    def loop() -> float:
+    def loop(network: str) -> float:
         label = f"{LABEL}={secrets.token_hex(8)}"
+        words = ["sh", "-c", LOOP, "sh", str(replicas), label, IMAGE, network]
         try:
-            return printed(place, ["sh", "-c", LOOP, "sh", str(replicas), label, IMAGE], replicas)
+            return printed(place, words, replicas)
         finally:
             clear(label)
 
+    ours = running(place, place.torchx(*words), replicas)
     times = paired(
-        running(place, place.torchx(*words), replicas),
-        loop,
+        ours,
+        lambda: loop("bridge"),
         # it builds an image of the working directory in each of its runs; the folder is as good as empty
         running(place, [place.peer, *words], replicas) if place.peer else None,
         rounds=place.size(3, 1),
@@ -79,6 +83,9 @@ def many(place: Place, replicas: int) -> Iterator[Row]:
     )
     what = f"{replicas} replicas of echo"
     yield compared(what, times, LOOP_IS, of_floor=1.2)
+    # replicas find each other by name, which the engine takes half as long again to set up
+    named = paired(ours, lambda: loop(NETWORK), rounds=place.size(3, 1))
+    yield compared(what, named, NAMED_IS, of_floor=1.2)
     if place.peer:
         yield compared(what, times._replace(floor=[]), of_peer=0.5)
 

@@ -48,7 +48,7 @@ def test_a_group_can_be_measured_alone() -> None:
 @pytest.mark.docker
 def test_containers_are_measured_beside_the_docker_command() -> None:
     printed = run("containers")
-    assert printed.count("\n") == 6
+    assert printed.count("\n") == 7
     assert all(word in printed for word in ("`docker run`", "`docker logs`", "ignore TERM", "workspace"))
 
 
