@@ -63,8 +63,9 @@ def find(app_id: str) -> SlurmJob | None:
         if record is None:
             raise
         queue = []
-    if not token:  # the number may have gone to a newer job, submitted elsewhere
-        record = _of_mark(queue, records) or record
+    if record is None or not token:  # the number may have gone to a newer job, submitted elsewhere
+        marked = _of_mark(queue, records)
+        record = marked if marked is not None and token in ("", marked.token) else record
     if record is None:
         return None
     mine = tuple(part for part in queue if record.is_of(part))

@@ -91,6 +91,7 @@ class SlurmLog:
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
         """Yields what is asked for, whole lines as far as there are any."""
         lines = Lines(query)
+        self._sources.clear()
         wanted = [ordinal for ordinal, member in enumerate(self._members) if _wants(member, query)]
         try:
             alive = query.follow and query.until is None and self._lives()

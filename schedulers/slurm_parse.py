@@ -67,6 +67,8 @@ def read_json(text: str) -> list[JobFacts]:
     jobs = data.get("jobs") if isinstance(data, dict) else None
     if not isinstance(jobs, list):
         raise ValueError("no list of jobs")
+    if data.get("errors") and not jobs:
+        raise ValueError("squeue tells of an error, and ends as if all were well")
     return [_job(job) for job in jobs if isinstance(job, dict) and _number(job.get("job_id")) is not None]
 
 

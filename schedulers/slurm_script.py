@@ -21,9 +21,8 @@ from torchx.version import __version__
 LONGEST_TASK = 120_000
 """Bytes of what a replica runs: the kernel hands on 128 KiB as one argument."""
 
-
-KEEPER = "# === keeper"
-"""Begins the line behind which the script carries the program that looks after a replica."""
+KEEPER = "KEEPER"
+"""Ends the program that looks after a replica, which the script carries behind its own end."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,12 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], place: Place) -> str:
         f"# Made by torchx {__version__}; sbatch takes it from a person's hand, too.",
         "",
     ]
-    lines += _begin(app, place)
-    for number, role in enumerate(app.roles):
-        task = _task(role, place)
+    tasks = [_task(role, place) for role in app.roles]
+    mark = KEEPER
+    while any(mark in task for task in tasks):
+        mark += "_"
+    lines += _begin(app, place, mark)
+    for number, (role, task) in enumerate(zip(app.roles, tasks, strict=True)):
         if len(task.encode("utf-8", "surrogateescape")) > LONGEST_TASK:
             raise UsageError(
                 f"arguments and environment of role `{role.name}` are too long for one command",
@@ -73,8 +75,10 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], place: Place) -> str:
     lines += _run(app, cfg)
     lines += [
         "",
-        f"{KEEPER}: the program that looks after a replica, written to the folder above",
+        "# the program that looks after a replica, written to the folder above",
+        f": <<'{mark}'",
         keeper_text(),
+        mark,
     ]
     return "\n".join(lines) + "\n"
 
@@ -99,7 +103,7 @@ def _shown(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _begin(app: AppDef, place: Place) -> Iterator[str]:
+def _begin(app: AppDef, place: Place, mark: str) -> Iterator[str]:
     yield f"folder={word(place.folder)}"
     yield '(umask 077 && mkdir -p "$folder") || exit 73  # all nodes have to see this folder'
     yield 'exec >> "$folder/batch.log" 2>&1'
@@ -120,7 +124,8 @@ def _begin(app: AppDef, place: Place) -> Iterator[str]:
         yield from PORTS.splitlines()
     for name, port in ports.items():
         yield f"export {_variable(name)}=$(free_port {int(port)})"
-    yield 'sed "1,/^# === keeper/d" "$0" > "$folder/.keeper" && mv "$folder/.keeper" "$folder/keeper.py"'
+    yield f"""sed "1,/^: <<'{mark}'$/d; /^{mark}$/d" "$0" > "$folder/.keeper\""""
+    yield 'mv "$folder/.keeper" "$folder/keeper.py"'
 
 
 @cache
@@ -256,6 +261,9 @@ def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     else:
         yield "run; code=$?"
     yield '[ -z "$stopped" ] || exit "$((code ? code : 143))"'
+    yield "if ((code)) && tail -n 4 \"$folder/batch.log\" | grep -qE 'has expired|already complet'; then"
+    yield '    exit "$code"  # Slurm was ending the job before that was heard of here: its own word counts'
+    yield "fi"
     if retries and not at_once:
         yield f"if ((code && attempt <= {retries})); then"
         yield '    timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$code"'

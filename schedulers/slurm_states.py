@@ -122,9 +122,11 @@ def outcome_of(
             _remember(paths, found)
         return found
     if over is not None and record is not None:
-        state = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED
+        state, msg = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED, ""
+        if _cut_short(record.paths, over):
+            state, msg = AppState.CANCELLED, "cancelled"
         return Outcome(
-            state, submitted_at=record.submitted_at, started_at=_started(record), ended_at=over.at,
+            state, msg, submitted_at=record.submitted_at, started_at=_started(record), ended_at=over.at,
             exit_code=over.code,
         )  # fmt: skip
     return None
@@ -143,7 +145,7 @@ def _guess(record: SlurmRecord) -> tuple[AppState, str, str]:
     for said_so, word in _LAST_WORDS.items():
         if said_so in said:
             return AppState.FAILED, _FAILURES[word], word
-    if "CANCELLED AT" in said:
+    if "CANCELLED AT" in said or "has expired" in said:
         return AppState.CANCELLED, "cancelled", ""
     if time.time() - record.submitted_at < GAP:
         return AppState.SUBMITTED, "Slurm does not tell of it yet", ""
@@ -174,8 +176,10 @@ def _of_facts(facts: Sequence[JobFacts], over: Over | None, paths: SlurmPaths | 
             msg = "; ".join(part for part in ("queued again" if again else "", why) if part)
             return Outcome(AppState.PENDING, msg, first.state, submitted)
         if over is not None and over.at >= int(first.started or 0):
-            state = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED
-            return Outcome(state, "", "", submitted, first.started, over.at, over.code)
+            state, msg = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED, ""
+            if paths is not None and _cut_short(paths, over):
+                state, msg = AppState.CANCELLED, "cancelled"
+            return Outcome(state, msg, "", submitted, first.started, over.at, over.code)
         held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
         return Outcome(AppState.RUNNING, held, first.state, submitted, first.started)
     started = min((p.started for p in facts if p.started), default=None)
@@ -187,9 +191,9 @@ def _of_facts(facts: Sequence[JobFacts], over: Over | None, paths: SlurmPaths | 
     code = over.code if over is not None else first.exit_code
     if over is not None and over.code == 0:
         word = "COMPLETED"
-    if word == "CANCELLED" and over is not None:
+    asked = paths is not None and _cut_short(paths, over)
+    if word == "CANCELLED" and over is not None and not asked:
         word = "FAILED"
-    asked = paths is not None and paths.cancelled.exists() and over is None
     if word == "COMPLETED":
         state, msg = AppState.SUCCEEDED, ""
     elif word == "CANCELLED" or (asked and word in ("FAILED", "NODE_FAIL")):
@@ -203,6 +207,15 @@ def _of_facts(facts: Sequence[JobFacts], over: Over | None, paths: SlurmPaths | 
     if ended is not None and started is not None and ended < started:
         started = None  # it never ran: that is when it might have
     return Outcome(state, msg, word, submitted, started, ended or (over.at if over else None), code)
+
+
+def _cut_short(paths: SlurmPaths, over: Over | None) -> bool:
+    """Tells whether somebody has asked for the end of a job before it came by itself."""
+    try:
+        asked_at = paths.cancelled.stat().st_mtime
+    except OSError:
+        return False
+    return over is None or (over.code != 0 and asked_at < over.at + 1)  # its clock has whole seconds
 
 
 def why_it_waits(parts: Sequence[JobFacts]) -> str:

@@ -1,0 +1,213 @@
+"""Jobs on a real cluster: what a person does with them, and what happens to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from program import torchx
+from support import wait_until
+
+from torchx.errors import StateError, UsageError
+from torchx.logs import LogQuery, Stream
+from torchx.schedulers.slurm_record import Records
+from torchx.schedulers.slurm_scheduler import SlurmScheduler, create_scheduler
+from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role
+
+pytestmark = pytest.mark.slurm
+
+ODD = "a,b; 'q' \"w\" $HOME `date` \\ \nEND\n  é 🙂 #x"
+
+
+@pytest.fixture
+def scheduler() -> Iterator[SlurmScheduler]:
+    made = create_scheduler("torchx")
+    home = os.environ["TORCHX_HOME"]
+    yield made
+    os.environ["TORCHX_HOME"] = home  # a test may have gone elsewhere; others use the same cluster
+    for record in list(Records().all()):
+        made.delete(str(record.job_id))
+
+
+def role(command: str, name: str = "r", **changes: object) -> Role:
+    settings: dict[str, object] = {"resource": Resource(1, 0, 100), **changes}
+    return Role(name, "", entrypoint="sh", args=["-c", command], **settings)  # type: ignore[arg-type]
+
+
+def slurm(*argv: str, text: str | None = None) -> str:
+    return subprocess.run(argv, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def state(scheduler: SlurmScheduler, app_id: str) -> AppState:
+    told = scheduler.describe(app_id)
+    return told.state if told is not None else AppState.UNKNOWN
+
+
+def output(scheduler: SlurmScheduler, app_id: str, **asked: object) -> bytes:
+    return b"".join(chunk.data for chunk in scheduler.log_chunks(app_id, LogQuery(**asked)))  # type: ignore[arg-type]
+
+
+def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> None:
+    text = ODD.replace("$", "$$")
+    one = role('printf %s "$1$ODD"', "r/ö ä", env={"ODD": text})
+    one.args += ["sh", text]
+    two = role(
+        "echo $$TORCHX_RANK0_HOST $$TORCHX_REPLICA $$TORCHX_JOB_ID ${replica_id}", "b b", num_replicas=2
+    )
+    app_id = scheduler.submit(AppDef("näme, 'x'", [one, two]), {"comment": 'my "own" #1'})
+    assert scheduler.wait(app_id, 60)
+    assert output(scheduler, app_id, replicas={"r/ö ä": frozenset()}) == (ODD + ODD).encode()
+    lines = output(scheduler, app_id, replicas={"b b": frozenset([1])}).split()
+    assert lines[1:] == [b"b", b"b/1", f"slurm://torchx/{app_id}".encode(), b"1"]
+    assert lines[0].startswith(b"node")
+    assert 'my "own" #1 torchx:' in slurm(
+        "squeue", "--noheader", "--states=all", f"--jobs={app_id}", "--format=%k"
+    )
+
+
+def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmScheduler) -> None:
+    info = scheduler.submit_dryrun(AppDef("hand", [role("echo by hand")]), {})
+    app_id = slurm("sbatch", "--parsable", text=repr(info)).strip()
+    assert scheduler.wait(app_id, 60)
+    assert state(scheduler, app_id) is AppState.SUCCEEDED
+    assert (app_id, "hand") in [(app.app_id, app.name) for app in scheduler.list()]
+    (log,) = Path(info.request.folder).glob("r/0/attempt-1/stdout.log")
+    assert log.read_text() == "by hand\n"
+
+
+def test_why_it_waits_and_then_is_ended_from_outside(scheduler: SlurmScheduler) -> None:
+    app_id = scheduler.submit(AppDef("later", [role("true")]), {"begin": "now+2hours"})
+    told = scheduler.glance(app_id)
+    assert told is not None
+    assert told.state is AppState.PENDING
+    wait_until(lambda: "expected to start at" in (scheduler.glance(app_id) or told).msg, "when it may start")
+    slurm("scancel", app_id)
+    assert state(scheduler, app_id) is AppState.CANCELLED
+
+
+def test_a_retry_through_the_queue(scheduler: SlurmScheduler) -> None:
+    script = 'echo try $TORCHX_ATTEMPT; test "$TORCHX_ATTEMPT" = 2 || exit 5'.replace("$", "$$")
+    app_id = scheduler.submit(AppDef("again", [role(script, max_retries=1)]), {})
+    assert output(scheduler, app_id, follow=True) == b"try 1\ntry 2\n"
+    assert scheduler.wait(app_id, 60)
+    told = scheduler.describe(app_id)
+    assert told is not None
+    assert (told.state, told.num_restarts) == (AppState.SUCCEEDED, 1)
+    (replica,) = told.roles_statuses[0].replicas
+    assert [(attempt.number, attempt.exit_code) for attempt in replica.attempts] == [(1, 5), (2, 0)]
+
+
+def test_a_node_that_fails_is_told_by_name(scheduler: SlurmScheduler) -> None:
+    app_id = scheduler.submit(AppDef("down", [role("sleep 600")]), {"partition": "apart"})
+    wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
+    try:
+        slurm("scontrol", "update", "NodeName=node5", "State=DOWN", "Reason=test")
+        wait_until(lambda: state(scheduler, app_id) is AppState.FAILED, "it has failed")
+        told = scheduler.glance(app_id)
+        assert told is not None
+        assert told.msg == "a node failed"
+    finally:
+        argv = ["scontrol", "update", "NodeName=node5", "State=RESUME"]
+        subprocess.run(argv, capture_output=True, timeout=60, check=False)  # it may have come back by itself
+
+
+def test_another_home_and_another_folder(
+    scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = scheduler.submit(AppDef("elsewhere", [role("echo found")]), {"job_dir": str(tmp_path / "jobs")})
+    assert scheduler.wait(app_id, 60)
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "another"))
+    assert output(scheduler, app_id) == b"found\n"
+    assert app_id in [app.app_id for app in scheduler.list()]
+    assert app_id in [app.app_id for app in scheduler.list({"all_users": True})]
+
+
+def test_jobs_of_others_are_not_listed(scheduler: SlurmScheduler) -> None:
+    plain = slurm("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 60").strip()
+    try:
+        assert plain not in [app.app_id for app in scheduler.list({"all_users": True})]
+        assert scheduler.describe(plain) is None
+        scheduler.cancel(plain)
+        assert slurm("squeue", "--noheader", f"--jobs={plain}", "--format=%T").strip() != "CANCELLED"
+    finally:
+        slurm("scancel", plain)
+
+
+def test_what_cannot_be_is_told_in_one_sentence(
+    scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = AppDef("a", [role("true")])
+    with pytest.raises(StateError, match="refuses the job: Invalid partition"):
+        scheduler.submit(app, {"partition": "nope"})
+    with pytest.raises(UsageError, match="takes no --segment"):
+        scheduler.submit(app, {"segment": "2"})
+    with pytest.raises(UsageError, match="no plugin for containers"):
+        scheduler.submit(AppDef("a", [Role("r", "img", entrypoint="true")]), {"containers": True})
+    assert not list(Records().all())
+    assert not list((Path(os.environ["TORCHX_HOME"]) / "slurm" / "jobs").iterdir()), "no folder is left"
+
+
+def test_a_controller_that_does_not_answer(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    conf = Path(
+        slurm("scontrol", "show", "config").partition("SLURM_CONF")[2].split("\n")[0].strip(" =")
+    ).read_text()
+    away = tmp_path / "slurm.conf"
+    away.write_text(
+        conf.replace("SlurmctldPort=16817", "SlurmctldPort=1\nMessageTimeout=2").replace(
+            "MessageTimeout=20", ""
+        )
+    )
+    told = torchx("list", "-s", "slurm", env={"SLURM_CONF": str(away)})
+    assert told.returncode == 1
+    assert "the Slurm controller does not answer" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_streams_apart_and_a_workspace_that_jobs_share(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "main.sh").write_text("echo out; sleep 0.3; echo err >&2; pwd")
+    places = []
+    for _ in range(2):
+        app = AppDef("ws", [Role("r", "", entrypoint="sh", args=["main.sh"], resource=Resource(1, 0, 100))])
+        app_id = scheduler.submit(app, {}, workspace=str(tmp_path / "ws"))
+        assert scheduler.wait(app_id, 60)
+        assert output(scheduler, app_id, stream=Stream.STDERR) == b"err\n"
+        lines = output(scheduler, app_id).split()
+        assert lines[:2] == [b"out", b"err"]
+        places.append(lines[2])
+    assert places[0] == places[1]
+    assert b"/slurm/workspaces/" in places[0]
+
+
+def test_one_role_starts_again_alone(scheduler: SlurmScheduler) -> None:
+    again = role('test "$TORCHX_ATTEMPT" = 2 || exit 5'.replace("$", "$$"), "again", max_retries=1)
+    again.retry_policy = RetryPolicy.ROLE
+    app_id = scheduler.submit(AppDef("roles", [again, role("sleep 1; echo once", "other")]), {})
+    assert scheduler.wait(app_id, 60)
+    told = scheduler.describe(app_id)
+    assert told is not None
+    assert told.state is AppState.SUCCEEDED, told.msg
+    assert [len(each.replicas[0].attempts) for each in told.roles_statuses] == [2, 1]
+
+
+@pytest.mark.torch
+def test_the_digits_are_learned_on_two_nodes(scheduler: SlurmScheduler) -> None:
+    train = Path(__file__).parents[2] / "examples" / "digits" / "train.py"
+    done = torchx(
+        "run", "-s", "slurm", "--wait", "dist.torchrun", "-j", "2x1", "--cpu", "1", "--memMB", "1500",
+        "--script", str(train), "--", "--epochs", "2",
+        env={"PYTHONWARNINGS": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    (job,) = Records().all()
+    printed = output(scheduler, str(job.job_id)).decode()
+    assert done.returncode == 0, done.stderr + printed
+    assert "training on 2 processes" in printed
+    told = scheduler.describe(str(job.job_id))
+    assert told is not None
+    assert len({replica.hostname for replica in told.roles_statuses[0].replicas}) == 2
+    assert "held-out accuracy" in printed

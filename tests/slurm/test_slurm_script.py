@@ -1,0 +1,160 @@
+"""The script is a pure function, and safe whatever stands in an application; shells run parts of it here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchx.errors import UsageError
+from torchx.schedulers.slurm_script import KEEP, Place, keeper_text, script_of
+from torchx.schedulers.slurm_words import directive, heredoc, word
+from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
+
+ODD = "a,b; 'q' \"w\" $HOME `date` $(date) \\ \nEND\n  é 🙂 #x !y\t* ~ {1,2}"
+
+
+def app(**changes: Any) -> AppDef:
+    role = Role("w r/é", "img", entrypoint="printf", args=["%s|", ODD.replace("$", "$$")], env={"ODD": "x"})
+    role.resource = Resource(1, 0, 100)
+    return AppDef("n a\nme", [role], **changes)
+
+
+def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
+    return script_of(given, cfg, Place("name", folder, "s", "torchx:t:/f", {}))
+
+
+def run_task(script: str, tmp_path: Path, replica: int = 0) -> Path:
+    """Runs what a replica runs, as srun would have it started; returns the folder of its attempt."""
+    lines = script.splitlines()
+    begin = next(at for at, line in enumerate(lines) if line.startswith("IFS= read -r -d '' task_0"))
+    mark = lines[begin].rpartition("'")[0].rpartition("'")[2]
+    task = "\n".join(lines[begin + 1 : lines.index(mark, begin + 1)]) + "\n" + KEEP
+    (tmp_path / "keeper.py").write_text(keeper_text())
+    env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
+    env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": "0", "PATH": os.environ["PATH"]}
+    subprocess.run(["sh", "-c", task, "role"], env=env, check=False, timeout=30)
+    (found,) = tmp_path.glob("*/*/attempt-1")
+    return found
+
+
+def test_it_is_a_shell_script_and_the_same_each_time() -> None:
+    script = made(app())
+    assert script == made(app())
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert "set -- printf" in script
+
+
+def test_all_letters_arrive(tmp_path: Path) -> None:
+    given = app()
+    given.roles[0].args += [f"{macros.app_id}/{macros.replica_id}", "", "$${X}", f"$${{{macros.rank0_env}}}"]
+    given.roles[0].env = {"ODD": ODD.replace("$", "$$"), "ID": f"a {macros.replica_id}"}
+    folder = run_task(made(given), tmp_path, replica=3)
+    expected = "|".join([ODD, "77/3", "", "${X}", "${TORCHX_RANK0_HOST}"]) + "|"
+    assert (folder / "stdout.log").read_text() == expected
+    assert folder.parent.name == "3"
+
+
+def test_variables_of_a_role_arrive_and_cannot_disturb_the_script(tmp_path: Path) -> None:
+    names = ["folder", "replica_id", "attempt", "keep", "ODD"]
+    role = Role("r", "", entrypoint="env", env={**dict.fromkeys(names, ODD.replace("$", "$$")), "IFS": "efo"})
+    folder = run_task(made(AppDef("a", [role])), tmp_path)
+    out = (folder / "stdout.log").read_text()
+    assert [name for name in names if f"{name}={ODD}\n" not in out] == []
+    assert "torchx_place" not in out
+    assert json.loads((folder / "end.json").read_text())["exit_code"] == 0
+
+
+@given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
+@settings(max_examples=40, deadline=None)
+def test_words_are_one_word(text: str) -> None:
+    out = subprocess.run(["sh", "-c", f"printf %s {word(text)}"], capture_output=True, check=True).stdout
+    assert out == text.encode()
+    lines = "\n".join([*heredoc("x", text), 'printf %s "$x"'])
+    out = subprocess.run(["bash", "-c", lines], capture_output=True, check=True).stdout
+    assert out == text.encode() + b"\n"
+
+
+def test_an_argument_cannot_pass_for_the_program_that_looks_after_a_replica(tmp_path: Path) -> None:
+    script = made(
+        AppDef("a", [Role("r", "", entrypoint="echo", args=["\n: <<'KEEPER'\nKEEPER\n"])]), str(tmp_path)
+    )
+    (tmp_path / "job.sh").write_text(script)
+    line = next(line for line in script.splitlines() if line.startswith("sed "))
+    subprocess.run(
+        ["bash", "-c", line, tmp_path / "job.sh"], env={**os.environ, "folder": str(tmp_path)}, check=True
+    )
+    assert (tmp_path / ".keeper").read_text() == keeper_text() + "\n"
+
+
+def test_lines_of_sbatch() -> None:
+    assert directive("job-name", "a b") == '#SBATCH --job-name="a b"'
+    assert directive("comment", 'x "y" \\ #z') == '#SBATCH --comment="x \\"y\\" \\\\ #z"'
+
+
+def test_equal_replicas_are_one_step_and_roles_are_parts() -> None:
+    one = made(AppDef("a", [Role("r", "", entrypoint="true", num_replicas=1000)]))
+    assert one.count("    TORCHX_RETRIES=0 srun") == 1
+    assert "#SBATCH --ntasks=1000" in one
+    assert "hetjob" not in one
+    two = made(AppDef("a", [Role(name, "", entrypoint="true", num_replicas=2) for name in "ab"]))
+    assert two.count("#SBATCH hetjob") == 1
+    assert "--het-group=1" in two
+
+
+def test_it_does_not_grow_with_the_replicas() -> None:
+    sizes = [len(made(AppDef("a", [Role("r", "", entrypoint="true", num_replicas=n)]))) for n in (10, 10_000)]
+    assert sizes[1] - sizes[0] < 20
+
+
+@pytest.mark.parametrize(
+    ("policy", "cfg", "has"),
+    [
+        (RetryPolicy.APPLICATION, {}, "scontrol requeue"),
+        (RetryPolicy.APPLICATION, {"requeue": False}, "until run; do"),
+        (RetryPolicy.ROLE, {}, "until TORCHX_RETRIES=0"),
+        (RetryPolicy.REPLICA, {}, "TORCHX_RETRIES=3 srun"),
+    ],
+)
+def test_retries(policy: RetryPolicy, cfg: dict[str, Any], has: str) -> None:
+    role = Role("r", "", entrypoint="false", max_retries=3, retry_policy=policy)
+    script = made(AppDef("a", [role]), **cfg)
+    assert has in script
+    assert ("#SBATCH --no-requeue" in script) is (cfg.get("requeue") is False)
+    assert "--no-requeue" in made(AppDef("a", [Role("r", "", entrypoint="false")]))
+
+
+def test_containers() -> None:
+    from torchx.specs import BindMount
+
+    role = Role("r", "ghcr.io/a/b:1", entrypoint="true", mounts=[BindMount("/da ta", "/d", read_only=True)])
+    script = made(AppDef("a", [role]), containers=True)
+    assert "--container-image='ghcr.io#a/b:1'" in script
+    assert "--container-mounts=\"$folder:$folder\"',/da ta:/d:ro'" in script
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"args": ["a\0b"]}, "zero byte"),
+        ({"env": {"a b": "c"}}, "no shell can set"),
+        ({"args": ["x" * 200_000]}, "too long"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        made(AppDef("a", [Role("r", "", entrypoint="true", **changes)]))
+
+
+def test_a_replica_tries_again(tmp_path: Path) -> None:
+    role = Role("r", "", entrypoint="sh", args=["-c", "echo $$TORCHX_ATTEMPT; exit 3"])
+    script = made(AppDef("a", [role])).replace("torchx_retries=$TORCHX_RETRIES", "torchx_retries=2")
+    run_task(script, tmp_path)
+    ends = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("r/0/*/end.json")}
+    assert {name: end["exit_code"] for name, end in ends.items()} == {f"attempt-{n}": 3 for n in (1, 2, 3)}

@@ -1,0 +1,198 @@
+"""What is told of a job from all that is known of it, and from what is not known any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx.logs import LogQuery, Stream
+from torchx.schedulers.slurm_logs import SlurmLog
+from torchx.schedulers.slurm_parse import JobFacts
+from torchx.schedulers.slurm_record import Records, SlurmRecord
+from torchx.schedulers.slurm_states import outcome_of, without_slurm
+from torchx.schedulers.slurm_tell import describe
+from torchx.specs.status import AppState
+
+NOW = time.time()
+
+
+def record(folder: Path, job_id: int = 7, token: str = "b1", **changes: Any) -> SlurmRecord:
+    folder.mkdir(exist_ok=True)
+    app = {"name": "a", "roles": [{"name": "r", "num_replicas": 2, "max_retries": 1}]}
+    facts = {"submitted_at": NOW - 600, "app": app, **changes}
+    return SlurmRecord(job_id, token, "a", f"a-{token}", "torchx", str(folder), **facts)
+
+
+def facts(state: str, reason: str = "", **changes: Any) -> JobFacts:
+    return JobFacts(7, 0, state, reason, "a-b1", submitted=NOW - 600, **changes)
+
+
+def end(folder: Path, replica: int, attempt: int = 1, **told: Any) -> None:
+    place = folder / "r" / str(replica) / f"attempt-{attempt}"
+    place.mkdir(parents=True)
+    (place / "end.json").write_text(
+        json.dumps({"host": f"node{replica}", "started_at": NOW - 9, "ended_at": NOW, **told})
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "said"),
+    [
+        ("COMPLETED", AppState.SUCCEEDED, ""),
+        ("FAILED", AppState.FAILED, ""),
+        ("CANCELLED", AppState.CANCELLED, "cancelled"),
+        ("TIMEOUT", AppState.FAILED, "time limit reached"),
+        ("OUT_OF_MEMORY", AppState.FAILED, "out of memory"),
+        ("NODE_FAIL", AppState.FAILED, "a node failed"),
+        ("PREEMPTED", AppState.FAILED, "preempted by a job of higher priority"),
+        ("A_NEW_WORD", AppState.FAILED, "a new word"),
+        ("RUNNING", AppState.RUNNING, ""),
+        ("SUSPENDED", AppState.RUNNING, "suspended"),
+        ("COMPLETING", AppState.RUNNING, ""),
+        ("CONFIGURING", AppState.PENDING, "its nodes are being made ready"),
+        ("PENDING", AppState.PENDING, ""),
+    ],
+)
+def test_states_by_slurms_words(tmp_path: Path, state: str, expected: AppState, said: str) -> None:
+    found = outcome_of(record(tmp_path), [facts(state)])
+    assert found is not None
+    assert (found.state, found.msg) == (expected, said)
+
+
+def test_why_it_waits_and_until_when(tmp_path: Path) -> None:
+    start = time.mktime(time.strptime("2030-05-01 17:40", "%Y-%m-%d %H:%M"))
+    found = outcome_of(record(tmp_path), [facts("PENDING", "Priority", started=start)])
+    assert found is not None
+    assert found.msg == "Priority: other jobs come before it; expected to start at 2030-05-01 17:40"
+    for reason, said in (
+        ("QOSMaxGRESPerUser", "a limit"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "are down"),
+        ("Odd", "Odd"),
+    ):
+        found = outcome_of(record(tmp_path), [facts("PENDING", reason)])
+        assert found is not None
+        assert said in found.msg
+
+
+def test_the_end_that_it_has_told_itself_counts_at_once(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "over").write_text(f"7 0 {int(NOW)}\n")
+    running = [facts("RUNNING", started=NOW - 5)]
+    found = outcome_of(mine, running)
+    assert found is not None
+    assert found.state is AppState.SUCCEEDED
+    again = outcome_of(mine, [facts("RUNNING", started=NOW + 60)])
+    assert again is not None
+    assert again.state is AppState.RUNNING, "the end of an earlier run"
+
+
+def test_cancelled_before_the_script_could_hear_of_it(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "over").write_text(f"7 1 {int(NOW)}\n")
+    for queue in ([facts("CANCELLED")], [facts("RUNNING", started=NOW - 5)], []):
+        found = outcome_of(mine, queue)
+        assert found is not None
+        assert found.state is AppState.FAILED, "it had failed before"
+        (tmp_path / "outcome.json").unlink(missing_ok=True)
+    (tmp_path / "cancelled").touch()
+    os.utime(tmp_path / "cancelled", (NOW - 1, NOW - 1))
+    for queue in ([facts("RUNNING", started=NOW - 5)], [], [facts("CANCELLED")]):
+        found = outcome_of(mine, queue)
+        assert found is not None
+        assert (found.state, found.msg) == (AppState.CANCELLED, "cancelled")
+
+
+def test_without_queue_and_accounting(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    assert outcome_of(mine, []) is None
+    assert without_slurm(mine).state is AppState.UNKNOWN
+    assert without_slurm(record(tmp_path, submitted_at=time.time())).state is AppState.SUBMITTED
+    (tmp_path / "batch.log").write_text(
+        "slurmstepd: error: *** JOB 7 ON n CANCELLED AT x DUE TO TIME LIMIT ***\n"
+    )
+    assert without_slurm(mine).msg == "time limit reached"
+    (tmp_path / "over").write_text(f"7 3 {int(NOW)}\n")
+    found = outcome_of(mine, [])
+    assert found is not None
+    assert (found.state, found.exit_code) == (AppState.FAILED, 3)
+
+
+def test_what_was_seen_once_is_remembered(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    outcome_of(mine, [facts("NODE_FAIL", ended=NOW)])
+    found = outcome_of(mine, [])
+    assert found is not None
+    assert (found.state, found.msg) == (AppState.FAILED, "a node failed")
+
+
+def test_replicas_by_what_their_nodes_have_left(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    end(tmp_path, 0, exit_code=0, told="SIGTERM")
+    end(tmp_path, 1, signal="SIGKILL")
+    (tmp_path / "r" / "1" / "error.json").write_text('{"message": "boom"}')
+    outcome = outcome_of(mine, [facts("OUT_OF_MEMORY", started=NOW - 9, ended=NOW)])
+    assert outcome is not None
+    told = describe(mine, "7", outcome, ())
+    first, second = told.roles_statuses[0].replicas
+    assert (second.state, second.signal, second.hostname) == (AppState.FAILED, "SIGKILL", "node1")
+    assert second.attempts[-1].msg == "out of memory"
+    assert first.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert told.structured_error_msg != "<NONE>" or told.first_failure.replica == 0
+    assert first.max_attempts == 2
+
+
+def test_a_job_that_is_queued_again(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "attempt").write_text("1\n")
+    end(tmp_path, 0, exit_code=3)
+    outcome = outcome_of(mine, [facts("PENDING", "BeginTime")])
+    assert outcome is not None
+    told = describe(mine, "7", outcome, ())
+    assert told.msg.startswith("queued again; BeginTime")
+    assert [replica.state for replica in told.roles_statuses[0].replicas] == [AppState.PENDING] * 2
+
+
+def test_ids_that_are_used_again(tmp_path: Path) -> None:
+    old, new = record(tmp_path / "old", token="b1"), record(tmp_path / "new", token="c2", submitted_at=NOW)
+    for each in (new, old):
+        Records().add(each)
+    found = Records().find(7)
+    assert found is not None
+    assert found.token == "c2"
+    assert Records().find(7, "b1") == old
+    theirs = JobFacts(7, 0, "RUNNING", comment="torchx:zz:/x", name="a-zz")
+    assert not new.is_of(theirs)
+    assert new.is_of(JobFacts(7, 0, "RUNNING", comment="mine torchx:c2:/x", name="a-c2"))
+    assert not old.is_of(JobFacts(7, 0, "RUNNING", name="somebody-elses"))
+    Records().remove(new)
+    assert Records().gone() == {"c2"}
+    assert Records().find(7) == old
+
+
+def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+    Records().add(record(tmp_path))
+    index = Path(os.environ["TORCHX_HOME"]) / "slurm" / "index"
+    (index / "9-x.json").write_text("{half")
+    (index / "8-x.json").write_text("[]")
+    assert [each.job_id for each in Records().all()] == [7]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in index.iterdir() if path.name.startswith("7"))
+
+
+def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
+    from torchx.jobs.log_reader import Member
+
+    mine = record(tmp_path)
+    place = tmp_path / "r" / "0" / "attempt-1"
+    place.mkdir(parents=True)
+    (place / "stdout.log").write_text("a\nb\n")
+    (place / "stderr.log").write_text("c\n")
+    log = SlurmLog(mine.paths, [Member("r", 0), Member("r", 1)], lambda: False)
+    assert b"".join(chunk.data for chunk in log.read(LogQuery())) == b"a\nb\nc\n"
+    assert [chunk.data for chunk in log.read(LogQuery(stream=Stream.STDERR))] == [b"c\n"]
+    assert [chunk.data for chunk in log.read(LogQuery(tail=1, stream=Stream.STDOUT))] == [b"b\n"]
