@@ -16,9 +16,9 @@ test-kubernetes: venv-dev ## the conformance suite on the cluster of KUBECONFIG;
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test on, e.g. ~/.kube/config"; exit 1; }
 	$(BIN)/python -m pytest -n 2 -m kubernetes tests/conformance/test_real_kubernetes.py $(TESTS)
 
-test-slurm: venv-dev  ## the conformance suite on a Slurm cluster that is started on this machine (as root)
+test-slurm: venv-dev  ## jobs on a Slurm cluster that is started on this machine (as root)
 	.ci/slurm
-	$(BIN)/python -m pytest -m slurm tests/conformance/test_slurm.py
+	$(BIN)/python -m pytest -n 4 -m slurm tests/conformance/test_slurm.py tests/slurm
 
 # what CI runs; the tests hold the documentation and the contents of the wheel too
 check: format lint types test
