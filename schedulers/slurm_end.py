@@ -35,6 +35,7 @@ class Watch:
         self._pause = FIRST_ASKED
         self._next = 0.0
         self._ended = False
+        self._told = 0
 
     def has_ended(self) -> bool:
         """Tells whether the job has ended: by its own files, or now and then by the queue's."""
@@ -42,6 +43,10 @@ class Watch:
             return True
         over = read_over(self._record.paths)
         now = time.monotonic()
+        paths = self._record.paths
+        told = paths.cancelled.exists() + paths.stopped.exists()
+        if told != self._told:  # its end is near
+            self._told, self._pause, self._next = told, FIRST_ASKED, 0.0
         if over is not None:
             self._ended = True
         elif now >= self._next:

@@ -21,8 +21,9 @@ from torchx.schedulers.slurm_parse import (
     read_json,
     read_queue,
 )
-from torchx.schedulers.slurm_record import Records, SlurmRecord, mark_of, read_record
+from torchx.schedulers.slurm_record import Records, SlurmRecord, mark_of, read_record, roles_in
 from torchx.schedulers.slurm_states import Outcome, outcome_of, without_slurm
+from torchx.specs.status import is_terminal
 
 _NOT_KNOWN = re.compile(r"invalid job ?id", re.IGNORECASE)
 MOST_IDS = 500
@@ -86,16 +87,16 @@ def _of_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
             known = records.find(part.job_id, mark[0])
             if known is not None or mark[0] in records.gone():
                 return known
-            return read_record(mark[1] / "job.json") or _bare(part, mark)
+            return read_record(mark[1] / "job.json") or _bare(part, mark, True)
     return None
 
 
-def _bare(part: JobFacts, mark: tuple[str, Path]) -> SlurmRecord:
+def _bare(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
     """Returns what is known of a job without a record: one of other people, or one from a person's hand."""
     name = part.name.removesuffix(f"-{mark[0]}")
     return SlurmRecord(
         part.job_id, mark[0], name, part.name, "torchx", str(mark[1]), part.submitted or time.time(),
-        {"name": name, "roles": []},
+        {"name": name, "roles": roles_in(mark[1]) if roles else []},
     )  # fmt: skip
 
 
@@ -189,14 +190,25 @@ def everything(all_users: bool) -> Iterator[SlurmJob]:
         mark = mark_of(parts_[0].comment)
         if mark is None or mark[0] in tokens or mark[0] in gone:
             continue
-        record = read_record(mark[1] / "job.json") or _bare(parts_[0], mark)
+        record = read_record(mark[1] / "job.json") or _bare(parts_[0], mark, False)
         outcome = outcome_of(record, parts_)
-        if outcome is not None:
+        if outcome is not None and not (is_terminal(outcome.state) and _is_gone(record.paths.folder)):
             whose = f"of {parts_[0].user}" if parts_[0].user not in ("", user_name()) else ""
             told_as = replace(outcome, msg="; ".join(part for part in (outcome.msg, whose) if part))
             found.append(SlurmJob(str(job_id), record, tuple(parts_), told_as))
     found.sort(key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
     yield from found
+
+
+def _is_gone(folder: Path) -> bool:
+    """Tells whether the folder of an ended job is not there: it was deleted, from another state home."""
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # that of other people
+    return False
 
 
 def _holders(

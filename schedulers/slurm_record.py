@@ -105,6 +105,11 @@ class SlurmPaths:
         return self.folder / "cancelled"
 
     @property
+    def stopped(self) -> Path:
+        """There once the script has been told to end, and has."""
+        return self.folder / "stopped"
+
+    @property
     def outcome(self) -> Path:
         """How the job ended, as soon as somebody has seen it."""
         return self.folder / "outcome.json"
@@ -195,6 +200,22 @@ def read_record(path: Path) -> SlurmRecord | None:
         return SlurmRecord(**known)
     except (OSError, ValueError, TypeError):
         return None
+
+
+def roles_in(folder: Path) -> list[dict[str, Any]]:
+    """Returns the roles of a job that were left in its folder: all that is known where there is no record."""
+    found: list[dict[str, Any]] = []
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime):
+            replicas = [int(name) for name in _folders(path) if name.isdigit()]
+            if replicas:
+                name = unquote(path.name, errors="surrogateescape")
+                found.append({"name": name, "image": "", "num_replicas": max(replicas) + 1})
+    return found
+
+
+def _folders(path: Path) -> list[str]:
+    return [entry.name for entry in os.scandir(path) if entry.is_dir()] if path.is_dir() else []
 
 
 def mark_of(comment: str) -> tuple[str, Path] | None:

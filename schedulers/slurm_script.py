@@ -107,7 +107,7 @@ def _begin(app: AppDef, place: Place, mark: str) -> Iterator[str]:
     yield f"folder={word(place.folder)}"
     yield '(umask 077 && mkdir -p "$folder") || exit 73  # all nodes have to see this folder'
     yield 'exec >> "$folder/batch.log" 2>&1'
-    yield 'rm -f "$folder/over" "$folder/outcome.json" "$folder/stopping"'
+    yield 'rm -f "$folder"/{over,outcome.json,stopping,stopped}'
     yield "attempt=$((${SLURM_RESTART_COUNT:-0} + 1))"
     yield 'echo "$attempt" > "$folder/attempt"'
     yield "stopped="
@@ -260,7 +260,10 @@ def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
         yield "code=${code:-0}"
     else:
         yield "run; code=$?"
-    yield '[ -z "$stopped" ] || exit "$((code ? code : 143))"'
+    yield 'if [ -n "$stopped" ]; then'
+    yield '    touch "$folder/stopped"  # who waits may look now'
+    yield '    exit "$((code ? code : 143))"'
+    yield "fi"
     yield "if ((code)) && tail -n 4 \"$folder/batch.log\" | grep -qE 'has expired|already complet'; then"
     yield '    exit "$code"  # Slurm was ending the job before that was heard of here: its own word counts'
     yield "fi"

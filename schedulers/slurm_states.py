@@ -227,7 +227,7 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
         meaning = next((text for word, text in _WAITS.items() if reason.startswith(word)), "")
         if not meaning and ("Limit" in reason or reason.startswith(("QOS", "Assoc"))):
             meaning = "a limit of your account or its quality of service"
-    told = f"{reason}: {meaning}" if meaning and reason else reason
+    told = f"{reason}: {meaning}" if meaning and reason else reason or "Slurm has yet to look at it"
     if first.state == "CONFIGURING":
         told = "its nodes are being made ready"
     start = max((part.started for part in parts if part.started), default=None)

@@ -70,13 +70,16 @@ def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> Non
 
 
 def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmScheduler) -> None:
-    info = scheduler.submit_dryrun(AppDef("hand", [role("echo by hand")]), {})
+    info = scheduler.submit_dryrun(AppDef("hand", [role("echo by hand", "r/ö", num_replicas=2)]), {})
     app_id = slurm("sbatch", "--parsable", text=repr(info)).strip()
     assert scheduler.wait(app_id, 60)
     assert state(scheduler, app_id) is AppState.SUCCEEDED
     assert (app_id, "hand") in [(app.app_id, app.name) for app in scheduler.list()]
-    (log,) = Path(info.request.folder).glob("r/0/attempt-1/stdout.log")
-    assert log.read_text() == "by hand\n"
+    assert output(scheduler, app_id) == b"by hand\n" * 2
+    told = scheduler.describe(app_id)
+    assert told is not None
+    assert [(each.role, len(each.replicas)) for each in told.roles_statuses] == [("r/ö", 2)]
+    assert Path(info.request.folder).stat().st_mode & 0o077 == 0
 
 
 def test_why_it_waits_and_then_is_ended_from_outside(scheduler: SlurmScheduler) -> None:

@@ -55,7 +55,7 @@ def end(folder: Path, replica: int, attempt: int = 1, **told: Any) -> None:
         ("SUSPENDED", AppState.RUNNING, "suspended"),
         ("COMPLETING", AppState.RUNNING, ""),
         ("CONFIGURING", AppState.PENDING, "its nodes are being made ready"),
-        ("PENDING", AppState.PENDING, ""),
+        ("PENDING", AppState.PENDING, "Slurm has yet to look at it"),
     ],
 )
 def test_states_by_slurms_words(tmp_path: Path, state: str, expected: AppState, said: str) -> None:
