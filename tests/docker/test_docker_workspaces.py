@@ -35,6 +35,7 @@ def derived(runs: Runs, folder: Path, name: str, *steps: str) -> None:
     below = folder.parent / uuid.uuid4().hex
     below.mkdir()
     (below / "Dockerfile.torchx").write_text("\n".join(["ARG IMAGE", "FROM $IMAGE", *steps]))
+    (below / "own").write_text(below.name)  # an image that is equal would be the same, and other tests end it
     runs.dryrun(below, sh("true"))
     tag(scheduler().build_workspace_image(IMAGE, str(below)), name)
 

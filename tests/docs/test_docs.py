@@ -40,7 +40,15 @@ def run_console(block: Block, cwd: Path, env: dict[str, str]) -> None:
             stdin=subprocess.DEVNULL,
             text=True,
         )
-        assert matches(expected, done.stdout), (
+        printed = done.stdout
+        if block.needs_torch:
+            # the agents of PyTorch complain when another one has ended first, on a busy machine
+            printed = "".join(
+                line
+                for line in printed.splitlines(keepends=True)
+                if "│" not in line or re.search(r"│ \[\d+\]:", line)
+            )
+        assert matches(expected, printed), (
             f"{block.page.name}:{line}: $ {command}\nprinted:\n{done.stdout}\nbut the page says:\n"
             + "\n".join(expected)
         )
