@@ -109,7 +109,8 @@ def id_of(image: str) -> str:
     return str(Engine().call("GET", f"/images/{image}/json")["Id"])
 
 
-def test_an_image_is_pulled_and_its_tag_followed(registry: Registry) -> None:
+def test_an_image_is_pulled_and_its_tag_followed(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx.progress.PATIENCE", 60.0)
     registry.put("first")
     told: list[str] = []
     assert provide(Engine(), registry.image, told.append) is None

@@ -115,6 +115,7 @@ def test_the_end_of_a_round_is_no_end(still: FakeCluster, monkeypatch: pytest.Mo
 
 
 def test_who_may_not_watch_is_told(mirrored: Mirrored) -> None:
+    wait_until(lambda: mirrored.cluster.open, "it watches")
     refusal = Refused(403, "Forbidden", 'pods is forbidden: User "jane" cannot watch resource "pods" in')
     mirrored.cluster.fault("GET", "pods", 403, times=99, body=refusal.body())
     mirrored.cluster.drop_streams()
