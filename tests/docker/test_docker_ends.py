@@ -25,12 +25,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_term_reaches_the_program_at_once(jobs: Jobs) -> None:
-    app_id = jobs.submit(sh("trap 'echo tidied; exit 0' TERM; echo up; while true; do sleep 0.1; done"))
+    app_id = jobs.submit(
+        sh("trap 'echo tidied; exit 0' TERM; echo up; while true; do sleep 0.1; done"), grace_period=40.0
+    )
     until_logged(app_id, "up")
     before = time.monotonic()
     scheduler().cancel(app_id)
     told = ended(app_id)
-    assert time.monotonic() - before < 3
+    assert time.monotonic() - before < 30, "it does not wait for the grace time"
     assert told.state is AppState.CANCELLED
     assert (replicas(told)[0].state, replicas(told)[0].exit_code) == (AppState.CANCELLED, 0)
     assert text(app_id) == "up\ntidied\n"
@@ -42,7 +44,7 @@ def test_all_that_hear_no_term_are_killed_together_after_the_grace_time(jobs: Jo
     before = time.monotonic()
     scheduler().cancel(app_id)
     told = ended(app_id)
-    assert 1.4 < time.monotonic() - before < 4.5
+    assert 1.4 < time.monotonic() - before < 8 * 1.5
     assert {(r.state, r.signal) for r in replicas(told)} == {(AppState.CANCELLED, "SIGKILL")}
 
 

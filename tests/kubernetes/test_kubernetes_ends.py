@@ -162,4 +162,4 @@ def test_a_dead_cluster_does_not_hold_up_a_listing(
     begin = time.monotonic()
     with pytest.raises(ClusterError):
         list(scheduler.list())
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 10

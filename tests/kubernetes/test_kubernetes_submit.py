@@ -160,7 +160,7 @@ def test_a_cluster_that_hangs_is_given_up(
     begin = time.monotonic()
     with pytest.raises(ClusterError, match="does not answer in time"):
         submit(scheduler, "true")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20
 
 
 # --- the kind ------------------------------------------------------------------------------------
