@@ -121,19 +121,23 @@ def ask_all(all_users: bool) -> dict[int, list[JobFacts]]:
     """Returns what squeue tells of all jobs of this user, or of all users, in one call."""
     user = user_name()
     whose = [] if all_users else [f"--user={user}"]
-    if (client.version() or (0, 0)) >= (21, 8):
-        try:
-            facts = read_json(
-                client.call(["squeue", "--json", "--states=all", *whose], patience=client.QUICK)
-            )
-        except client.NoAnswerError:
-            raise
-        except (client.SlurmError, ValueError):
-            pass  # built without JSON, or in a shape that nobody has seen yet
-        else:
-            return by_job(f for f in facts if all_users or not f.user or f.user == user)
+    facts = in_json(whose)
+    if facts is not None:
+        return by_job(f for f in facts if all_users or not f.user or f.user == user)
     argv = ["squeue", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *whose]
     return by_job(read_queue(client.call(argv, patience=client.QUICK)))
+
+
+def in_json(whose: list[str]) -> list[JobFacts] | None:
+    """Returns what squeue tells as JSON; None where it has none, or in a shape not seen yet."""
+    if (client.version() or (0, 0)) < (21, 8):
+        return None
+    try:
+        return read_json(client.call(["squeue", "--json", "--states=all", *whose], patience=client.QUICK))
+    except client.NoAnswerError:
+        raise
+    except (client.SlurmError, ValueError):
+        return None
 
 
 def ask_account(records: list[SlurmRecord]) -> list[JobFacts]:

@@ -11,6 +11,7 @@ from torchx.errors import StateError
 from torchx.scheduler import DescribeAppResponse, Lines, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
+    from torchx.diagnosis import Finding
     from torchx.logs import LogChunk, LogQuery, Stream
     from torchx.schedulers.slurm_jobs import SlurmJob
     from torchx.schedulers.slurm_options import SlurmOptions
@@ -198,6 +199,12 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         members = [Member(r["name"], k) for r in roles for k in range(int(r.get("num_replicas", 1)))]
         watch = Watch(job.record.job_id, job.record)
         return SlurmLog(job.record.paths, members, lambda: not watch.has_ended()).read(query)
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at the cluster that applications would go to."""
+        from torchx.schedulers.slurm_diagnosis import diagnose
+
+        return diagnose()
 
     def _find(self, app_id: str) -> SlurmJob | None:
         from torchx.schedulers.slurm_jobs import find
