@@ -17,6 +17,8 @@ LOOK = 0.1
 """Seconds between two looks at what the script has left."""
 FIRST_ASKED, LONGEST_ASKED = 1.0, 15.0
 """Seconds between two questions to the controller: more and more, for it has others to serve."""
+LONGEST_AWAY = 60.0
+"""Seconds without an answer after which it is said that there is none: a controller may start again."""
 LONGEST_END = 120.0
 """Seconds that a deleted job may take to end."""
 
@@ -36,9 +38,14 @@ class Watch:
         self._next = 0.0
         self._ended = False
         self._told = 0
+        self._away_since: float | None = None
 
     def has_ended(self) -> bool:
-        """Tells whether the job has ended: by its own files, or now and then by the queue's."""
+        """Tells whether the job has ended: by its own files, and now and then the controller is asked.
+
+        Raises:
+            StateError: the controller has not answered for a while.
+        """
         if self._ended:
             return True
         over = read_over(self._record.paths)
@@ -50,11 +57,24 @@ class Watch:
         if over is not None:
             self._ended = True
         elif now >= self._next:
-            job = find(self._app_id)
-            self._ended = job is None or is_terminal(job.outcome.state)
+            self._ended = self._ask()
             self._next = time.monotonic() + self._pause
             self._pause = min(self._pause * 1.5, LONGEST_ASKED)
         return self._ended
+
+    def _ask(self) -> bool:
+        asked = time.monotonic()
+        try:
+            job = find(self._app_id)
+        except client.NoAnswerError:
+            if self._away_since is None:
+                self._away_since = asked
+            if time.monotonic() - self._away_since > LONGEST_AWAY:
+                raise
+            self._pause = FIRST_ASKED
+            return False
+        self._away_since = None
+        return job is None or is_terminal(job.outcome.state)
 
     def wait(self, timeout: float | None) -> bool:
         """Blocks until the job has ended; False when so many seconds passed before."""

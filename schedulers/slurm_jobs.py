@@ -47,14 +47,18 @@ class SlurmJob:
     outcome: Outcome
 
 
-def find(app_id: str) -> SlurmJob | None:
+def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     """Returns a job, None when there is none of this id, or it is not one of torchx.
 
+    Args:
+        app_id: its id.
+        by_files: what it has left itself is enough, where Slurm does not answer.
+
     Raises:
-        StateError: Slurm does not answer.
+        StateError: Slurm does not answer, and the job has not told of its end itself.
     """
     number, _, token = app_id.partition("@")
-    if not number.isdecimal() or not number.isascii():
+    if not _is_id(number):
         return None
     records = Records()
     record = records.find(int(number), token)
@@ -64,6 +68,11 @@ def find(app_id: str) -> SlurmJob | None:
         if record is None:
             raise
         queue = []
+    except client.NoAnswerError:
+        left = None if record is None else outcome_of(record, ())
+        if record is None or (left is None and not by_files):
+            raise
+        return SlurmJob(app_id, record, (), left or without_slurm(record))
     if record is None or not token:  # the number may have gone to a newer job, submitted elsewhere
         marked = _of_mark(queue, records)
         record = marked if marked is not None and token in ("", marked.token) else record
@@ -77,6 +86,16 @@ def find(app_id: str) -> SlurmJob | None:
     newest = records.find(int(number)) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome)
+
+
+def on_record(app_id: str) -> SlurmRecord | None:
+    """Returns what is kept of a job here; None when nothing is."""
+    number, _, token = app_id.partition("@")
+    return Records().find(int(number), token) if _is_id(number) else None
+
+
+def _is_id(number: str) -> bool:
+    return number.isdecimal() and number.isascii()
 
 
 def _of_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:

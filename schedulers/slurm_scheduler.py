@@ -111,8 +111,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         return None if job is None else list(job.queue)
 
     def exists(self, app_id: str) -> bool:
-        """Tells whether a job is known."""
-        return self._find(app_id) is not None
+        """Tells whether a job is known; of one on record, Slurm need not be asked."""
+        from torchx.schedulers.slurm_jobs import on_record
+
+        return on_record(app_id) is not None or self._find(app_id) is not None
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns the jobs of torchx, newest first.
@@ -190,9 +192,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         """
         from torchx.jobs.log_reader import Member
         from torchx.schedulers.slurm_end import Watch
+        from torchx.schedulers.slurm_jobs import find
         from torchx.schedulers.slurm_logs import SlurmLog
 
-        job = self._find(app_id)
+        job = find(app_id, by_files=not query.follow)
         if job is None:
             raise StateError(f"{self.backend} knows no application `{app_id}`")
         roles = job.record.app.get("roles", ())

@@ -14,6 +14,7 @@ from support import wait_until
 
 from torchx.errors import StateError, UsageError
 from torchx.logs import LogQuery, Stream
+from torchx.schedulers.slurm_end import Watch
 from torchx.schedulers.slurm_record import Records
 from torchx.schedulers.slurm_scheduler import SlurmScheduler, create_scheduler
 from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role
@@ -155,20 +156,49 @@ def test_what_cannot_be_is_told_in_one_sentence(
     assert not list((Path(os.environ["TORCHX_HOME"]) / "slurm" / "jobs").iterdir()), "no folder is left"
 
 
-def test_a_controller_that_does_not_answer(scheduler: SlurmScheduler, tmp_path: Path) -> None:
-    conf = Path(
-        slurm("scontrol", "show", "config").partition("SLURM_CONF")[2].split("\n")[0].strip(" =")
-    ).read_text()
-    away = tmp_path / "slurm.conf"
-    away.write_text(
-        conf.replace("SlurmctldPort=16817", "SlurmctldPort=1\nMessageTimeout=2").replace(
-            "MessageTimeout=20", ""
-        )
-    )
-    told = torchx("list", "-s", "slurm", env={"SLURM_CONF": str(away)})
-    assert told.returncode == 1
-    assert "the Slurm controller does not answer" in told.stderr
-    assert "Traceback" not in told.stderr
+@pytest.fixture
+def away(tmp_path: Path) -> str:
+    """A configuration that leads to a controller of which nobody hears."""
+    conf = slurm("scontrol", "show", "config").partition("SLURM_CONF")[2].split("\n")[0].strip(" =")
+    path = tmp_path / "slurm.conf"
+    path.write_text(Path(conf).read_text().replace("SlurmctldPort=16817", "SlurmctldPort=1"))
+    return str(path)
+
+
+def test_a_controller_that_does_not_answer(scheduler: SlurmScheduler, away: str) -> None:
+    runs = scheduler.submit(AppDef("runs", [role("echo said; sleep 600")]), {})
+    wait_until(lambda: output(scheduler, runs) == b"said\n", "it runs")
+    ended = scheduler.submit(AppDef("ended", [role("echo done")]), {})
+    assert scheduler.wait(ended, 60)
+    env = {"SLURM_CONF": away}
+    for words in (["list", "-s", "slurm"], ["status", runs], ["cancel", runs], ["delete", runs]):
+        told = torchx(*words, env=env)
+        assert told.returncode == 1, words
+        assert told.stderr.startswith("error: the Slurm controller does not answer"), words
+        assert told.stderr.count("\n") == 2, words
+    submitted = torchx("run", "-s", "slurm", "utils.echo", env=env)
+    assert "the Slurm controller does not answer" in submitted.stderr
+    assert [record.name for record in Records().all()].count("echo") == 0
+    # what a job has left itself can be read all the same
+    assert torchx("log", ended, env=env).stdout == "r/0 │ done\n"
+    assert "SUCCEEDED" in torchx("status", ended, env=env).stdout
+
+
+def test_a_controller_that_starts_again_while_somebody_waits(
+    scheduler: SlurmScheduler, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = scheduler.submit(AppDef("waits", [role("sleep 600")]), {})
+    wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
+    record = next(iter(Records().all()))
+    watch = Watch(record.job_id, record)
+    with monkeypatch.context() as gone:
+        gone.setenv("SLURM_CONF", away)
+        assert watch.has_ended() is False
+        gone.setattr("torchx.schedulers.slurm_end.LONGEST_AWAY", 0.0)
+        with pytest.raises(StateError, match="does not answer"):
+            watch.wait(10)
+    slurm("scancel", app_id)
+    assert watch.wait(60)
 
 
 def test_streams_apart_and_a_workspace_that_jobs_share(scheduler: SlurmScheduler, tmp_path: Path) -> None:

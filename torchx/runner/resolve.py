@@ -11,7 +11,12 @@ from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError
 from torchx.runner.survey import survey
 from torchx.selection import AppQuery, begins
-from torchx.specs.handles import MalformedAppHandleException, UnknownAppException, parse_app_handle
+from torchx.specs.handles import (
+    MalformedAppHandleException,
+    UnknownAppException,
+    make_app_handle,
+    parse_app_handle,
+)
 from torchx.specs.home import TORCHX_HOME
 
 if TYPE_CHECKING:
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
 
 LAST = "@last"
 """Stands for the application that was submitted last from this machine."""
+
+SESSION = "torchx"
+"""The session in the handles of applications that no listing has told of."""
 
 _TOLD = 5
 """How many applications an error lists."""
@@ -74,6 +82,10 @@ def resolve(runner: Runner, text: str) -> str:
                 return found[0].app_handle
             if found:
                 raise _ambiguous(text, found)
+    known = survey(silent, lambda name: runner.exists(make_app_handle(name, SESSION, text)))
+    for name, answer in known.items():
+        if answer is True:  # it is on record here; whatever is asked of it will say why there is no answer
+            return make_app_handle(name, SESSION, text)
     heard = [backend for backend in backends if backend not in silent]
     seen = [app for apps in _select(runner, heard, AppQuery(), []) for app in apps]
     error = UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
