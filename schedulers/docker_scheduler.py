@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
@@ -15,7 +14,7 @@ from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 if TYPE_CHECKING:
     from torchx.diagnosis import Finding
     from torchx.execution import Streams
-    from torchx.logs import LogChunk, LogQuery, Stream
+    from torchx.logs import LogChunk, LogQuery
     from torchx.schedulers.docker_engine import Engine
     from torchx.schedulers.docker_facts import Container
     from torchx.schedulers.docker_request import DockerContainer as DockerContainer
@@ -265,27 +264,6 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return diagnose()
 
     # --- logs ------------------------------------------------------------------------------------
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        """Returns the log lines of one replica, each with its line end."""
-        from torchx.logs import LogQuery, Stream
-        from torchx.scheduler import split_lines
-
-        query = LogQuery(
-            {role_name: frozenset([k])}, regex, since, until, None, should_tail, streams or Stream.COMBINED
-        )
-        for chunk in self.log_chunks(app_id, query):
-            yield from split_lines(chunk.data.decode("utf-8", "replace"))
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the log of all replicas in the order of time.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
@@ -15,7 +14,7 @@ from torchx.schedulers.local_jobs import LocalJobs, describe_job
 if TYPE_CHECKING:
     from torchx.diagnosis import Finding
     from torchx.jobs.view import JobView
-    from torchx.logs import LogChunk, LogQuery, Stream
+    from torchx.logs import LogChunk, LogQuery
     from torchx.schedulers.image_providers import CWDImageProvider as CWDImageProvider
     from torchx.schedulers.image_providers import ImageProvider as ImageProvider
     from torchx.schedulers.image_providers import LocalDirectoryImageProvider as LocalDirectoryImageProvider
@@ -221,31 +220,6 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         from torchx.schedulers.local_diagnosis import diagnose
 
         return diagnose()
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        """Returns the log lines of one replica, each with its line end."""
-        from torchx.logs import LogQuery, Stream
-
-        query = LogQuery(
-            {role_name: frozenset([k])}, regex, since, until, None, should_tail, streams or Stream.COMBINED
-        )
-        held = b""
-        for chunk in self.log_chunks(app_id, query):
-            lines = (held + chunk.data).split(b"\n")
-            held = lines.pop()
-            yield from (line.decode("utf-8", "replace") + "\n" for line in lines)
-        if held:
-            yield held.decode("utf-8", "replace")
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the log of all replicas in the order of time."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError
@@ -12,7 +11,7 @@ from torchx.scheduler import DescribeAppResponse, Lines, ListAppResponse, Schedu
 
 if TYPE_CHECKING:
     from torchx.diagnosis import Finding
-    from torchx.logs import LogChunk, LogQuery, Stream
+    from torchx.logs import LogChunk, LogQuery
     from torchx.schedulers.slurm_jobs import SlurmJob
     from torchx.schedulers.slurm_options import SlurmOptions
     from torchx.schedulers.slurm_request import SlurmRequest as SlurmRequest
@@ -158,31 +157,6 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
             delete(job)
 
     # --- logs ------------------------------------------------------------------------------------
-
-    def log_iter(
-        self,
-        app_id: str,
-        role_name: str,
-        k: int = 0,
-        regex: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        should_tail: bool = False,
-        streams: Stream | None = None,
-    ) -> Iterable[str]:
-        """Returns the log lines of one replica, each with its line end."""
-        from torchx.logs import LogQuery, Stream
-
-        query = LogQuery(
-            {role_name: frozenset([k])}, regex, since, until, None, should_tail, streams or Stream.COMBINED
-        )
-        held = b""
-        for chunk in self.log_chunks(app_id, query):
-            lines = (held + chunk.data).split(b"\n")
-            held = lines.pop()
-            yield from (line.decode("utf-8", "replace") + "\n" for line in lines)
-        if held:
-            yield held.decode("utf-8", "replace")
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the log of all replicas in the order of time.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -62,3 +62,13 @@ class LogChunk:
     stream: Stream
     time: float
     data: bytes
+
+
+def lines_of(chunks: Iterable[LogChunk]) -> Iterator[str]:
+    """Yields the lines of one replica, each with its line end; a last one that has none comes without."""
+    held = b""
+    for chunk in chunks:
+        *whole, held = (held + chunk.data).split(b"\n")
+        yield from (line.decode("utf-8", "replace") + "\n" for line in whole)
+    if held:
+        yield held.decode("utf-8", "replace")

@@ -242,9 +242,15 @@ class Scheduler(abc.ABC, Generic[T]):
             streams: which output; both in their true order unless told.
 
         Raises:
-            NotImplementedError: the engine keeps no logs.
+            NotImplementedError: the engine keeps no logs: neither this nor `LogChunks` is implemented.
         """
-        raise NotImplementedError(f"{self.backend} gives no access to logs")
+        if not isinstance(self, LogChunks):
+            raise NotImplementedError(f"{self.backend} gives no access to logs")
+        from torchx.logs import LogQuery, Stream, lines_of
+
+        stream = streams or Stream.COMBINED
+        query = LogQuery({role_name: frozenset([k])}, regex, since, until, None, should_tail, stream)
+        return lines_of(self.log_chunks(app_id, query))
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         """Refuses an application before its workspace is built."""
