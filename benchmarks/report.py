@@ -14,11 +14,13 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import cluster
 import containers
 import kube
 import output
 import replicas
 import run
+import scripts
 import startup
 from measure import place, table
 
@@ -29,6 +31,8 @@ GROUPS = {
     "Output": output,
     "Containers": containers,
     "Requests for Kubernetes": kube,
+    "Scripts for Slurm": scripts,
+    "On Slurm": cluster,
 }
 HOW = """\
 `make bench` measures this and writes it here: each row in turn with its floor (the least that could do

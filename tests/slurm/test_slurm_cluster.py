@@ -93,6 +93,18 @@ def test_why_it_waits_and_then_is_ended_from_outside(scheduler: SlurmScheduler) 
     assert state(scheduler, app_id) is AppState.CANCELLED
 
 
+def test_a_job_ends_as_its_first_failure_did(scheduler: SlurmScheduler) -> None:
+    script = "test $$TORCHX_REPLICA = r/1 && exit 3; sleep 600"
+    app_id = scheduler.submit(AppDef("first", [role(script, num_replicas=2)]), {})
+    assert scheduler.wait(app_id, 60)
+    told = scheduler.describe(app_id)
+    assert told is not None
+    assert told.first_failure is not None
+    assert (told.first_failure.replica, told.first_failure.exit_code) == (1, 3)
+    (line,) = (line for line in scheduler.list() if line.app_id == app_id)
+    assert (line.state, line.exit_code) == (AppState.FAILED, 3)
+
+
 def test_a_retry_through_the_queue(scheduler: SlurmScheduler) -> None:
     script = 'echo try $TORCHX_ATTEMPT; test "$TORCHX_ATTEMPT" = 2 || exit 5'.replace("$", "$$")
     app_id = scheduler.submit(AppDef("again", [role(script, max_retries=1)]), {})

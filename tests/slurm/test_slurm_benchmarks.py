@@ -1,0 +1,18 @@
+"""The benchmarks of Slurm run on a cluster; how long anything takes is no matter here."""
+
+from __future__ import annotations
+
+import pytest
+from project.test_benchmarks import run
+
+
+@pytest.mark.slurm
+def test_a_cluster_is_measured_beside_its_own_programs() -> None:
+    printed = run("cluster")
+    assert printed.count("\n") == 5
+    assert all(word in printed for word in ("`sbatch`", "`squeue --json`", "`squeue --jobs`"))
+
+
+def test_what_is_missing_is_said() -> None:
+    with pytest.raises(AssertionError, match=r"left out: .*there is no Slurm.*\.ci/slurm starts one"):
+        run("cluster")
