@@ -169,7 +169,11 @@ while :; do
         torchx_run_plainly "$@"
     fi
     torchx_code=$?
-    [ "$torchx_code" != 0 ] && [ -z "$torchx_told" ] && [ "$torchx_retries" -gt 0 ] || exit "$torchx_code"
+    { [ "$torchx_code" = 0 ] || [ -n "$torchx_told" ]; } && exit "$torchx_code"
+    if [ "$torchx_retries" -le 0 ]; then  # the job ends as its first failure did
+        (set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
+        exit "$torchx_code"
+    fi
     torchx_retries=$((torchx_retries - 1))
 done"""
 """What follows the words of each role; plain sh, so that it runs in small containers as well."""
@@ -214,6 +218,7 @@ def _start(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal]) -> I
         yield "    do"
         yield "        code=$?"
         yield '        [ ! -e "$folder/stopping" ] && ((tries-- > 0)) || return "$code"'
+        yield '        rm -f "$folder/first"'
         yield "    done"
     else:
         yield f"    {srun}"
@@ -226,6 +231,7 @@ def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     yield "set -m  # each role is a group of processes"
     yield "run() {"
     yield "    local code=0 left=0 result"
+    yield '    rm -f "$folder/first"'
     for number in range(len(app.roles)):
         yield f"    role_{number} & left=$((left + 1))"
     yield "    while ((left > 0)); do"
@@ -243,6 +249,7 @@ def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
         yield "        fi"
     yield "    done"
     yield '    [ -z "$stopped" ] || wait'
+    yield '    if ((code)) && [ -s "$folder/first" ]; then read -r code < "$folder/first"; fi'
     yield '    return "$code"'
     yield "}"
     yield ""
