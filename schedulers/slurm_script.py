@@ -109,7 +109,7 @@ def _begin(app: AppDef, place: Place, mark: str) -> Iterator[str]:
     yield 'exec >> "$folder/batch.log" 2>&1'
     yield 'rm -f "$folder"/{over,outcome.json,stopping,stopped}'
     yield "attempt=$((${SLURM_RESTART_COUNT:-0} + 1))"
-    yield 'echo "$attempt" > "$folder/attempt"'
+    yield 'echo "$attempt" > "$folder/attempt"; echo "== attempt $attempt"'
     yield "stopped="
     yield "trap 'stopped=yes' TERM  # cancelled, out of time, or preempted"
     yield ""
@@ -261,7 +261,7 @@ def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
         yield "    code=$?"
         yield '    { [ -z "$stopped" ] && ((retries-- > 0)); } || break'
         yield "    export TORCHX_SLURM_ATTEMPT=$((TORCHX_SLURM_ATTEMPT + 1))"
-        yield '    echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"'
+        yield '    echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_SLURM_ATTEMPT"'
         yield "    code=0"
         yield "done"
         yield "code=${code:-0}"

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torchx.schedulers.slurm_parse import JobFacts, words
@@ -107,17 +107,11 @@ def outcome_of(
     """
     paths = record.paths if record is not None else None
     over = read_over(paths) if paths is not None else None
-    if queue:
-        found = _of_facts(queue, over, paths)
-        if paths is not None and is_terminal(found.state):
-            _remember(paths, found)
-        return found
-    if paths is not None:
-        kept = _recall(paths)
-        if kept is not None:
-            return kept
-    if account:
-        found = _of_facts(account, over, paths)
+    kept = None if queue or paths is None else _recall(paths)
+    if kept is not None:
+        return kept
+    if told := queue or account:
+        found = _of_memory(_of_facts(told, over, paths), paths)
         if paths is not None and is_terminal(found.state):
             _remember(paths, found)
         return found
@@ -125,11 +119,21 @@ def outcome_of(
         state, msg = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED, ""
         if _cut_short(record.paths, over):
             state, msg = AppState.CANCELLED, "cancelled"
-        return Outcome(
+        found = Outcome(
             state, msg, submitted_at=record.submitted_at, started_at=_started(record), ended_at=over.at,
             exit_code=over.code,
         )  # fmt: skip
+        return _of_memory(found, record.paths)
     return None
+
+
+def _of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
+    """Returns an outcome by its right name: where a step was killed for its memory, a job has just failed."""
+    if paths is None or outcome.state is not AppState.FAILED or outcome.word not in ("", "FAILED"):
+        return outcome
+    if not re.search("|".join(_MEMORY), last_words(paths), re.IGNORECASE):
+        return outcome
+    return replace(outcome, msg=_FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
 
 
 def without_slurm(record: SlurmRecord) -> Outcome:
@@ -142,8 +146,8 @@ def _guess(record: SlurmRecord) -> tuple[AppState, str, str]:
     if record.paths.cancelled.exists():
         return AppState.CANCELLED, "cancelled", ""
     said = last_words(record.paths)
-    for said_so, word in _LAST_WORDS.items():
-        if said_so in said:
+    for said_so, word in {**_LAST_WORDS, **dict.fromkeys(_MEMORY, "OUT_OF_MEMORY")}.items():
+        if re.search(said_so, said, re.IGNORECASE):
             return AppState.FAILED, _FAILURES[word], word
     if "CANCELLED AT" in said or "has expired" in said:
         return AppState.CANCELLED, "cancelled", ""
@@ -156,9 +160,8 @@ _LAST_WORDS = {
     "DUE TO TIME LIMIT": "TIMEOUT",
     "DUE TO NODE FAILURE": "NODE_FAIL",
     "DUE TO PREEMPTION": "PREEMPTED",
-    "oom-kill": "OUT_OF_MEMORY",
-    "oom_kill": "OUT_OF_MEMORY",
 }
+_MEMORY = ("oom[-_]kill", "exceeded (job )?memory limit")
 
 
 def _of_facts(facts: Sequence[JobFacts], over: Over | None, paths: SlurmPaths | None) -> Outcome:
@@ -248,6 +251,10 @@ def read_over(paths: SlurmPaths) -> Over | None:
         return None
 
 
+BEGINS = "== attempt "
+"""Begins the line of the log of script and Slurm with which an attempt of the whole begins."""
+
+
 def attempts_of(paths: SlurmPaths) -> int:
     """Returns which attempt of the whole this is, from 1; 0 before it has started."""
     try:
@@ -257,11 +264,12 @@ def attempts_of(paths: SlurmPaths) -> int:
 
 
 def last_words(paths: SlurmPaths) -> str:
-    """Returns the end of what script and Slurm had to say."""
+    """Returns the end of what script and Slurm had to say about the last attempt."""
     try:
         with open(paths.batch_log, "rb") as file:
             file.seek(max(0, paths.batch_log.stat().st_size - 16_384))
-            return file.read().decode("utf-8", "replace")
+            said = file.read().decode("utf-8", "replace")
+            return said[max(said.rfind(BEGINS), 0) :]
     except OSError:
         return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -131,6 +132,17 @@ def test_a_node_that_fails_is_told_by_name(scheduler: SlurmScheduler) -> None:
         subprocess.run(argv, capture_output=True, timeout=60, check=False)  # it may have come back by itself
 
 
+def test_memory_that_is_not_enough_is_told_by_name(scheduler: SlurmScheduler) -> None:
+    greedy = role("exec python3 -c 'import time; x = b\"x\" * (400 << 20); time.sleep(600)'")
+    app_id = scheduler.submit(AppDef("greedy", [greedy]), {})
+    assert scheduler.wait(app_id, 60)
+    told = scheduler.describe(app_id)
+    assert told is not None
+    assert (told.state, told.msg) == (AppState.FAILED, "out of memory")
+    (replica,) = told.roles_statuses[0].replicas
+    assert (replica.state, replica.attempts[-1].msg) == (AppState.FAILED, "out of memory")
+
+
 def test_another_home_and_another_folder(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +153,22 @@ def test_another_home_and_another_folder(
     assert output(scheduler, app_id) == b"found\n"
     assert app_id in [app.app_id for app in scheduler.list()]
     assert app_id in [app.app_id for app in scheduler.list({"all_users": True})]
+
+
+def test_a_listing_takes_one_call(
+    scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [scheduler.submit(AppDef("held", [role("true")]), {"hold": True}) for _ in range(5)]
+    for name in ("squeue", "sacct", "scontrol"):
+        program = tmp_path / name
+        program.write_text(
+            f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/calls\nexec {shutil.which(name)} "$@"\n'
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert set(ids) <= {app.app_id for app in scheduler.list()}
+    calls = [line for line in (tmp_path / "calls").read_text().splitlines() if "--version" not in line]
+    assert [line.split()[:2] for line in calls] == [["squeue", "--json"]]
 
 
 def test_jobs_of_others_are_not_listed(scheduler: SlurmScheduler) -> None:

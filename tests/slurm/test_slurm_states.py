@@ -122,6 +122,24 @@ def test_without_queue_and_accounting(tmp_path: Path) -> None:
     assert (found.state, found.exit_code) == (AppState.FAILED, 3)
 
 
+def test_a_step_that_was_killed_for_its_memory(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "over").write_text(f"7 137 {int(NOW)}\n")
+    killed = "slurmstepd-n: error: StepId=7.0 exceeded memory limit (2 > 1), being killed\n"
+    for said in (killed, "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some …\n"):
+        (tmp_path / "batch.log").write_text(f"== attempt 1\n{said}")
+        for queue in ([facts("FAILED")], [facts("RUNNING", started=NOW - 5)], []):
+            (tmp_path / "outcome.json").unlink(missing_ok=True)
+            found = outcome_of(mine, queue)
+            assert found is not None
+            assert (found.state, found.msg) == (AppState.FAILED, "out of memory")
+    (tmp_path / "outcome.json").unlink(missing_ok=True)
+    (tmp_path / "batch.log").write_text(f"== attempt 1\n{killed}== attempt 2\n")
+    found = outcome_of(mine, [facts("FAILED")])
+    assert found is not None
+    assert found.msg == "", "that was an earlier attempt"
+
+
 def test_what_was_seen_once_is_remembered(tmp_path: Path) -> None:
     mine = record(tmp_path)
     outcome_of(mine, [facts("NODE_FAIL", ended=NOW)])
