@@ -71,7 +71,10 @@ def role_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     if resource.cpu > 0:
         found["cpus-per-task"] = resource.cpu
     if resource.memMB > 0 and not any(key.startswith("mem") for key in asked):
-        found["mem-per-cpu"] = f"{math.ceil(resource.memMB / max(resource.cpu, 1))}M"
+        if asked.get("exclusive") is True:  # each CPU of a whole node would count, asked for or not
+            found["mem"] = 0
+        else:
+            found["mem-per-cpu"] = f"{math.ceil(resource.memMB / max(resource.cpu, 1))}M"
     found.update(asked)
     return found
 

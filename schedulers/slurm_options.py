@@ -249,6 +249,7 @@ def sbatch_options(cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     found = dict(_lines(cfg.get("sbatch")))
     for name, value in cfg.items():
         if name in SBATCH or (name not in _OWN and value is not None):
+            value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
             if value is False:
                 found.pop(name, None)
             elif value is not None and value != "":

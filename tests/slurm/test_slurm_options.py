@@ -36,11 +36,11 @@ def test_options_of_the_contract_go_by_both_spellings() -> None:
 
 def test_any_option_of_sbatch_goes_by_its_name() -> None:
     opts = run_opts()
-    cfg = opts.cfg_from_str("gres=gpu:a100:2,exclusive=true,nodelist=node[1-3],mem_per_gpu=4G", strict=True)
+    cfg = opts.cfg_from_str(
+        "gres=gpu:a100:2,exclusive=true,nodelist=node[1-3],mem_per_gpu=4G,hold=false", strict=True
+    )
     lines = script(dict(opts.resolve(cfg)))
-    assert {"gres=gpu:a100:2", "exclusive", "nodelist=node[1-3]", "mem-per-gpu=4G"} <= {
-        line.replace('"', "") for line in lines
-    } | {"exclusive" if "exclusive=true" in lines else ""}
+    assert {"gres=gpu:a100:2", "exclusive", "nodelist=node[1-3]", "mem-per-gpu=4G"} <= set(lines)
     assert not any(line.startswith(("gpus", "mem-per-cpu")) for line in lines), "they take the place of ours"
 
 
@@ -68,6 +68,15 @@ def test_flags_are_true_or_false() -> None:
 def test_what_cannot_be_is_refused(cfg: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         script(cfg)
+
+
+def test_memory_of_nodes_of_its_own() -> None:
+    assert "mem-per-cpu=500M" in script({})
+    lines = script({"exclusive": True})
+    assert "mem=0" in lines
+    assert not any(line.startswith("mem-per-cpu") for line in lines)
+    assert "mem-per-cpu=500M" in script({"exclusive": "user"})
+    assert "mem=4G" in script({"exclusive": True, "mem": "4G"})
 
 
 def test_lines_from_a_configuration() -> None:
