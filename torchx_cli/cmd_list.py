@@ -65,6 +65,10 @@ def list_(
             help=f"At most N applications; unless told, {SCREEN} in the table, and all with -o.",
         ),
     ] = "",
+    all_users: Annotated[
+        bool,
+        typer.Option("--all-users", help="Those of other people, too, where a scheduler can tell of them."),
+    ] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
@@ -78,7 +82,7 @@ def list_(
     )
     session = session_of(ctx)
     with session.runner() as runner:
-        found = newest(gather(runner, session, scheduler, cfg, query))
+        found = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
             emit([as_data(app) for app in islice(found, most)], form)
             return
@@ -92,6 +96,10 @@ def list_(
         note(f"no applications{fitting}")
     if more:
         note(f"there are more: these are the newest {SCREEN} (the newest 500: torchx list -n 500)")
+
+
+ALL_USERS = "all_users"
+"""The run option of schedulers that can tell of the applications of other people."""
 
 
 def newest(found: list[Iterator[ListAppResponse]]) -> Iterator[ListAppResponse]:
@@ -108,7 +116,13 @@ def _age(app: ListAppResponse) -> tuple[float, str]:
 
 
 def gather(
-    runner: Runner, session: Session, scheduler: str, cfg: list[str], query: AppQuery
+    runner: Runner,
+    session: Session,
+    scheduler: str,
+    cfg: list[str],
+    query: AppQuery,
+    *,
+    all_users: bool = False,
 ) -> list[Iterator[ListAppResponse]]:
     """Returns the wanted applications of one scheduler, or of all that can be asked, newest first.
 
@@ -126,6 +140,12 @@ def gather(
 
     def ask(backend: str) -> Iterator[ListAppResponse]:
         options = _options(runner, session, backend, cfg)
+        if all_users and ALL_USERS in runner.scheduler_run_opts(backend):
+            options[ALL_USERS] = True
+        elif all_users and scheduler:
+            raise UsageError(
+                f"{backend} tells of no applications of other people", hint="without --all-users"
+            )
         return _begun(runner.select(backend, query, options or None))
 
     if scheduler:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import torchx
+from program import answer, torchx
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
@@ -153,6 +153,13 @@ def test_another_home_and_another_folder(
     assert output(scheduler, app_id) == b"found\n"
     assert app_id in [app.app_id for app in scheduler.list()]
     assert app_id in [app.app_id for app in scheduler.list({"all_users": True})]
+    for words in ([], ["-s", "slurm"]):
+        assert app_id in [app["app_id"] for app in answer("list", "--all-users", "--json", *words)]
+    refused = torchx("list", "--all-users", "-s", "local_cwd")
+    assert (refused.returncode, refused.stderr.partition("\n")[0]) == (
+        2,
+        "error: local_cwd tells of no applications of other people",
+    )
 
 
 def test_a_listing_takes_one_call(
