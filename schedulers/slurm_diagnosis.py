@@ -12,6 +12,7 @@ from torchx.diagnosis import Finding, Verdict
 from torchx.errors import AbsentError, TorchxError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_parse import words
+from torchx.schedulers.slurm_record import is_there
 from torchx.schedulers.slurm_request import base_folder
 from torchx.schedulers.slurm_submit import NO_MEMORY
 
@@ -142,7 +143,7 @@ def folder(path: Path) -> Finding:
         path: the folder, which need not be there yet.
     """
     hint = "-cfg job_dir=… names a folder that all nodes see"
-    there = next(each for each in (path, *path.parents) if each.exists())
+    there = next(each for each in (path, *path.parents) if is_there(each))
     if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
         return Finding("folder", Verdict.WRONG, f"{path} cannot be made or written", hint)
     kind = _filesystem(there)

@@ -9,7 +9,7 @@ import time
 from torchx.errors import StateError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_jobs import SlurmJob, find
-from torchx.schedulers.slurm_record import Records, SlurmRecord
+from torchx.schedulers.slurm_record import Records, SlurmRecord, is_there
 from torchx.schedulers.slurm_states import read_over
 from torchx.specs.status import is_terminal
 
@@ -51,7 +51,7 @@ class Watch:
         over = read_over(self._record.paths)
         now = time.monotonic()
         paths = self._record.paths
-        told = paths.cancelled.exists() + paths.stopped.exists()
+        told = is_there(paths.cancelled) + is_there(paths.stopped)
         if told != self._told:  # its end is near
             self._told, self._pause, self._next = told, FIRST_ASKED, 0.0
         if over is not None:
@@ -121,7 +121,7 @@ def delete(job: SlurmJob) -> None:
     Records().remove(job.record)
     for _ in range(20):  # what a node is still writing comes in between
         shutil.rmtree(job.record.paths.folder, ignore_errors=True)
-        if not job.record.paths.folder.exists():
+        if not is_there(job.record.paths.folder):
             break
         time.sleep(LOOK)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchx.errors import StateError
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
 from torchx.jobs.log_reader import LONGEST_LINE, Lines, Member, matching, takes
 from torchx.logs import LogChunk, LogQuery
@@ -70,6 +71,29 @@ class _Plain(_Source):
             else:
                 self.stderr_position = max(begin, status.st_size)
         return found
+
+
+def require_folder(paths: SlurmPaths, over: bool) -> None:
+    """Makes sure that the logs of a job can be read here.
+
+    Args:
+        paths: its files.
+        over: whether it has ended, so that they would have to be there.
+
+    Raises:
+        StateError: they belong to other people, or are not to be seen from this machine.
+    """
+    try:
+        with os.scandir(paths.folder):
+            pass
+    except FileNotFoundError:
+        if over:
+            raise StateError(
+                f"the logs of the job are not here: there is no {paths.folder}",
+                hint="a machine that shares the file system with the nodes sees them",
+            ) from None
+    except OSError as error:
+        raise StateError(f"the logs of the job cannot be read: {error.strerror}: {paths.folder}") from error
 
 
 class SlurmLog:

@@ -229,6 +229,15 @@ def mark_of(comment: str) -> tuple[str, Path] | None:
     return (token, Path(unquote(folder))) if at >= 0 and colon and token else None
 
 
+def is_there(path: Path) -> bool:
+    """Tells whether there is a file; one in a folder of other people is not, for us."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
 def write(path: Path, text: str) -> None:
     """Writes a small private file that is never seen half."""
     part = path.with_name(f".{path.name}.{os.getpid()}")

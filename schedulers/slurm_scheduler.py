@@ -167,11 +167,13 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         from torchx.jobs.log_reader import Member
         from torchx.schedulers.slurm_end import Watch
         from torchx.schedulers.slurm_jobs import find
-        from torchx.schedulers.slurm_logs import SlurmLog
+        from torchx.schedulers.slurm_logs import SlurmLog, require_folder
+        from torchx.specs.status import is_terminal
 
         job = find(app_id, by_files=not query.follow)
         if job is None:
             raise StateError(f"{self.backend} knows no application `{app_id}`")
+        require_folder(job.record.paths, is_terminal(job.outcome.state))
         roles = job.record.app.get("roles", ())
         members = [Member(r["name"], k) for r in roles for k in range(int(r.get("num_replicas", 1)))]
         watch = Watch(job.record.job_id, job.record)

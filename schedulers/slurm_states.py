@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torchx.schedulers.slurm_parse import JobFacts, words
-from torchx.schedulers.slurm_record import SlurmPaths, SlurmRecord, write
+from torchx.schedulers.slurm_record import SlurmPaths, SlurmRecord, is_there, write
 from torchx.specs.status import AppState, is_terminal
 
 GAP = 60.0
@@ -143,7 +143,7 @@ def without_slurm(record: SlurmRecord) -> Outcome:
 
 
 def _guess(record: SlurmRecord) -> tuple[AppState, str, str]:
-    if record.paths.cancelled.exists():
+    if is_there(record.paths.cancelled):
         return AppState.CANCELLED, "cancelled", ""
     said = last_words(record.paths)
     for said_so, word in {**_LAST_WORDS, **dict.fromkeys(_MEMORY, "OUT_OF_MEMORY")}.items():
@@ -289,7 +289,7 @@ def _started(record: SlurmRecord) -> float | None:
 
 def _remember(paths: SlurmPaths, outcome: Outcome) -> None:
     """Keeps how a job ended: without accounting Slurm forgets it soon."""
-    if not paths.outcome.exists():
+    if not is_there(paths.outcome):
         data: dict[str, Any] = {**asdict(outcome), "state": outcome.state.name}
         with contextlib.suppress(OSError):
             write(paths.outcome, json.dumps(data))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from torchx.errors import StateError
 from torchx.logs import LogQuery, Stream
-from torchx.schedulers.slurm_logs import SlurmLog
+from torchx.schedulers.slurm_logs import SlurmLog, require_folder
 from torchx.schedulers.slurm_parse import JobFacts
-from torchx.schedulers.slurm_record import Records, SlurmRecord
+from torchx.schedulers.slurm_record import Records, SlurmPaths, SlurmRecord
 from torchx.schedulers.slurm_states import outcome_of, without_slurm
 from torchx.schedulers.slurm_tell import describe
 from torchx.specs.status import AppState
@@ -200,6 +202,38 @@ def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
     (index / "8-x.json").write_text("[]")
     assert [each.job_id for each in Records().all()] == [7]
     assert all(path.stat().st_mode & 0o077 == 0 for path in index.iterdir() if path.name.startswith("7"))
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[None]:
+    """Makes this process one that may not look into the folder of the test."""
+    mode, root = tmp_path.stat().st_mode, os.geteuid() == 0
+    tmp_path.chmod(0)
+    if root:
+        os.seteuid(65534)
+    yield
+    if root:
+        os.seteuid(0)
+    tmp_path.chmod(mode)
+
+
+def test_jobs_of_other_people(tmp_path: Path, stranger: None) -> None:
+    theirs = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path / "x"), NOW, {"name": "a"})
+    for state, expected in (("RUNNING", AppState.RUNNING), ("COMPLETED", AppState.SUCCEEDED)):
+        found = outcome_of(theirs, [facts(state)])
+        assert found is not None
+        assert found.state is expected
+        assert describe(theirs, "7", found, ()).state is expected
+    assert without_slurm(theirs).state is AppState.SUBMITTED
+    with pytest.raises(StateError, match="cannot be read: Permission denied"):
+        require_folder(theirs.paths, over=False)
+
+
+def test_logs_that_are_not_here(tmp_path: Path) -> None:
+    paths = SlurmPaths(tmp_path / "elsewhere")
+    require_folder(paths, over=False)
+    with pytest.raises(StateError, match="are not here"):
+        require_folder(paths, over=True)
 
 
 def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
