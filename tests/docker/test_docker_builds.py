@@ -95,8 +95,8 @@ def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder:
     dockerfile(folder, f"ENV A={uuid.uuid4()}", SLOW)
     name = runs.dryrun(folder, sh("true")).request.builds[0].name
     shown, code = on_terminal(*run_words(folder), columns=70)
-    torchx("delete", "--force", "@last")
     assert code == 0
+    torchx("delete", "--force", "@last")
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]|\r", "\n", shown)
     assert f"building {name}, 1 s\n" in plain
     assert re.search(r"  step [34] of \d: RUN for i", plain)

@@ -19,6 +19,7 @@ from torchx.specs.handles import (
     UnknownAppException,
     UnknownSchedulerException,
 )
+from torchx.specs.home import TORCHX_HOME
 from torchx.specs.run_options import InvalidRunConfigException
 from torchx.specs.status import AppState
 
@@ -235,6 +236,19 @@ def test_the_last_one_is_remembered_and_found_again_when_it_is_gone(runner: Runn
     assert runner.resolve_handle("@last") == second
     runner.delete(second)
     assert runner.resolve_handle("@last") == first
+
+
+def test_the_last_one_is_never_somebody_elses(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = (runner.run(make(name), "memory") for name in ("one", "two"))
+    monkeypatch.setattr(MemoryScheduler, "shared_by", "an engine", raising=False)
+    runner.delete(other)
+    newer = runner.schedule(runner.dryrun(make("three"), "memory"))
+    (TORCHX_HOME() / "last").write_text(f"{other}\n{mine}\n")
+    assert runner.resolve_handle("@last") == mine
+    runner.delete(mine)
+    with pytest.raises(StateError, match="@last means nothing"):
+        runner.resolve_handle("@last")
+    assert runner.exists(newer)
 
 
 def test_what_an_application_submits_is_not_the_last(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,12 @@ from torchx.schedulers.slurm_tell import describe
 from torchx.specs.status import AppState
 
 NOW = time.time()
+
+
+@pytest.fixture(autouse=True)
+def _this_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minutes may lie between the reading of this file and a test."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", time.time())
 
 
 def record(folder: Path, job_id: int = 7, token: str = "b1", **changes: Any) -> SlurmRecord:

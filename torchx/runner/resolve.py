@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError
-from torchx.runner.survey import survey
+from torchx.runner.survey import EXPECTED, survey
+from torchx.scheduler import Shared
 from torchx.selection import AppQuery, begins
 from torchx.specs.handles import (
     MalformedAppHandleException,
@@ -29,6 +30,9 @@ LAST = "@last"
 SESSION = "torchx"
 """The session in the handles of applications that no listing has told of."""
 
+_KEPT = 10
+"""How many handles are kept for it: of those that were deleted it is the one before."""
+
 _TOLD = 5
 """How many applications an error lists."""
 
@@ -39,19 +43,20 @@ def remember_last(handle: str) -> None:
         return
     try:
         path = TORCHX_HOME() / "last"
+        kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
         partial = path.with_name(f"last.{os.getpid()}.{threading.get_ident()}.partial")
-        partial.write_text(handle + "\n", encoding="utf-8")
+        partial.write_text("".join(f"{each}\n" for each in kept), encoding="utf-8")
         partial.replace(path)
     except (OSError, TorchxError):
         return  # the application runs: a convenience must not turn that into an error
 
 
-def recall_last() -> str | None:
-    """Returns the handle that was kept last, None when there is none."""
+def recall_last() -> list[str]:
+    """Returns the handles that were kept, the last one first."""
     try:
-        return (TORCHX_HOME() / "last").read_text(encoding="utf-8").strip() or None
+        return (TORCHX_HOME() / "last").read_text(encoding="utf-8").split()
     except (OSError, TorchxError, UnicodeDecodeError):
-        return None
+        return []
 
 
 def resolve(runner: Runner, text: str) -> str:
@@ -122,13 +127,26 @@ def _ambiguous(text: str, found: list[ListAppResponse]) -> StateError:
 
 
 def _last(runner: Runner) -> str:
-    kept = recall_last()
-    if kept is not None and runner.exists(kept):
-        return kept
-    apps = [app for found in _select(runner, runner.scheduler_backends(), AppQuery(), []) for app in found]
+    """Returns the application that was submitted last from here, of those that are still there.
+
+    Where that is not known, the newest of this machine: never one of other people's on a shared engine, as
+    what comes next may end it.
+    """
+    for kept in recall_last():
+        if runner.exists(kept):
+            return kept
+    own = [backend for backend in runner.scheduler_backends() if not _is_shared(runner, backend)]
+    apps = [app for found in _select(runner, own, AppQuery(), []) for app in found]
     dated = [app for app in apps if app.submitted_at is not None]
     if not dated:
         raise StateError(
             f"{LAST} means nothing: no application is known", hint="all applications: torchx list"
         )
     return max(dated, key=lambda app: (app.submitted_at, app.app_id)).app_handle
+
+
+def _is_shared(runner: Runner, backend: str) -> bool:
+    try:
+        return runner.has(backend, Shared)
+    except EXPECTED:
+        return True  # it cannot be asked
