@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 
-from torchx.errors import StateError
+from torchx.errors import AbsentError, StateError
 from torchx.schedulers.slurm_ping import refused, require_slurm
 
 PATIENCE = 30.0
@@ -58,7 +58,7 @@ def call(
         env: its environment; the caller's without what a job around it has left there unless given.
 
     Raises:
-        AbsentError: this machine has no such program.
+        AbsentError: this machine has no such program, or no cluster is set up for it.
         NoAnswerError: no controller answers, or not in time.
         SlurmError: it refuses what it was asked for.
     """
@@ -75,6 +75,11 @@ def call(
     if done.returncode == 0:
         return done.stdout
     said = (done.stderr or done.stdout).strip()
+    if "configuration source" in said:
+        raise AbsentError(
+            "Slurm's programs are here, and no cluster is set up for them: there is no slurm.conf",
+            hint="use a login node of the cluster, or set SLURM_CONF",
+        )
     if _AWAY.search(said):
         who = "accounting database" if argv[0] in _OF_DATABASE else "controller"
         raise NoAnswerError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from torchx.errors import AbsentError
 from torchx.schedulers.slurm_client import NoAnswerError, call
 from torchx.schedulers.slurm_ping import refused
 
@@ -45,6 +46,12 @@ def test_one_that_is_slow_is_waited_for(port: int, tmp_path: Path) -> None:
         squeue(tmp_path, "while sleep 0.1; do echo; done")
         with pytest.raises(NoAnswerError, match="took more than 1 s"):
             call(["squeue"], patience=1.0)
+
+
+def test_programs_without_a_cluster_are_as_good_as_none(port: int, tmp_path: Path) -> None:
+    squeue(tmp_path, "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
+    with pytest.raises(AbsentError, match="no cluster is set up for them"):
+        call(["squeue"])
 
 
 def test_without_a_configuration_here_nothing_is_known(
