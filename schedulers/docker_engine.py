@@ -23,6 +23,7 @@ from torchx.schedulers.docker_address import (
     WITHOUT,
     Address,
     NoEngineError,
+    encrypted,
     find_address,
     no_engine,
 )
@@ -34,6 +35,7 @@ NEWEST = (1, 47)
 PATIENCE = 60.0
 """Seconds that an engine may take for an answer, unless it is asked to wait for something."""
 AT_A_TIME = 32
+LOOKS = 5
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -115,7 +117,12 @@ class Engine:
             EngineError: the engine refuses.
             NoEngineError: it does not answer.
         """
-        status, _, data = self._request(method, self._url(path, query), body, patience)
+        url = self._url(path, query)
+        for _ in range(LOOKS if method == "GET" else 1):
+            status, _, data = self._request(method, url, body, patience)
+            # Podman cannot tell of anything when a container ends just while it looks at all of them
+            if status < 500 or "no such process" not in _reason(data):
+                break
         if status >= 400:
             raise EngineError(status, _reason(data))
         try:
@@ -237,7 +244,7 @@ class Engine:
         if not where.path:
             plain = socket.create_connection((where.host, where.port), min(patience or PATIENCE, 10.0))
             plain.settimeout(patience)
-            return plain if where.certificates is None else _encrypted(plain, where)
+            return plain if where.certificates is None else encrypted(plain, where)
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(patience)
@@ -261,25 +268,6 @@ class Engine:
         else:
             why, hint = str(error) or type(error).__name__, START
         return no_engine(self.address, why, hint)
-
-
-def _encrypted(plain: socket.socket, where: Address) -> socket.socket:
-    import ssl  # on demand: few engines are reached like this
-    from pathlib import Path
-
-    folder = Path(where.certificates or "")
-    authority, certificate = folder / "ca.pem", folder / "cert.pem"
-    try:
-        context = ssl.create_default_context(cafile=str(authority) if authority.exists() else None)
-        if not where.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if certificate.exists():
-            context.load_cert_chain(str(certificate), str(folder / "key.pem"))
-        return context.wrap_socket(plain, server_hostname=where.host)
-    except BaseException:
-        plain.close()
-        raise
 
 
 def receive(connection: socket.socket, size: int) -> tuple[bytes, bool]:

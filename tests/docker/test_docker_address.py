@@ -16,7 +16,7 @@ from containers import scheduler
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.schedulers.docker_address import find_address, parse_address
-from torchx.schedulers.docker_engine import Engine, NoEngineError
+from torchx.schedulers.docker_engine import Engine, EngineError, NoEngineError
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +26,9 @@ def _no_settings_of_docker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def answering(folder: Path, answer: bytes) -> Iterator[str]:
-    """Something at a socket that gives one answer to all."""
+def answering(folder: Path, *answers: bytes) -> Iterator[str]:
+    """Something at a socket that gives these answers in turn, and the last one to all that follow."""
+    left = list(answers)
     path = str(folder / "docker.sock")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
@@ -41,7 +42,7 @@ def answering(folder: Path, answer: bytes) -> Iterator[str]:
                     return
                 with client:
                     if client.recv(1 << 16):
-                        client.sendall(answer)
+                        client.sendall(left.pop(0) if len(left) > 1 else left[0])
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -128,3 +129,20 @@ def test_something_else_and_an_engine_that_is_too_old(
     (tmp_path / "docker.sock").unlink()
     with answering(tmp_path, b"") as address:
         assert error_of(monkeypatch, address).message.startswith("no Docker engine answers")
+
+
+def answer(status: str, body: str, headers: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def test_an_engine_that_trips_over_a_process_that_has_just_ended_is_asked_again(tmp_path: Path) -> None:
+    ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
+    tripped = answer("500 no", '{"message": "read /proc/31/cgroup: no such process"}')
+    with answering(tmp_path, ping, tripped, answer("200 OK", "[]")) as address:
+        assert Engine(parse_address(address)).call("GET", "/containers/json") == []
+    (tmp_path / "docker.sock").unlink()
+    with answering(tmp_path, ping, tripped) as address, pytest.raises(EngineError, match="no such process"):
+        Engine(parse_address(address)).call("GET", "/containers/json")
+    (tmp_path / "docker.sock").unlink()
+    with answering(tmp_path, ping, tripped, answer("200 OK", "[]")) as address, pytest.raises(EngineError):
+        Engine(parse_address(address)).call("POST", "/containers/create")  # it may have been made
