@@ -6,7 +6,8 @@ import json
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -27,6 +28,8 @@ MARKS = (CANCELLED, STOPPED, FAILED)
 it stays with it, and everyone who reaches the engine sees it."""
 
 LIVE = ("running", "paused", "restarting")
+LATE = 0.5
+"""Seconds by which the engine may hear of the want of memory before or after the end it came to."""
 STEADY = ("running", "paused", "exited")
 """States that a container does not leave without an event."""
 
@@ -175,6 +178,32 @@ def look(
     for containers in found.values():
         containers.sort(key=lambda c: (c.created, c.name))
     return dict(found)
+
+
+def told_late(engine: Engine, containers: Iterable[Container]) -> list[Container]:
+    """Returns containers with what the engine has heard of the want of memory only after their end.
+
+    The kernel's word of it and the end of the program come to the engine by different ways. Where the second
+    comes first, Docker tells of the first in its events, and nowhere else.
+
+    Args:
+        engine: where they are.
+        containers: all of an application.
+    """
+    known = list(containers)
+    asked = [c for c in known if c.signal == "SIGKILL" and c.memory and c.finished and not (c.oom or c.mark)]
+    if not asked:
+        return known
+    moments = [c.finished or 0.0 for c in asked]
+    query = {
+        "since": f"{min(moments) - LATE:.6f}",
+        "until": f"{max(moments) + LATE:.6f}",  # one that is still to come is waited for
+        "filters": {"type": ["container"], "event": ["oom"], "container": [c.id for c in asked]},
+    }
+    with suppress(EngineError):
+        told = json.dumps(engine.call("GET", "/events", query))  # one event, several as text, or none
+        return [replace(c, oom=True) if c in asked and c.id in told else c for c in known]
+    return known
 
 
 def _list(engine: Engine, label: str) -> Any:

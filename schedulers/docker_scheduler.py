@@ -165,7 +165,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns all that the engine knows of an application, running or ended."""
-        containers = self._containers(app_id)
+        containers = self._told_of(app_id)
         if not containers:
             return None
         from torchx.schedulers.docker_tell import app_data, describe
@@ -176,7 +176,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns how an application fares, without its roles."""
-        containers = self._containers(app_id)
+        containers = self._told_of(app_id)
         if not containers:
             return None
         from torchx.schedulers.docker_tell import describe
@@ -300,6 +300,12 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
             self._engine = Engine()
         return self._engine
+
+    def _told_of(self, app_id: str) -> Containers:
+        """Returns the containers of an application with all that the engine knows of their ends."""
+        from torchx.schedulers.docker_facts import told_late
+
+        return told_late(self._connected(), self._containers(app_id))
 
     def _containers(self, app_id: str, known: Iterable[Container] = ()) -> Containers:
         """Returns the containers of an application, and sees to it that it has the supervisor it needs."""

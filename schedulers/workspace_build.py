@@ -7,6 +7,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,11 +30,19 @@ SHOWN = 10
 LONGEST = 200
 """Characters of a line or a step that are told."""
 
+TRIES = 3
+"""How often a build is begun that loses what it stands on."""
+
 _STEP = re.compile(r"step (\d+)/(\d+) ?: (.*)", re.IGNORECASE)
 _MADE = re.compile(r"-+> ([0-9a-f]{10,64})")
 _CACHED = re.compile(r"-+> using cache", re.IGNORECASE)
 _NOISE = re.compile(r"---> |Removing intermediate container|Successfully (?:built|tagged) ")
+_LOST = re.compile(r"(?:unable to find image|no such image:?) \"?sha256:", re.IGNORECASE)
 _CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class StepLostError(StateError):
+    """What a build had made, or found made, was removed while it went on."""
 
 
 @dataclass
@@ -96,6 +105,21 @@ def build(
     Raises:
         StateError: it cannot be built; what was made on the way is removed.
     """
+    # builds share the steps that are the same, and who removes the image of one of them at this very moment
+    # takes along what only that image, and for now nobody's, was made of
+    for _ in range(TRIES - 1):
+        with suppress(StepLostError):
+            return _build_once(engine, plan, query, pack, tell)
+    return _build_once(engine, plan, query, pack, tell)
+
+
+def _build_once(
+    engine: Engine,
+    plan: ImagePlan,
+    query: Mapping[str, Any],
+    pack: Callable[[Writer], None],
+    tell: Callable[[str], None],
+) -> str:
     output = Output()
     ongoing = Ongoing(tell, f"building {plan.name}", at_once=plan.tree.size > MUCH)
 
@@ -165,10 +189,11 @@ def _failed(plan: ImagePlan, output: Output, line: Mapping[str, Any]) -> StateEr
     where = f" at {output.step}" if output.step else ""
     told = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
     by = f" by its {plan.dockerfile}" if plan.dockerfile else ""
+    kind = StepLostError if _LOST.search(reason) else StateError
     hint = None
     if "buildkit" in reason.lower():
         hint = "build it yourself: docker buildx build -t NAME --load .   then: --image NAME"
-    return StateError(
+    return kind(
         f"the image of workspace {plan.workspace} could not be built{by}{where}: {reason}{told}", hint=hint
     )
 

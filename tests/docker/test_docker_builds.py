@@ -6,7 +6,10 @@ import os
 import re
 import signal
 import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from containers import Jobs, scheduler, sh
@@ -19,6 +22,7 @@ from torchx.errors import StateError
 from torchx.schedulers import docker_prune
 from torchx.schedulers.docker_engine import Engine
 from torchx.schedulers.docker_pull import inspect_image
+from torchx.schedulers.workspace_images import provide_image
 from torchx.schedulers.workspace_images_prune import OldImage, remove_images, unused_images
 
 pytestmark = pytest.mark.docker
@@ -118,6 +122,38 @@ def test_a_large_workspace_is_told_before_it_is_sent(
 
 
 @pytest.mark.usefixtures("_docker_alone")
+class Losing(Engine):
+    """An engine that some builds on it lose a step of, as when somebody removes it at that moment."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left = times
+
+    @contextmanager
+    def upload(
+        self, path: str, query: Mapping[str, Any], send: Callable[[Callable[[bytes], None]], None]
+    ) -> Iterator[Iterable[bytes]]:
+        if self.left:
+            self.left -= 1
+            yield [
+                b'{"stream": "Step 3/6 : COPY workspace/ /workspace/\\n"}',
+                b'{"error": "unable to find image \\"sha256:80534f84abdc\\""}',
+            ]
+            return
+        with super().upload(path, query, send) as lines:
+            yield lines
+
+
+def test_a_build_that_loses_a_step_to_somebody_who_removes_images_begins_again(
+    runs: Runs, folder: Path
+) -> None:
+    (plan,) = runs.dryrun(folder, sh("true")).request.builds
+    with pytest.raises(StateError, match="at step 3 of 6: COPY"):
+        provide_image(Losing(3), plan, runs.told.append)
+    image, _ = provide_image(Losing(2), plan, runs.told.append)
+    assert image in runs.images()
+
+
 def test_ctrl_c_stops_a_build_and_leaves_nothing(runs: Runs, folder: Path) -> None:
     mark = uuid.uuid4().hex
     dockerfile(folder, f"LABEL mark={mark}", "RUN sleep 60")

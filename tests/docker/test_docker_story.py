@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container
+from torchx.schedulers.docker_address import parse_address
+from torchx.schedulers.docker_engine import Engine
+from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container, told_late
 from torchx.schedulers.docker_story import Story, job_of, tell
 from torchx.schedulers.docker_tell import INTERRUPTED, describe
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -161,3 +165,39 @@ def test_every_set_of_containers_has_a_story(
         assert all(c.status != "running" for c in found)
     else:
         assert told.starts or any(c.status in ("running", "created") for c in found)
+
+
+class Late(Engine):
+    """An engine whose events tell that there was no memory for some containers."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(parse_address("unix:///nowhere"))
+        self.ids = ids
+        self.asked: list[list[str]] = []
+
+    def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = None) -> Any:
+        assert (method, path) == ("GET", "/events")
+        self.asked.append(query["filters"]["container"])
+        told = [{"status": "oom", "id": one, "Actor": {"ID": one}} for one in self.ids]
+        # as the engine's answer is read: one event, or several as text, a line each
+        return told[0] if len(told) == 1 else "\n".join(map(json.dumps, told)) or None
+
+
+@pytest.mark.parametrize("late", [(), (0,), (0, 1)])
+def test_a_want_of_memory_that_the_engine_heard_of_late_is_told(late: tuple[int, ...]) -> None:
+    data = job(replicas=4)
+    ended = [container(n, data, exit_code=137, memory=64 << 20) for n in (0, 1)]
+    others = [
+        container(2, data, exit_code=137),  # it had no limit
+        container(3, data, exit_code=137, memory=64 << 20, mark=STOPPED),
+    ]
+    engine = Late(*(ended[n].id for n in late))
+    told = told_late(engine, ended + others)
+    assert engine.asked == [[c.id for c in ended]]
+    assert [c.oom for c in told] == [n in late for n in range(4)]
+    assert told_late(engine, others) == others
+    assert len(engine.asked) == 1
+    if late:
+        first = describe(told).first_failure
+        assert first is not None
+        assert first.msg == "out of memory: its limit is 64 MB"

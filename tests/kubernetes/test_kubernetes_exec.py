@@ -7,7 +7,7 @@ import os
 
 import pytest
 from fakecluster import FakeCluster
-from kubejobs import role, submit, until_ended, until_state
+from kubejobs import role, submit, until_all_run, until_ended, until_state
 from program import on_terminal, torchx
 
 from torchx.errors import StateError
@@ -20,7 +20,7 @@ from torchx.specs.status import AppState
 @pytest.fixture
 def app_id(scheduler: KubernetesScheduler) -> str:
     found = submit(scheduler, role("sleep 60", num_replicas=2))
-    until_state(scheduler, found, AppState.RUNNING)
+    until_all_run(scheduler, found)
     return found
 
 

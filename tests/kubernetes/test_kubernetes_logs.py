@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from fakecluster import FakeCluster
@@ -158,11 +159,13 @@ def test_broken_connections_lose_and_repeat_nothing(
         assert text(c for c in following.chunks if c.replica == replica).split() == expected
 
 
-def test_the_last_lines_first_then_what_comes(scheduler: KubernetesScheduler) -> None:
-    app_id = submit(scheduler, "seq 10; sleep 1; echo end")
-    until_state(scheduler, app_id, AppState.RUNNING)
+def test_the_last_lines_first_then_what_comes(scheduler: KubernetesScheduler, tmp_path: Path) -> None:
+    app_id = submit(scheduler, f"seq 10; until [ -e {tmp_path}/gate ]; do sleep 0.02; done; echo end")
     wait_until(lambda: text(read(scheduler, app_id)).endswith("10\n"), "the first ten lines")
-    assert text(read(scheduler, app_id, LogQuery(tail=2, follow=True))) == "9\n10\nend\n"
+    following = Following(scheduler, app_id, LogQuery(tail=2, follow=True))
+    following.until("10")
+    (tmp_path / "gate").touch()
+    assert following.end() == "9\n10\nend\n"
 
 
 def test_it_ends_with_a_cancel(scheduler: KubernetesScheduler) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fakecluster import FakeCluster
@@ -144,8 +145,10 @@ def test_closing_takes_no_time_and_leaves_no_thread(still: FakeCluster) -> None:
 # --- waiting -------------------------------------------------------------------------------------
 
 
-def test_waiting_survives_all_of_it(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    app_id = submit(scheduler, "sleep 1")
+def test_waiting_survives_all_of_it(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
+) -> None:
+    app_id = submit(scheduler, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done")
     until_state(scheduler, app_id, AppState.RUNNING)
     ended: list[bool] = []
     waiting = threading.Thread(target=lambda: ended.append(scheduler.wait(app_id)))
@@ -154,6 +157,7 @@ def test_waiting_survives_all_of_it(cluster: FakeCluster, scheduler: KubernetesS
     cluster.drop_streams()
     cluster.fault("GET", "", 500, times=2)
     cluster.store.forget()
+    (tmp_path / "gate").touch()
     waiting.join(20)
     assert ended == [True]
     assert until_ended(scheduler, app_id).state is AppState.SUCCEEDED
