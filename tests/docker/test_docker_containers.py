@@ -10,6 +10,7 @@ import pytest
 from containers import Jobs, containers, ended, running, scheduler, sh, text
 from engine import IMAGE
 
+from torchx.logs import Stream
 from torchx.schedulers.docker_create import to_body
 from torchx.schedulers.docker_engine import Engine
 from torchx.specs.app import AppDef
@@ -80,9 +81,9 @@ def test_a_folder_in_memory_is_as_large_as_it_was_asked_for(jobs: Jobs) -> None:
     fill = "df -m /scratch | tail -n 1; head -c 3000000 /dev/zero > /scratch/a"
     told = jobs.run(sh(fill, mounts=[TmpfsMount("/scratch", 2)]))
     assert told.state is AppState.FAILED, "what is full takes no more"
-    said = text(jobs.ids[-1])
-    assert "tmpfs" in said.splitlines()[0]
-    assert said.splitlines()[0].split()[1] == "2", "MB"
+    (line,) = text(jobs.ids[-1], Stream.STDOUT).splitlines()
+    assert "tmpfs" in line
+    assert line.split()[1] == "2", "MB"
     assert jobs.run(sh("mount | grep -q 'tmpfs on /any'", mounts=[TmpfsMount("/any")])).state is (
         AppState.SUCCEEDED
     )

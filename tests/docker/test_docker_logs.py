@@ -17,7 +17,7 @@ def chunks(app_id: str, **query: object) -> list[LogChunk]:
 
 
 def test_the_streams_are_told_apart(jobs: Jobs) -> None:
-    told = jobs.run(sh("echo 1; sleep 0.1; echo 2 >&2; sleep 0.1; echo 3"))
+    told = jobs.run(sh("echo 1; sleep 0.5; echo 2 >&2; sleep 0.5; echo 3"))
     assert [(c.stream, c.data) for c in chunks(told.app_id)] == [
         (Stream.STDOUT, b"1\n"),
         (Stream.STDERR, b"2\n"),

@@ -22,7 +22,8 @@ def test_a_group_is_not_spread_over_processes(tmp_path: Path) -> None:
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(MODULE)
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    options = ["-n", "2", "--dist", "loadgroup", "--rootdir", str(tmp_path)]
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other plugins take seconds to load
+    options = ["-p", "xdist", "-n", "2", "--dist", "loadgroup", "--rootdir", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options], cwd=tmp_path, env=env, capture_output=True, text=True
     )
