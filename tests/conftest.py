@@ -53,6 +53,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         away = [item for item in items if item.get_closest_marker("slurm")]
         config.hook.pytest_deselected(items=away)
         items[:] = [item for item in items if item not in away]
+    _spread(items, "docker")
+
+
+def _spread(items: list[pytest.Item], marker: str) -> None:
+    """Spreads tests evenly over all: side by side they wait for their engine, and leave the cores idle."""
+    marked = [item for item in items if item.get_closest_marker(marker)]
+    others = [item for item in items if not item.get_closest_marker(marker)]
+    places = [((n + 0.5) / len(part), item) for part in (marked, others) for n, item in enumerate(part)]
+    items[:] = [item for _, item in sorted(places, key=lambda place: place[0])]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
