@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from torchx.workspace.tree import Tree
@@ -31,8 +31,7 @@ class ReplicaParam:
     cwd: str | None = None
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The copy of a workspace that some roles run in.
 
     Attributes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx import settings
 from torchx.config.ini import ConfigError
@@ -19,8 +19,7 @@ class ConfigNotFoundError(ConfigError, FileNotFoundError):
     """`$TORCHXCONFIG` names a file that does not exist."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """The configuration files that count, the strongest first.
 
     Attributes:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx.errors import UsageError
 
@@ -48,8 +49,7 @@ class Setting:
     origin: Origin
 
 
-@dataclass(frozen=True)
-class ConfigFile:
+class ConfigFile(NamedTuple):
     """One file that was read.
 
     Attributes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.discovery.errors import ArgumentError
 from torchx.discovery.flags import same
@@ -20,8 +19,7 @@ COMMAND_LINE = ""
 """The origin of a value that was typed: needs no telling."""
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(NamedTuple):
     """A value as it was given, not yet of its type.
 
     Attributes:

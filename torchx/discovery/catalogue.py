@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx.discovery.docstrings import summary
 from torchx.discovery.linter import problems
@@ -70,8 +71,7 @@ class Shelf:
         return ".".join(p for p in (self.prefix, below, function) if p)
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(NamedTuple):
     """A component on a shelf.
 
     Attributes:

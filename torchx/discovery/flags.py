@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchx.discovery.errors import ArgumentError
 from torchx.discovery.model import Component, Parameter
@@ -15,8 +15,7 @@ HELP = "--help"
 _NUMBER = re.compile(r"-(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$|-inf$|-nan$")
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """What a word refers to.
 
     Attributes:

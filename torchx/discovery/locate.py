@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx.discovery.catalogue import Listed, Shelf, listed, shelves
 from torchx.discovery.errors import ComponentNotFoundException
@@ -17,16 +17,14 @@ from torchx.words import did_you_mean, nearest
 ALL_COMPONENTS = "all components: torchx builtins"
 
 
-@dataclass(frozen=True)
-class FileRef:
+class FileRef(NamedTuple):
     """``train.py:trainer``."""
 
     path: Path
     function: str
 
 
-@dataclass(frozen=True)
-class ModuleRef:
+class ModuleRef(NamedTuple):
     """``pkg.module:trainer``."""
 
     module: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.discovery.places import shown
 
@@ -55,8 +55,7 @@ class LinterMessage:
         return f"{where}{self.name}: {self.description}" if self.name else f"{where}{self.description}"
 
 
-@dataclass(frozen=True)
-class LintReport:
+class LintReport(NamedTuple):
     """What the linter found.
 
     Attributes:
@@ -178,8 +177,7 @@ class Component:
         return next((p for p in self.parameters if p.kind == VARARGS), None)
 
 
-@dataclass(frozen=True)
-class ComponentInfo:
+class ComponentInfo(NamedTuple):
     """A line in the listing of components; made from the source alone.
 
     Attributes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.discovery.shapes import BadValue, Shape
 from torchx.specs.pairs import PairsError, to_dict
@@ -227,8 +226,7 @@ class Either(Shape):
         raise BadValue(near=near)
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """A field of a dataclass.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchx.discovery.source import Definition, SourceFile, dotted, names_appdef
 
@@ -12,8 +12,7 @@ BUILD = "build"
 """The method that makes a class a component."""
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument as it is written.
 
     Attributes:
@@ -40,8 +39,7 @@ class Argument:
         return text + (f" = {ast.unparse(self.default)}" if self.default else "")
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(NamedTuple):
     """What a definition asks for and gives.
 
     Attributes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx.errors import TorchxError
 
@@ -12,8 +12,7 @@ _LONGEST = 300
 _LONGEST_LINE = 80
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A line of a file.
 
     Attributes:

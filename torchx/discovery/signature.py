@@ -8,7 +8,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.discovery.annotations import UnsupportedType, plain, shape_of, short_flags, type_text
 from torchx.discovery.docstrings import Docs
@@ -20,8 +20,7 @@ from torchx.discovery.shapes import Shape, Text
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@dataclasses.dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """What a component asks for.
 
     Attributes:

@@ -7,16 +7,14 @@ import fcntl
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import JobView
 
 
-@dataclass(frozen=True)
-class EndedJob:
+class EndedJob(NamedTuple):
     """The line of an ended job in a listing; times are seconds since the epoch."""
 
     app_id: str
@@ -50,7 +48,7 @@ class EndedJob:
 
 def remember(view: JobView, paths: JobPaths) -> None:
     """Appends a job to the list of ended jobs; the list is a shortcut and may lack some."""
-    line = json.dumps(asdict(EndedJob.of(view)), separators=(",", ":")) + "\n"
+    line = json.dumps(EndedJob.of(view)._asdict(), separators=(",", ":")) + "\n"
     home = Home(paths.folder.parent.parent)
     with contextlib.suppress(OSError):
         descriptor = _open_to_append(home.ended)
