@@ -34,8 +34,8 @@ def job(home: Home, app_id: str, *, age: float = 0.0, state: str = "SUCCEEDED", 
     paths.folder.mkdir(parents=True)
     logs.replica("w", 0).mkdir(parents=True)
     (logs.replica("w", 0) / "combined.log").write_bytes(b"x" * 10000)
-    role = RoleRecord("w", [ReplicaRecord(["true"])])
-    JobRecord(app_id, "local_cwd", "torchx", name, then, str(logs.folder), [role]).save(paths.record)
+    role = RoleRecord("w", [ReplicaRecord(["true"], {})], {})
+    JobRecord(app_id, "local_cwd", "torchx", name, then, str(logs.folder), [role], {}, {}).save(paths.record)
     paths.lock.touch()
     end = {"t": then + 1, "e": "end", "state": state, "msg": "", "first": None}
     paths.events.write_text(json.dumps(end) + "\n", encoding="utf-8")

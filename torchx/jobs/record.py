@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.errors import StateError
 
@@ -16,8 +15,7 @@ SCHEMA = 1
 """Version of the record; a newer version of this program reads all the older ones."""
 
 
-@dataclass(frozen=True)
-class ReplicaRecord:
+class ReplicaRecord(NamedTuple):
     """One replica as it is started.
 
     Attributes:
@@ -26,11 +24,10 @@ class ReplicaRecord:
     """
 
     args: list[str]
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str]
 
 
-@dataclass(frozen=True)
-class RoleRecord:
+class RoleRecord(NamedTuple):
     """The replicas of one role and how they are retried.
 
     Attributes:
@@ -46,7 +43,7 @@ class RoleRecord:
 
     name: str
     replicas: list[ReplicaRecord]
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str]
     cwd: str | None = None
     max_retries: int = 0
     retry_policy: str = "APPLICATION"
@@ -54,8 +51,7 @@ class RoleRecord:
     workspace: str | None = None
 
 
-@dataclass(frozen=True)
-class JobRecord:
+class JobRecord(NamedTuple):
     """What was submitted.
 
     Attributes:
@@ -80,8 +76,8 @@ class JobRecord:
     submitted_at: float
     log_dir: str
     roles: list[RoleRecord]
-    app: dict[str, Any] = field(default_factory=dict)
-    cfg: dict[str, Any] = field(default_factory=dict)
+    app: dict[str, Any]
+    cfg: dict[str, Any]
     grace: float = 10.0
     fail_fast: bool = True
     backoff: float = 1.0
@@ -104,8 +100,16 @@ class JobRecord:
         partial = path.with_name(path.name + ".partial")
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"schema": SCHEMA, **asdict(self)}, file, separators=(",", ":"))
+            json.dump(self._plain(), file, separators=(",", ":"))
         partial.rename(path)
+
+    def _plain(self) -> dict[str, Any]:
+        """Returns it as JSON takes it: a tuple with names would lose them."""
+        roles = [
+            {**role._asdict(), "replicas": [replica._asdict() for replica in role.replicas]}
+            for role in self.roles
+        ]
+        return {"schema": SCHEMA, **self._asdict(), "roles": roles}
 
     @classmethod
     def load(cls, path: Path) -> JobRecord:
@@ -134,7 +138,7 @@ class JobRecord:
                     hint="upgrade torchx to read it",
                 )
             roles = [_role(role) for role in data["roles"]]
-            record = cls(**{**_known(cls, data), "roles": roles})
+            record = cls(**{**_known(cls._fields, data), "roles": roles})
             for name in ("app_id", "scheduler", "session", "name", "log_dir"):
                 if not isinstance(getattr(record, name), str):
                     raise TypeError(f"`{name}` is no text")
@@ -153,11 +157,10 @@ class JobRecord:
 
 
 def _role(data: dict[str, Any]) -> RoleRecord:
-    replicas = [ReplicaRecord(**_known(ReplicaRecord, replica)) for replica in data.pop("replicas")]
-    return RoleRecord(replicas=replicas, **_known(RoleRecord, data))
+    replicas = [ReplicaRecord(**_known(ReplicaRecord._fields, one)) for one in data.pop("replicas")]
+    return RoleRecord(replicas=replicas, **_known(RoleRecord._fields, data))
 
 
-def _known(cls: type, data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the entries that a class of the record has a place for."""
-    names = {field.name for field in fields(cls)}
+def _known(names: Sequence[str], data: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entries that a part of the record has a place for."""
     return {name: value for name, value in data.items() if name in names}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 REPLICA, ROLE, APPLICATION = "REPLICA", "ROLE", "APPLICATION"
 
 
-@dataclass(frozen=True)
-class RoleRules:
+class RoleRules(NamedTuple):
     """How the replicas of one role are retried.
 
     Attributes:
@@ -29,24 +29,21 @@ class RoleRules:
     retry_policy: str = APPLICATION
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Start these replicas, each as its next attempt, ``delay`` seconds from now."""
 
     replicas: tuple[int, ...]
     delay: float = 0.0
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(NamedTuple):
     """End these running replicas; ``why`` is told in the record."""
 
     replicas: tuple[int, ...]
     why: str
 
 
-@dataclass(frozen=True)
-class Retry:
+class Retry(NamedTuple):
     """A failure is answered by a new start; for the record only.
 
     Attributes:
@@ -64,8 +61,7 @@ class Retry:
     delay: float
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """Nothing is left to do.
 
     Attributes:
@@ -80,8 +76,7 @@ class End:
 Action = Start | Stop | Retry | End
 
 
-@dataclass
-class _Restart:
+class _Restart(NamedTuple):
     """A group on its way to a new start: it waits until all its members have ended."""
 
     members: range
