@@ -163,15 +163,20 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
     return (None, None) if status is None else (status >> 8, status & 0x7F or None)
 
 
-def read_queue(text: str) -> list[JobFacts]:
-    """Reads what squeue prints in :data:`QUEUE_FORMAT`."""
-    found = []
+def _lines(text: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
+    """Yields of each line that tells of a job its ids, and what follows the two cells of these."""
     for line in text.splitlines():
         cells = line.split("|", 10)
         numbers = _ids(cells[0]) if len(cells) == 11 else None
-        if numbers is None:
-            continue
-        state, submitted, started, ended, user, nodes, reason, name, comment = cells[2:]
+        if numbers is not None:
+            yield numbers, cells[2:]
+
+
+def read_queue(text: str) -> list[JobFacts]:
+    """Reads what squeue prints in :data:`QUEUE_FORMAT`."""
+    found = []
+    for numbers, cells in _lines(text):
+        state, submitted, started, ended, user, nodes, reason, name, comment = cells
         found.append(
             JobFacts(
                 *numbers, _state(state), _reason(reason), name, _text(comment), user, nodes,
@@ -184,12 +189,8 @@ def read_queue(text: str) -> list[JobFacts]:
 def read_account(text: str) -> list[JobFacts]:
     """Reads what ``sacct --parsable2`` prints in :data:`ACCOUNT_FORMAT`."""
     found = []
-    for line in text.splitlines():
-        cells = line.split("|", 10)
-        numbers = _ids(cells[0]) if len(cells) == 11 else None
-        if numbers is None:
-            continue
-        state, submitted, started, ended, user, nodes, code, name, comment = cells[2:]
+    for numbers, cells in _lines(text):
+        state, submitted, started, ended, user, nodes, code, name, comment = cells
         exit_code, _, signal = code.partition(":")
         found.append(
             JobFacts(
