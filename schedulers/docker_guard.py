@@ -7,6 +7,7 @@ import select
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torchx import processes
@@ -45,8 +46,8 @@ def start_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
     import torchx
 
     root = str(Path(torchx.__file__).resolve().parent.parent)
-    ready, says_ready = os.pipe2(os.O_CLOEXEC)
     complaints = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    ready, says_ready = os.pipe2(os.O_CLOEXEC)
     words = [str(paths.folder), app_id, str(says_ready)]
     try:
         args = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, root, *words]
@@ -81,11 +82,12 @@ def see_to(containers: Sequence[Container]) -> None:
         return
     if tell(job, containers).end is not None or lock.is_held(paths.lock):
         return
-    held = lock.acquire(paths.lock)
-    if held is None:
-        return
-    try:
-        if paths.folder.exists():
+    # a supervisor that has done its work takes the folder along, maybe at this very moment
+    with suppress(FileNotFoundError):
+        held = lock.acquire(paths.lock)
+        if held is None:
+            return
+        try:
             start_supervisor(paths, job.app_id, held)
-    finally:
-        os.close(held)
+        finally:
+            os.close(held)
