@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from containers import Jobs, containers, ended, running, scheduler, sh, text
 from engine import IMAGE
+from support import wait_until
 
 from torchx.logs import Stream
 from torchx.schedulers.docker_create import to_body
@@ -133,8 +134,13 @@ def test_ports_are_published_on_the_machine(jobs: Jobs) -> None:
     running(app_id)
     published = containers(app_id)[0]["HostConfig"]["PortBindings"]
     assert list(published) == [f"{port}/tcp"], "the port of the rendezvous is for the replicas alone"
-    with socket.create_connection(("127.0.0.1", port), 10) as client:
-        assert client.recv(100) == b"served\n"
+
+    def served() -> bool:
+        # the engine takes connections from the start, and ends them until the program in there does so
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            return client.recv(100) == b"served\n"
+
+    wait_until(served, "it is served")
 
 
 def test_an_entrypoint_of_the_image_does_not_count(jobs: Jobs) -> None:

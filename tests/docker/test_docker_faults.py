@@ -6,7 +6,7 @@ import time
 import uuid
 
 import pytest
-from containers import Jobs, containers, ended, of_name, running, scheduler, sh, text
+from containers import Jobs, containers, ended, of_name, scheduler, sh, text, until_logged
 from engine import IMAGE
 from support import wait_until
 
@@ -54,7 +54,7 @@ def test_a_retry_runs_the_image_of_the_first_attempt(jobs: Jobs) -> None:
         app_id = jobs.submit(
             sh("echo $SAYS; sleep 600", image=f"torchx-test-moving:{tag}", max_retries=1), grace_period=0.0
         )
-        running(app_id)
+        until_logged(app_id, "first")
         made.append(image_that_says("second", tag))
         engine = Engine()
         engine.call("POST", f"/containers/{containers(app_id)[0]['Id']}/kill")
