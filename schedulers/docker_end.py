@@ -126,11 +126,22 @@ def _ask_again(engine: Engine, mark: str, grace: float, before: Container) -> bo
     if container.live or (not before.mark and not container.mark and not container.finished):
         time.sleep(0.05)  # the engine has started it again, or is about to
         return _ask(engine, mark, grace, container)
-    if not before.mark:
+    if not before.mark and not (container.mark and _was_asked(container)):
         # one that ended by itself keeps its name, unless the engine would have started it again
         awaited = container.exit_code and container.restarts < container.allowed_restarts
         _rename(engine, container, f"{container.name}.{mark}" if awaited else container.name)
     return False
+
+
+def _was_asked(container: Container) -> bool:
+    """Tells whether a container that has ended did so as one that is asked to does: somebody else was faster.
+
+    Where several end an application, as the supervisor and who has cancelled it, one of them comes too late.
+    """
+    name = (container.signal or "").removeprefix("SIG")
+    number = str((container.exit_code or 128) - 128)
+    wanted = container.stop_signal.removeprefix("SIG")
+    return bool(name) and not container.oom and (name == "KILL" or wanted in (name, number))
 
 
 def _kill_after(engine: Engine, containers: Sequence[tuple[Container, float]]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from containers import Jobs, containers, describe, ended, replicas, running, scheduler, sh, text, until_logged
@@ -15,6 +16,7 @@ from engine import IMAGE
 from support import wait_until
 
 from torchx.errors import StateError
+from torchx.schedulers.docker_end import cancel
 from torchx.schedulers.docker_engine import Engine
 from torchx.specs.status import AppState
 
@@ -55,6 +57,24 @@ def test_who_has_succeeded_before_keeps_the_result(jobs: Jobs) -> None:
     told = ended(app_id)
     assert told.state is AppState.CANCELLED
     assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "CANCELLED"]
+
+
+class Overtaken(Engine):
+    """An engine on which somebody else always kills first."""
+
+    def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = 60.0) -> Any:
+        if path.endswith("/kill"):
+            super().call(method, path, query)
+            super().call("POST", path.replace("/kill", "/wait"))
+        return super().call(method, path, query, body, patience)
+
+
+def test_what_somebody_else_has_asked_to_end_first_is_cancelled_all_the_same(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600", 2))
+    running(app_id, 2)
+    cancel(Overtaken(), app_id)
+    told = ended(app_id)
+    assert [told.state, *(r.state for r in replicas(told))] == [AppState.CANCELLED] * 3
 
 
 def test_cancelled_is_seen_by_all_and_for_good(
