@@ -117,7 +117,7 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     status = main.get("status") or {}
     if kind == "volcano":
         return _volcano_facts(role, status)
-    true = {c.get("type"): c for c in status.get("conditions") or [] if c.get("status") == "True"}
+    true = _true(main)
     for name, state in (
         ("Complete", AppState.SUCCEEDED),
         ("Completed", AppState.SUCCEEDED),
@@ -141,6 +141,11 @@ def job_facts(kind: str, main: Object) -> JobFacts:
         else AppState.SUBMITTED
     )
     return JobFacts(role, state, details=status)
+
+
+def _true(main: Object) -> dict[str, Mapping[str, Any]]:
+    conditions = (main.get("status") or {}).get("conditions") or []
+    return {str(c.get("type")): c for c in conditions if c.get("status") == "True"}
 
 
 def _ended_job(
@@ -188,6 +193,7 @@ def _state(
         main for main, job in zip(facts.mains, jobs, strict=True)
         if not is_terminal(job.state) and not annotation(main, CANCELLED) and not annotation(main, STOPPED)
     ]  # fmt: skip
+    running = running or not _at_rest(facts, jobs)
     if failed:
         if open_jobs and not facts.fails_fast:
             return AppState.RUNNING, "a replica failed, the others go on"
@@ -218,6 +224,19 @@ def _state(
         return AppState.RUNNING, ""
     pending = facts.pods or any(job.state is AppState.PENDING for job in jobs)
     return (AppState.PENDING if pending else AppState.SUBMITTED), ""
+
+
+def _at_rest(facts: Facts, jobs: list[JobFacts]) -> bool:
+    """Tells whether the cluster has taken note of each end asked for: until then it may make pods."""
+    asked = [
+        main for main, job in zip(facts.mains, jobs, strict=True)
+        if not is_terminal(job.state) and (annotation(main, CANCELLED) or annotation(main, STOPPED))
+    ]  # fmt: skip
+    if facts.kind == "volcano":
+        return not asked
+    if facts.kind == "jobset" and asked:
+        asked += [job for job in facts.jobs if not is_terminal(job_facts("job", job).state)]
+    return all("Suspended" in _true(each) for each in asked)
 
 
 _GONE_WRONG = (

@@ -195,6 +195,9 @@ class Controllers:
                 set_condition(
                     status, condition("Completed", "AllJobsCompleted", "jobset completed successfully")
                 )
+            elif suspend or any(c["type"] == "Suspended" for c in status.get("conditions") or []):
+                reason = "SuspendedJobs" if suspend else "ResumeJobs"
+                set_condition(status, condition("Suspended", reason, "", str(suspend)))
 
         self._store.update(collection, name, change)
         if failed and int(run) >= policy.get("maxRestarts", 0):

@@ -199,12 +199,34 @@ def marked(name: str, mark: str) -> Facts:
     return facts
 
 
+def noted(facts: Facts) -> None:
+    """Has the cluster take note that something is suspended."""
+    facts.mains[0]["status"]["conditions"] = [
+        {"type": "Suspended", "status": "True", "reason": "JobSuspended"}
+    ]
+
+
 def test_cancelled_is_told_when_nothing_runs_any_more() -> None:
     facts = marked("being-suspended", CANCELLED)
     assert (told(facts).state, told(facts).msg) == (AppState.RUNNING, "it is being cancelled")
     facts.pods.clear()
+    # a controller that has not taken note of it may be making pods
+    assert (told(facts).state, told(facts).msg) == (AppState.RUNNING, "it is being cancelled")
+    noted(facts)
     assert told(facts).state is AppState.CANCELLED
     assert replicas(facts) == ["CANCELLED", "CANCELLED"]
+
+
+def test_a_jobset_is_cancelled_when_its_jobs_are() -> None:
+    child = facts_of("being-suspended").mains[0]
+    mark = {"name": "train", "annotations": {CANCELLED: "2026-11-21T01:30:00Z"}}
+    jobset = {"metadata": mark, "spec": {"suspend": True}, "status": {}}
+    facts = Facts("research", "train", "jobset", [jobset], [child], [])
+    assert told(facts).state is AppState.RUNNING
+    noted(facts)
+    assert told(facts).state is AppState.RUNNING
+    noted(Facts("research", "train", "job", [child], [child], []))
+    assert told(facts).state is AppState.CANCELLED
 
 
 def test_who_cancels_what_has_ended_changes_nothing() -> None:
@@ -231,6 +253,8 @@ def test_several_jobs_end_as_one() -> None:
 
     going = told(both([*bad.pods, *good.pods]))
     assert (going.state, going.msg) == (AppState.RUNNING, "a replica failed, the others are being ended")
+    assert told(both(bad.pods)).state is AppState.RUNNING
+    noted(good)
     over = told(both(bad.pods))
     assert over.state is AppState.FAILED
     assert over.first_failure is not None
@@ -258,6 +282,17 @@ def test_jobs_of_volcano(phase: str, state: str) -> None:
     found = told(Facts("research", "train", "volcano", [job], [], []))
     assert (found.state.name, found.num_restarts) == (state, 2)
     assert (found.ended_at is not None) == (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
+
+
+def test_a_job_of_volcano_is_cancelled_when_volcano_says_so() -> None:
+    status = {"state": {"phase": "Running"}}
+    metadata = {"name": "train", "annotations": {CANCELLED: "2026-11-21T01:30:00Z"}}
+    facts = Facts(
+        "research", "train", "volcano", [{"metadata": metadata, "spec": {}, "status": status}], [], []
+    )
+    assert (told(facts).state, told(facts).msg) == (AppState.RUNNING, "it is being cancelled")
+    status["state"]["phase"] = "Aborted"
+    assert told(facts).state is AppState.CANCELLED
 
 
 def test_an_error_file_that_was_left_as_last_word_is_handed_on() -> None:
