@@ -68,7 +68,6 @@ def torchrun(
         gpu: GPUs of each node
         memMB: memory of each node, in MB
         j: NODESxPROCESSES, or MIN:NODESxPROCESSES if elastic; a number alone counts processes on one node
-            or, with -h, nodes with a process for each GPU
         env: environment variables, as A=1,B=2
         metadata: metadata of the application, as A=1,B=2
         max_retries: how often the job is started again when it fails
@@ -82,7 +81,7 @@ def torchrun(
     if not (script or m) and script_args[:1] and script_args[0].endswith(".py"):
         raise ValueError(f"say what to run: --script {script_args[0]}")
     run = StructuredNameArgument.parse_from(name, m=m, script=script)
-    min_nodes, nodes, processes, nnodes = _nodes(h, j)
+    min_nodes, nodes, processes, nnodes = parse_nnodes(j)
     meet = ["--rdzv_backend", rdzv_backend, *(["--rdzv_conf", rdzv_conf] if rdzv_conf else [])]
     rest = ["--rdzv_id", macros.app_id, "--nnodes", nnodes, "--nproc_per_node", str(processes)]
     rest += ["--tee", str(tee), "--role", ""]
@@ -141,7 +140,6 @@ def ddp(
         gpu: GPUs of each node
         memMB: memory of each node, in MB
         j: NODESxPROCESSES, or MIN:NODESxPROCESSES if elastic; a number alone counts processes on one node
-            or, with -h, nodes with a process for each GPU
         env: environment variables, as A=1,B=2
         metadata: metadata of the application, as A=1,B=2
         max_retries: how often the job is started again when it fails
@@ -223,11 +221,6 @@ def parse_nnodes(j: str) -> tuple[int, int, int, str]:
     if not (1 <= min_nodes <= nodes and processes >= 1):
         raise ValueError(f'-j needs 1 or more processes, and 1 to NODES nodes at the least; got "{j}"')
     return min_nodes, nodes, processes, f"{min_nodes}:{nodes}" if match[1] else str(nodes)
-
-
-def _nodes(h: str | None, j: str) -> tuple[int, int, int, str]:
-    """Reads ``-j``; a number alone counts nodes where ``-h`` names the host, else processes."""
-    return parse_nnodes(str(StructuredJArgument.parse_from(h, j)) if h and j.isdecimal() else j)
 
 
 def _endpoint(nodes: int, port: int) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from torchx.errors import PluginError, TorchxError
+
 if TYPE_CHECKING:
     from torchx.scheduler import Scheduler
 
@@ -38,6 +40,23 @@ def _lazy(reference: str) -> SchedulerFactory:
     return create
 
 
+def _guarded(name: str, make: SchedulerFactory) -> SchedulerFactory:
+    """Returns the factory of a plugin, whose mistakes are told as such."""
+
+    def create(session_name: str, **params: Any) -> Scheduler[Any]:
+        try:
+            return make(session_name, **params)
+        except TorchxError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"scheduler plugin `{name}` cannot be made: {type(error).__name__}: {error}",
+                hint="which package it is from: torchx plugins",
+            ) from error
+
+    return create
+
+
 def get_scheduler_factories() -> dict[str, SchedulerFactory]:
     """Returns the factories of all schedulers by name: those of plugins, and the built-in ones.
 
@@ -46,8 +65,9 @@ def get_scheduler_factories() -> dict[str, SchedulerFactory]:
     """
     from torchx.plugins import PluginType, registry
 
-    plugins: dict[str, SchedulerFactory] = dict(registry().get(PluginType.SCHEDULER))
-    return plugins | {name: _lazy(reference) for name, reference in BUILT_IN.items()}
+    plugins = registry().get(PluginType.SCHEDULER)
+    guarded = {name: _guarded(name, make) for name, make in plugins.items()}
+    return guarded | {name: _lazy(reference) for name, reference in BUILT_IN.items()}
 
 
 def create_scheduler(name: str, session_name: str, **params: Any) -> Scheduler[Any]:

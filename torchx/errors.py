@@ -37,6 +37,10 @@ class UsageError(TorchxError):
     """What was asked for cannot be right, whatever the machine: a wrong word, type or combination."""
 
 
+class PluginError(UsageError):
+    """What another package adds cannot be loaded or made; whatever does not need it goes on without it."""
+
+
 class StateError(TorchxError):
     """What was asked for is right, and something on this machine or engine is in its way."""
 

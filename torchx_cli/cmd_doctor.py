@@ -59,10 +59,12 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 def _look(runner: Runner, name: str) -> Iterable[Finding]:
     from torchx.diagnosis import Finding, Verdict
-    from torchx.errors import AbsentError, TorchxError, UsageError
+    from torchx.errors import AbsentError, PluginError, TorchxError, UsageError
 
     try:
         return runner.diagnose(name)
+    except PluginError as error:
+        return [Finding("plugin", Verdict.WRONG, error.message, error.hint or "")]
     except UsageError:
         raise
     except AbsentError as error:

@@ -77,6 +77,7 @@ def prune_(
 
 
 def _backends(runner: Runner, scheduler: str) -> list[str]:
+    from torchx.errors import PluginError
     from torchx.scheduler import Prunes, Shared
 
     if scheduler:
@@ -86,7 +87,7 @@ def _backends(runner: Runner, scheduler: str) -> list[str]:
         try:
             if runner.has(name, Prunes) and not runner.has(name, Shared):
                 found.append(name)
-        except ImportError:  # a plugin that does not load keeps nothing here
+        except (ImportError, PluginError):  # a plugin that does not load keeps nothing here
             continue
     return found
 

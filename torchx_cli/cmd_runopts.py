@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx_cli.flags import Json, Output
-from torchx_cli.output import chosen_format, emit
+from torchx_cli.output import chosen_format, emit, note
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
+    from torchx.runner.api import Runner
     from torchx.specs.run_options import runopts
 
 
@@ -28,14 +29,26 @@ def runopts_(
     """Show the run options of the schedulers: what -cfg takes, and the sections of .torchxconfig."""
     form = chosen_format(output, json)
     with session_of(ctx).runner() as runner:
-        names = [scheduler] if scheduler else runner.scheduler_backends()
-        found = {name: runner.scheduler_run_opts(name) for name in names}
+        found = {scheduler: runner.scheduler_run_opts(scheduler)} if scheduler else _of_all(runner)
     if form != "text":
         emit({name: as_data(opts) for name, opts in found.items()}, form)
         return
     for name, opts in found.items():
         text = "\n".join(f"    {line}" if line.strip() else "" for line in repr(opts).splitlines())
         print(f"{name}:\n{text}\n")
+
+
+def _of_all(runner: Runner) -> dict[str, runopts]:
+    """Returns the run options of all schedulers; a plugin that cannot be loaded is told and left out."""
+    from torchx.errors import PluginError
+
+    found = {}
+    for name in runner.scheduler_backends():
+        try:
+            found[name] = runner.scheduler_run_opts(name)
+        except PluginError as error:
+            note(error.message)
+    return found
 
 
 def as_data(opts: runopts) -> list[dict[str, Any]]:

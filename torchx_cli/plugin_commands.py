@@ -18,9 +18,23 @@ def plugin_commands() -> dict[str, Callable[[], Any]]:
     from torchx.plugins.groups import entry_points
 
     def maker(point: EntryPoint) -> Callable[[], Any]:
-        return lambda: adapt(point.name, point.load())
+        return lambda: _made(point)
 
     return {point.name: maker(point) for point in entry_points(GROUP)}
+
+
+def _made(point: EntryPoint) -> Any:
+    from torchx.errors import PluginError
+
+    try:
+        return adapt(point.name, point.load())
+    except PluginError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"plugin command `{point.name}` cannot be loaded: {type(error).__name__}: {error}",
+            hint=f"it is the entry point {point.value} of the group {GROUP}",
+        ) from error
 
 
 def adapt(name: str, loaded: Any) -> Any:
@@ -28,6 +42,9 @@ def adapt(name: str, loaded: Any) -> Any:
 
     That is a Typer program or command, or a class (or an object) with the methods
     `add_arguments(parser)` and `run(args)` that argparse programs have.
+
+    Raises:
+        PluginError: it is neither.
     """
     import typer
 
@@ -35,7 +52,15 @@ def adapt(name: str, loaded: Any) -> Any:
         return typer.main.get_command(loaded)
     if not hasattr(loaded, "add_arguments") and hasattr(loaded, "make_context"):
         return loaded
-    return _Argparse(name, loaded() if isinstance(loaded, type) else loaded)
+    command = loaded() if isinstance(loaded, type) else loaded
+    if not (hasattr(command, "add_arguments") and hasattr(command, "run")):
+        from torchx.errors import PluginError
+
+        raise PluginError(
+            f"plugin command `{name}` is no command: {loaded!r}",
+            hint="it takes a Typer program, or a class with add_arguments(parser) and run(args)",
+        )
+    return _Argparse(name, command)
 
 
 class _Argparse(TyperCommand):

@@ -13,6 +13,7 @@ ENTRY_POINTS = """
 [torchx.schedulers]
 far = acme:far
 gone = acme.nowhere:make
+dull = acme:dull
 local_cwd = acme:far
 
 [torchx.components]
@@ -20,6 +21,9 @@ acme = acme
 
 [torchx.cli.cmds]
 hello = acme:Hello
+old = acme:Old
+lost = acme.nowhere:Lost
+plain = acme:far
 run = acme:Hello
 """
 
@@ -30,7 +34,12 @@ def packages(tmp_path: Path) -> Path:
     (tmp_path / "acme.py").write_text(
         "class Hello:\n    def add_arguments(self, parser): pass\n"
         "    def run(self, args): print('hello')\n\n\n"
-        "def far(session_name, **kwargs): ...\n"
+        "from torchx.cli.cmd_base import SubCommand\n\n\n"
+        "class Old(SubCommand):\n    def add_arguments(self, parser): parser.add_argument('--n', type=int)\n"
+        "    def run(self, args): print('old', args.n)\n\n\n"
+        "from torchx.schedulers import create_scheduler\n\n\n"
+        "def far(session_name, **kwargs): return create_scheduler('local_cwd', session_name)\n\n\n"
+        "def dull(session_name, **kwargs): import nosuchdep\n"
     )
     about = tmp_path / "acme-1.2.dist-info"
     about.mkdir()
@@ -43,6 +52,7 @@ def packages(tmp_path: Path) -> Path:
         "@register.named_resource(aliases=['big'])\ndef large(): return Resource(64, 8, 1024)\n"
     )
     (resources / "bad.py").write_text("raise SystemError('no driver')\n")
+    (resources / "ends.py").write_text("raise SystemExit(3)\n")
     return tmp_path
 
 
@@ -68,7 +78,7 @@ def test_each_plugin_is_told_with_its_origin_and_what_is_wrong(packages: Path) -
     )
     assert told["named_resource", "large"]["also"] == ["big"]
     assert told["named_resource", "large"]["origin"] == "torchx_plugins.named_resources"
-    assert told["named_resource", ""]["error"] == "SystemError: no driver"
+    assert told["named_resource", ""]["error"] == "SystemExit: 3"
     assert told["component", "acme"]["module"] == "acme"
     assert told["command", "hello"]["error"] is None
     assert "built-in command" in told["command", "run"]["error"]
@@ -79,7 +89,7 @@ def test_people_read_a_table_and_the_problems_below_it(packages: Path) -> None:
     assert lines[0].split() == ["KIND", "NAME", "MODULE", "FROM"]
     assert "large, big" in "\n".join(lines)
     problems = [line for line in lines if line.startswith("problem:")]
-    assert len(problems) == 4
+    assert len(problems) == 6
     assert "problem: named_resource of torchx_plugins.named_resources.bad: SystemError: no driver" in problems
 
 
@@ -93,6 +103,32 @@ def test_broken_plugins_break_no_command(packages: Path, tmp_path: Path) -> None
     gone = torchx(packages, "run", "-s", "gone", "utils.echo")
     assert (gone.returncode, gone.stderr.count("\n")) == (2, 2)
     assert "plugin `gone` cannot be loaded" in gone.stderr
+
+
+def test_commands_for_all_schedulers_go_on_without_a_broken_one(packages: Path) -> None:
+    for words in (["runopts"], ["configure", "--print"], ["prune", "--dryrun"], ["list"]):
+        done = torchx(packages, *words)
+        assert done.returncode == 0, (words, done.stderr)
+        assert "defect" not in done.stderr
+    opts = torchx(packages, "runopts")
+    assert {"local_cwd:", "far:"} < set(opts.stdout.splitlines())
+    assert "plugin `gone` cannot be loaded" in opts.stderr
+    assert "plugin `dull` cannot be made: ModuleNotFoundError: No module named 'nosuchdep'" in opts.stderr
+    assert "# plugin `gone` cannot be loaded" in torchx(packages, "configure", "--print").stdout
+    doctor = torchx(packages, "doctor", "--json")
+    assert json.loads(doctor.stdout)["dull"][0]["verdict"] == "wrong"
+    for words in (["runopts", "dull"], ["run", "-s", "dull", "utils.echo"]):
+        done = torchx(packages, *words)
+        assert (done.returncode, "plugin `dull` cannot be made" in done.stderr) == (2, True)
+
+
+def test_commands_of_torchx_load_and_broken_ones_are_told(packages: Path) -> None:
+    assert torchx(packages, "old", "--n", "3").stdout == "old 3\n"
+    lost = torchx(packages, "lost")
+    assert (lost.returncode, lost.stderr.count("\n")) == (2, 2)
+    assert "plugin command `lost` cannot be loaded: ModuleNotFoundError" in lost.stderr
+    plain = torchx(packages, "plain")
+    assert (plain.returncode, "is no command" in plain.stderr) == (2, True)
 
 
 def test_without_plugins_there_is_little_to_tell(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
     ("torchx.runner",),
-    ("torchx_cli", "torchx.testing", "torchx.notebook", "torchx.tsm"),
+    ("torchx_cli", "torchx.cli", "torchx.testing", "torchx.notebook", "torchx.tsm"),
 )
 """From the bottom up; a part stands for all below its name that is not named itself."""
 

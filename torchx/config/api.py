@@ -10,6 +10,7 @@ from torchx.config.files import CONFIG_FILE, find_files
 from torchx.config.ini import parse_config
 from torchx.config.model import Config, load_config
 from torchx.config.options import FILL_IN, scheduler_options
+from torchx.errors import PluginError
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopt, runopts
@@ -29,8 +30,14 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
     from torchx.schedulers import get_scheduler_factories
 
     for place, name in enumerate(schedulers if schedulers is not None else get_scheduler_factories()):
-        opts = _opts_of(name)
         lines = [f"[{name}]"] if place == 0 else ["", f"[{name}]"]
+        try:
+            opts = _opts_of(name)
+        except PluginError as error:
+            if schedulers is not None:
+                raise
+            f.write("\n".join([*lines[:-1], f"# {' '.join(error.message.split())}", ""]))
+            continue
         for key, opt in opts:
             if opt.is_required or not required_only:
                 lines += [f"# {_about(opt)}", f"{key} = {_shown(opt)}"]

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
-from torchx.errors import UsageError
+from torchx.errors import PluginError, UsageError
 from torchx.plugins import resources
 from torchx.plugins.groups import entry_points
 from torchx.plugins.registration import PluginType, Registration, registrations
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 NAMESPACE_PACKAGES = 1
 ENTRY_POINTS = 2
+
+BROKEN = (Exception, SystemExit)
+"""What a module of somebody else may raise when it is imported: an end of the process, too."""
 
 Plugins = dict[str, Callable[..., Any]]
 
@@ -144,8 +147,8 @@ def _from_entry_points(plugin_type: PluginType, found: _Found) -> None:
         def load_and_call(*args: Any, **kwargs: Any) -> Any:
             try:
                 plugin = entry.load()
-            except Exception as e:
-                raise UsageError(
+            except BROKEN as e:
+                raise PluginError(
                     f"plugin `{entry.name}` cannot be loaded: {_told(e)}",
                     hint=f"it is the entry point {entry.value} of the group {plugin_type.value}",
                 ) from e
@@ -176,13 +179,13 @@ def _modules(plugin_type: PluginType, found: _Found) -> Iterator[ModuleType]:
         if not plugin_type.namespace.startswith(str(e.name)):
             found.errors.append(RegistrationError(plugin_type.namespace, _told(e)))
         return
-    except Exception as e:
+    except BROKEN as e:
         found.errors.append(RegistrationError(plugin_type.namespace, _told(e)))
         return
     for info in pkgutil.iter_modules(getattr(package, "__path__", ()), package.__name__ + "."):
         try:
             yield importlib.import_module(info.name)
-        except Exception as e:  # a broken plugin must not keep the others from working
+        except BROKEN as e:  # a broken plugin must not keep the others from working
             found.errors.append(RegistrationError(info.name, _told(e)))
 
 
@@ -201,7 +204,7 @@ def _offer(fn: Any, registration: Registration, module: str, plugin_type: Plugin
         names = dict(resources.whole(fn, registration))
         try:
             parts = resources.parts(fn, registration)
-        except Exception as e:
+        except BROKEN as e:
             error = f"its parts are not offered: {_told(e)}"
             found.errors.append(RegistrationError(module, error, registration.name, str(plugin_type)))
             parts = {}
