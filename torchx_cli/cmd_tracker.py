@@ -154,7 +154,7 @@ def _trackers() -> list[TrackerBase]:
         UsageError: there are none.
     """
     from torchx.errors import UsageError
-    from torchx.runner.prepare import configured_trackers
+    from torchx.runner.prepare import configured_trackers, tracker_factories
     from torchx.tracker.configured import build_trackers
 
     configured = configured_trackers()
@@ -163,7 +163,7 @@ def _trackers() -> list[TrackerBase]:
             "no tracker is configured",
             hint="in .torchxconfig: `fsspec =` in [torchx:tracker], `config = FOLDER` in [tracker:fsspec]",
         )
-    return list(build_trackers(configured))
+    return list(build_trackers(configured, tracker_factories()))
 
 
 def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
@@ -171,7 +171,7 @@ def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
     from torchx.errors import TorchxError, UsageError
 
     known = [run for each in trackers for run in each.run_ids()]
-    if text in known:
+    if text in known or any(_is_source(each, text) for each in trackers):
         return text
     try:
         with session_of(ctx).runner() as runner:
@@ -184,6 +184,16 @@ def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
 
         hint = did_you_mean(text, known, "all runs: torchx tracker jobs")
         raise UsageError(f"the trackers know no run `{text}`", hint=hint) from None
+
+
+def _is_source(tracker: TrackerBase, text: str) -> bool:
+    """Tells whether something was made from what the text names; not every tracker can be asked for it."""
+    from torchx.errors import TorchxError
+
+    try:
+        return any(True for _ in tracker.run_ids(parent_run_id=text))
+    except (NotImplementedError, TypeError, ValueError, TorchxError):
+        return False
 
 
 def _about(artifact: TrackerArtifact) -> str:

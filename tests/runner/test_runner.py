@@ -14,6 +14,7 @@ from torchx.errors import StateError, UsageError
 from torchx.logs import LogQuery
 from torchx.runner import Runner, get_runner
 from torchx.specs.app import AppDef, Role
+from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.handles import (
     MalformedAppHandleException,
     UnknownAppException,
@@ -170,8 +171,11 @@ def test_stop_is_the_older_name_of_cancel(runner: Runner) -> None:
 
 
 def test_a_dry_run_submits_nothing(runner: Runner) -> None:
-    assert runner.run(make(), "memory", dryrun=True) == "memory://s/dryrun"
+    info = runner.run(make(), "memory", {"greetings": 3}, dryrun=True)
+    assert isinstance(info, AppDryRunInfo)
+    assert repr(info) == "greet 3 times"
     assert engine(runner).jobs == {}
+    assert runner.schedule(info) == "memory://s/train-0"
 
 
 def test_run_options(runner: Runner) -> None:

@@ -148,6 +148,13 @@ def test_a_file_says_where_all_is_kept(tmp_path: Path) -> None:
     assert create(str(tmp_path / "runs")).metadata("run") == {"a": 1}
 
 
+def test_the_folder_is_made_when_something_is_kept(tmp_path: Path) -> None:
+    tracker = create(str(tmp_path / "not" / "yet"))
+    assert list(tracker.run_ids()) == []
+    tracker.add_metadata("run", a=1)
+    assert create(str(tmp_path / "not" / "yet")).metadata("run") == {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -160,6 +167,6 @@ def test_a_file_that_cannot_be_right_is_one_sentence(tmp_path: Path, text: str, 
     (tmp_path / "conf").write_text(text)
     with pytest.raises(UsageError, match=why):
         create(str(tmp_path / "conf"))
-    for missing in (None, str(tmp_path / "nowhere")):
+    for missing in (None, str(tmp_path / "nowhere.conf")):
         with pytest.raises(UsageError):
             create(missing)

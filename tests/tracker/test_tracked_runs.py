@@ -73,6 +73,8 @@ def test_what_a_job_tells_is_shown(
     steps = json.loads(out(capsys, "lineage", handle, "--json"))
     assert {(s["source"], s["artifact"]) for s in steps} == {("exp-1", None), ("s3://bucket/data", "images")}
     assert "s3://bucket/data  (images)" in out(capsys, "lineage", handle)
+    for source in ("exp-1", "s3://bucket/data"):  # known only as what something was made from
+        assert handle in out(capsys, "lineage", source).splitlines()[1]
 
 
 def test_a_run_that_the_trackers_do_not_know_is_an_error(
@@ -106,6 +108,24 @@ def test_a_tracker_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match="no tracker `fspec`") as caught:
         app_run_from_env()
     assert "did you mean `fsspec`?" in str(caught.value.hint)
+
+
+def test_a_tracker_may_be_named_by_what_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "acme_tracking.py").write_text("from torchx.tracker.backend.fsspec import create as make\n")
+    (tmp_path / ".torchxconfig").write_text(
+        f"[torchx:tracker]\nmlf = acme_tracking:make\n\n[tracker:mlf]\nconfig = {tmp_path / 'runs'}\n"
+    )
+    handle = tracked_job(monkeypatch)
+    assert out(capsys, "jobs") == f"{handle}\n"
+    monkeypatch.setenv("TORCHX_JOB_ID", "local_cwd://torchx/a")
+    monkeypatch.setenv("TORCHX_TRACKERS", "acme_tracking:gone")
+    with pytest.raises(UsageError, match="cannot be loaded from acme_tracking:gone: AttributeError"):
+        app_run_from_env()
 
 
 def test_a_plugin_is_a_tracker_like_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

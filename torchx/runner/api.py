@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx.errors import UsageError
 from torchx.runner import resolve
@@ -109,6 +109,29 @@ class Runner(Applications):
         app = build(component, component_args, self._component_defaults.get(component))
         return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
 
+    @overload
+    def run(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        dryrun: Literal[False] = False,
+    ) -> str: ...
+
+    @overload
+    def run(
+        self,
+        app: AppDef,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        parent_run_id: str | None = None,
+        *,
+        dryrun: bool,
+    ) -> str | AppDryRunInfo[Any]: ...
+
     def run(
         self,
         app: AppDef,
@@ -117,7 +140,7 @@ class Runner(Applications):
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
         dryrun: bool = False,
-    ) -> str:
+    ) -> str | AppDryRunInfo[Any]:
         """Submits an application.
 
         Args:
@@ -126,19 +149,17 @@ class Runner(Applications):
             cfg: run options of the scheduler.
             workspace: folders that travel with it, for the first role and others of the same image.
             parent_run_id: the run that this one belongs to.
-            dryrun: make the request only; the handle then ends in the word that stands for its id.
+            dryrun: make the request only, as :meth:`dryrun` does.
 
         Returns:
-            The handle of the application.
+            The handle of the application; of a dry run, the request.
 
         Raises:
             UsageError: the application, the scheduler or the options cannot be right.
             StateError: the scheduler cannot take it now.
         """
         info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
-        if dryrun:
-            return make_app_handle(scheduler, self._name, "dryrun")
-        return self.schedule(info)
+        return info if dryrun else self.schedule(info)
 
     def dryrun(
         self,

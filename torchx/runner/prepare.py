@@ -91,28 +91,23 @@ def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str
     }
     if parent_run_id:
         env[settings.TORCHX_PARENT_RUN_ID] = parent_run_id
-    trackers = configured_trackers()
-    if trackers:
-        env[settings.TORCHX_TRACKERS] = ",".join(trackers)
-    for name, config in trackers.items():
-        if config:
-            env[tracker_variable(name)] = config
-    return env
+    return env | _tracker_env(configured_trackers())
+
+
+def _tracker_env(trackers: Mapping[str, str | None]) -> dict[str, str]:
+    if not trackers:
+        return {}
+    from torchx.tracker.configured import tracker_config_env_var_name, tracker_factory_env_var_name
+
+    configs = {tracker_config_env_var_name(name): config for name, config in trackers.items() if config}
+    made_by = {tracker_factory_env_var_name(name): made_by for name, made_by in tracker_factories().items()}
+    return {settings.TORCHX_TRACKERS: ",".join(trackers), **configs, **made_by}
 
 
 @cache
 def session_id() -> str:
     """Returns the id that all runs of this process share; inside a replica that of its launcher."""
     return os.environ.get(settings.TORCHX_INTERNAL_SESSION_ID) or str(uuid.uuid4())
-
-
-def tracker_variable(name: str) -> str:
-    """Returns the variable that hands a tracker its configuration.
-
-    >>> tracker_variable("fsspec")
-    'TORCHX_TRACKER_FSSPEC_CONFIG'
-    """
-    return f"TORCHX_TRACKER_{name.upper()}_CONFIG"
 
 
 def configured_trackers(env: Mapping[str, str] | None = None) -> dict[str, str | None]:
@@ -129,8 +124,23 @@ def configured_trackers(env: Mapping[str, str] | None = None) -> dict[str, str |
     names = list(config.section("torchx:tracker"))
     if named is not None:
         names = [name for name in re.split(r"\s*,\s*", named.strip()) if name]
+    if not names:
+        return {}
+    from torchx.tracker.configured import tracker_config_env_var_name
+
     found: dict[str, str | None] = {}
     for name in names:
         setting = config.get(f"tracker:{name}", "config")
-        found[name] = env.get(tracker_variable(name)) or (setting.value if setting else None)
+        found[name] = env.get(tracker_config_env_var_name(name)) or (setting.value if setting else None)
     return found
+
+
+def tracker_factories() -> dict[str, str]:
+    """Returns by name what makes trackers, as `module:function`, where `[torchx:tracker]` tells it."""
+    from torchx.config import load_config
+
+    trackers = configured_trackers()
+    section = load_config().section("torchx:tracker")
+    return {
+        name: setting.value for name, setting in section.items() if name in trackers and ":" in setting.value
+    }

@@ -25,29 +25,42 @@ def tracker_config_env_var_name(name: str) -> str:
     return f"TORCHX_TRACKER_{name.upper()}_CONFIG"
 
 
+def tracker_factory_env_var_name(name: str) -> str:
+    """Returns the variable that hands a tracker what makes it, as ``module:function``, where no plugin does.
+
+    >>> tracker_factory_env_var_name("mine")
+    'TORCHX_TRACKER_MINE_FACTORY'
+    """
+    return f"TORCHX_TRACKER_{name.upper()}_FACTORY"
+
+
 def trackers_from_environ() -> list[TrackerBase]:
-    """Returns the trackers that ``$TORCHX_TRACKERS`` names.
+    """Returns the trackers that ``$TORCHX_TRACKERS`` names, or what makes them, as ``module:function``.
 
     Raises:
         UsageError: there is no tracker of a name, or it cannot be made with its configuration.
     """
     names = [name.strip() for name in os.environ.get(settings.TORCHX_TRACKERS, "").split(",")]
-    return list(
-        build_trackers({name: os.environ.get(tracker_config_env_var_name(name)) for name in names if name})
-    )
+    configs = {name: os.environ.get(tracker_config_env_var_name(name)) for name in names if name}
+    made_by = {name: os.environ.get(tracker_factory_env_var_name(name), "") for name in configs}
+    return list(build_trackers(configs, made_by))
 
 
-def build_trackers(configured: Mapping[str, str | None]) -> Iterator[TrackerBase]:
+def build_trackers(
+    configured: Mapping[str, str | None], factories: Mapping[str, str] | None = None
+) -> Iterator[TrackerBase]:
     """Yields trackers.
 
     Args:
         configured: names of trackers with their configuration, e.g. the path of a file.
+        factories: by name what makes one, as ``module:function``; else a plugin, or what is built in, does.
 
     Raises:
         UsageError: there is no tracker of a name, or it cannot be made with its configuration.
     """
     for name, config in configured.items():
-        make = _factory(name)
+        reference = (factories or {}).get(name) or (name if ":" in name else "")
+        make = _loaded(name, reference) if reference else _factory(name)
         try:
             tracker = make(config)
         except TorchxError:
@@ -63,6 +76,18 @@ def build_trackers(configured: Mapping[str, str | None]) -> Iterator[TrackerBase
                 hint=f"its configuration is `{config}`" if config else "it has no configuration",
             ) from error
         yield tracker
+
+
+def _loaded(name: str, reference: str) -> Callable[[str | None], TrackerBase]:
+    module, _, function = reference.partition(":")
+    try:
+        factory: Callable[[str | None], TrackerBase] = getattr(import_module(module), function)
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"the tracker `{name}` cannot be loaded from {reference}: {type(error).__name__}: {error}",
+            hint="[torchx:tracker] takes NAME = MODULE:FUNCTION, or NAME = for a plugin",
+        ) from error
+    return factory
 
 
 def _factory(name: str) -> Callable[[str | None], TrackerBase]:

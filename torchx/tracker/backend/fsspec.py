@@ -173,7 +173,7 @@ def create(config_file: str | None) -> FsspecTracker:
     file system of fsspec as its options.
 
     Args:
-        config_file: the file, or the URL of one; the folder itself will do, too.
+        config_file: the file, or the URL of one; the folder itself will do, too, and need not be there.
 
     Raises:
         UsageError: there is no such file, or it lacks the folder.
@@ -191,6 +191,8 @@ def create(config_file: str | None) -> FsspecTracker:
             return FsspecTracker(fs, path)
         text = fs.cat_file(path).decode()
     except (OSError, ImportError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not PurePosixPath(path).suffix:
+            return FsspecTracker(fs, path)  # a folder that nothing is kept in yet
         raise UsageError(
             f"the configuration of the tracker, {config_file}, cannot be read: {error}"
         ) from error
