@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from torchx.config import ConfigError, ConfigNotFoundError, find_files, load_config
+from torchx.config import ConfigError, ConfigNotFoundError, find_files, load_config, scheduler_options
 from torchx.config.api import find_configs
+from torchx.runner import get_runner
 
 HOME_TEXT = "[local_cwd]\nlog_dir = /home\n"
 
@@ -182,3 +183,25 @@ def test_sections_by_prefix(home: Path, project: Path) -> None:
     config = load_config()
     assert config.sections("tracker") == ["a", "b"]
     assert config.section("tracker:a")["config"].value == "project"
+
+
+def test_options_of_default_count_for_each_scheduler_of_the_file(home: Path, project: Path) -> None:
+    write(home, "[DEFAULT]\nlog_dir = /home\n[local_docker]\nprivileged = true\n")
+    write(project, "[DEFAULT]\nlog_dir = /all\nbase = x\n[local_cwd]\nprepend_cwd = true\n")
+    config = load_config()
+    with get_runner() as runner:
+        options = scheduler_options(config, "local_cwd", runner.scheduler_run_opts("local_cwd"))
+        assert {key: option.value for key, option in options.items()} == {
+            "log_dir": "/all",
+            "prepend_cwd": True,
+        }
+        assert options["log_dir"].origin == ".torchxconfig line 2"
+        # it has no such option, and none is meant
+        options = scheduler_options(config, "local_docker", runner.scheduler_run_opts("local_docker"))
+        assert set(options) == {"privileged"}
+        assert not scheduler_options(config, "slurm", runner.scheduler_run_opts("slurm"))
+    assert [(e.section, e.key) for e in config.entries() if e.section == "DEFAULT"] == [
+        ("DEFAULT", "log_dir"),
+        ("DEFAULT", "base"),
+        ("DEFAULT", "log_dir"),
+    ]

@@ -43,6 +43,14 @@ def test_percent_signs() -> None:
     assert values(file) == {"a": {"dir": "/data/me", "who": "me", "p": "5%, 7%"}}
 
 
+def test_what_stands_in_default_is_shared() -> None:
+    text = "[DEFAULT]\nroot = /data\ndir = %(root)s/%(who)s\nplain = 1\n[a]\nwho = me\nplain = 2\n[b]\n"
+    file = parse_config(text, HERE)
+    assert values(file) == {"a": {"who": "me", "plain": "2"}, "b": {}}
+    assert {key: s.value for key, s in file.shared["a"].items()} == {"root": "/data", "dir": "/data/me"}
+    assert set(file.shared["b"]) == {"root", "plain"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

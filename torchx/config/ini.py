@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from torchx.errors import UsageError
+
+DEFAULT = "DEFAULT"
+"""The section whose values others share."""
 
 
 class ConfigError(UsageError):
@@ -56,11 +60,13 @@ class ConfigFile(NamedTuple):
         path: the file.
         sections: section name to key to value, in the order of the file.
         lines: section name to the line of its heading.
+        shared: section name to the values that `[DEFAULT]` gives it.
     """
 
     path: Path
     sections: Mapping[str, Mapping[str, Setting]]
     lines: Mapping[str, int]
+    shared: Mapping[str, Mapping[str, Setting]]
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -83,7 +89,8 @@ def parse_config(text: str, path: Path) -> ConfigFile:
 
     A line that is indented deeper than the key before it goes on with that key's value. Lines that
     begin with `#` or `;` are comments. Keys and sections are case-sensitive, and none may come twice.
-    `%(key)s` stands for another value of the section (or of `[DEFAULT]`) and `%%` for a percent sign.
+    `%(key)s` stands for another value of the section (or of `[DEFAULT]`, whose values count for each
+    scheduler that has such an option, too) and `%%` for a percent sign.
 
     Raises:
         ConfigError: a line is not understood; the message names it.
@@ -91,8 +98,9 @@ def parse_config(text: str, path: Path) -> ConfigFile:
     reader = _Reader(path)
     for number, line in enumerate(text.splitlines(), start=1):
         reader.feed(number, line)
-    sections = {name: reader.settings(name) for name in reader.sections if name != "DEFAULT"}
-    return ConfigFile(path, sections, reader.headings)
+    sections = {name: reader.settings(name) for name in reader.sections if name != DEFAULT}
+    shared = {name: reader.shared(name) for name in reader.sections}
+    return ConfigFile(path, sections, reader.headings, shared)
 
 
 class _Reader:
@@ -155,9 +163,20 @@ class _Reader:
             for key, (number, _) in self.sections[section].items()
         }
 
+    def shared(self, section: str) -> dict[str, Setting]:
+        """Returns what `[DEFAULT]` gives a section: not what it has itself, nor what needs keys that it lacks."""
+        found: dict[str, Setting] = {}
+        own = self.sections[section] if section != DEFAULT else {}
+        for key, (number, _) in self.sections.get(DEFAULT, {}).items():
+            if key in own:
+                continue
+            with suppress(ConfigError):
+                found[key] = Setting(self._expand(section, key, ()), Origin(self.path, number, DEFAULT))
+        return found
+
     def _expand(self, section: str, key: str, within: tuple[str, ...]) -> str:
         """Returns a value with `%(key)s` and `%%` replaced; a percent sign elsewhere is itself."""
-        keys = {**self.sections.get("DEFAULT", {}), **self.sections[section]}
+        keys = {**self.sections.get(DEFAULT, {}), **self.sections[section]}
         number, lines = keys[key]
         rest, out = "\n".join(lines).rstrip(), ""
         while "%" in rest:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torchx.config.files import Found, find_files
-from torchx.config.ini import ConfigError, ConfigFile, Setting, read_config
+from torchx.config.ini import DEFAULT, ConfigError, ConfigFile, Setting, read_config
 from torchx.words import did_you_mean, nearest
 
 PROFILE = "profile"
@@ -60,10 +60,15 @@ class Config:
     profile: str | None = None
     found: Found = field(default_factory=lambda: Found(()))
 
-    def section(self, name: str) -> dict[str, Setting]:
-        """Returns the values of a section, each from the strongest file that has it."""
+    def section(self, name: str, *, defaults: bool = False) -> dict[str, Setting]:
+        """Returns the values of a section, each from the strongest file that has it.
+
+        Args:
+            name: the section.
+            defaults: with what stands in `[DEFAULT]` of a file that has the section.
+        """
         merged: dict[str, Setting] = {}
-        for layer in self._layers(name):
+        for layer in self._layers(name, defaults):
             for key, setting in layer.items():
                 merged.setdefault(key, setting)
         return merged
@@ -87,13 +92,20 @@ class Config:
                     profile, _ = split_profile(setting.origin.section)
                     yield Entry(section, key, setting, profile, key not in seen)
                 seen.update(layer)
+        for file in self.files:
+            for key, setting in file.shared.get(DEFAULT, {}).items():
+                yield Entry(DEFAULT, key, setting, None, True)
 
     def _used(self, file: ConfigFile) -> Iterator[str]:
         return (name for name in file.sections if split_profile(name)[0] in (None, self.profile))
 
-    def _layers(self, section: str) -> list[dict[str, Setting]]:
+    def _layers(self, section: str, defaults: bool = False) -> list[dict[str, Setting]]:
         names = [f"{PROFILE}:{self.profile}:{section}"] if self.profile is not None else []
-        return [dict(file.sections.get(n, {})) for n in (*names, section) for file in self.files]
+        layers = [dict(file.sections.get(n, {})) for n in names for file in self.files]
+        for file in self.files:
+            shared = file.shared.get(section, {}) if defaults else {}
+            layers.append({**shared, **file.sections.get(section, {})})
+        return layers
 
 
 def split_profile(section: str) -> tuple[str | None, str]:

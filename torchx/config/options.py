@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchx.config.ini import ConfigError, Setting
+from torchx.config.ini import DEFAULT, ConfigError, Setting
 from torchx.config.model import Config
 from torchx.words import did_you_mean
 
@@ -36,8 +36,10 @@ def scheduler_options(config: Config, scheduler: str, opts: runopts) -> dict[str
         ConfigError: an option is unknown, of the wrong type, or was never filled in.
     """
     found: dict[str, Option] = {}
-    for key, setting in config.section(scheduler).items():
+    for key, setting in config.section(scheduler, defaults=True).items():
         opt = opts.get(key)
+        if opt is None and setting.origin.section == DEFAULT:
+            continue  # another scheduler's, or a text for %(key)s
         if opt is None:
             hint = did_you_mean(key, (name for name, _ in opts), f"all options: torchx runopts {scheduler}")
             raise ConfigError(f"{setting.origin}: unknown run option `{key}` for {scheduler}", hint=hint)
