@@ -164,7 +164,7 @@ class _Reader:
         }
 
     def shared(self, section: str) -> dict[str, Setting]:
-        """Returns what `[DEFAULT]` gives a section: not what it has itself, nor what needs keys that it lacks."""
+        """Returns what `[DEFAULT]` gives a section: not what it has itself, nor what needs other keys."""
         found: dict[str, Setting] = {}
         own = self.sections[section] if section != DEFAULT else {}
         for key, (number, _) in self.sections.get(DEFAULT, {}).items():
