@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from torchx.discovery.shapes import BadValue, Shape
@@ -11,7 +12,7 @@ from torchx.specs.pairs import PairsError, to_dict
 
 
 class Many(Shape):
-    """A list, set or tuple of like elements: ``1,2,3``; with nested elements, JSON.
+    """A list, set or tuple of like elements: ``1,2,3``, or JSON; with nested elements, JSON.
 
     Args:
         item: the shape of the elements.
@@ -37,6 +38,10 @@ class Many(Shape):
             return () if self.make is tuple else None
         if not self.item.is_plain:
             return self.accept(_json(text, list))
+        data = _array(text)
+        if data is not None:
+            with suppress(BadValue):  # brackets may be part of the words
+                return self.accept(data)
         return self.make([_element(self.item.read, word.strip(), self.item) for word in text.split(",")])
 
     def accept(self, data: Any) -> Any:
@@ -49,13 +54,17 @@ class Many(Shape):
         """Returns the elements with commas between them, or JSON."""
         if value is None:
             return ""
-        if not self.item.is_plain:
-            return json.dumps(plain_data(value))
-        return ",".join(self.item.write(each) for each in value)
+        text = ",".join(self.item.write(each) for each in value) if self.item.is_plain else ""
+        try:
+            if text and self.read(text) == value:
+                return text
+        except BadValue:  # an element has a comma in it
+            pass
+        return json.dumps(plain_data(value))
 
 
 class Fixed(Shape):
-    """A tuple of a given length: ``2,adam``; with nested elements, JSON.
+    """A tuple of a given length: ``2,adam``, or JSON; with nested elements, JSON.
 
     Args:
         items: the shapes of the elements.
@@ -82,6 +91,10 @@ class Fixed(Shape):
         """Splits at commas and strips; there must be as many elements as the type has."""
         if not self._is_flat:
             return self.accept(_json(text, list))
+        data = _array(text)
+        if data is not None:
+            with suppress(BadValue):
+                return self.accept(data)
         words = [w.strip() for w in text.split(",")] if text or self.items else []
         return self._each(words, [i.read for i in self.items])
 
@@ -314,6 +327,17 @@ def _json(text: str, kind: type) -> Any:
     if not isinstance(data, kind):
         raise BadValue()
     return data
+
+
+def _array(text: str) -> list[Any] | None:
+    """Returns the JSON array that a text is, None where it is none."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    return data if isinstance(data, list) else None
 
 
 def _element(take: Callable[[Any], Any], given: Any, shape: Shape) -> Any:
