@@ -26,6 +26,14 @@ BUILT_IN: Mapping[str, str] = {
 """Name in handles and on the command line, and the factory as ``module:function``."""
 
 
+def __getattr__(name: str) -> Any:
+    if name == "Scheduler":  # on demand: many commands need no more than the names
+        from torchx.scheduler import Scheduler
+
+        return Scheduler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def get_default_scheduler_name() -> str:
     """Returns the scheduler that is used when none is named."""
     return DEFAULT_SCHEDULER

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from torchx.discovery.json_words import array_of, json_of
 from torchx.discovery.shapes import BadValue, Shape
 from torchx.specs.pairs import PairsError, to_dict
 
@@ -37,8 +38,8 @@ class Many(Shape):
         if not text:
             return () if self.make is tuple else None
         if not self.item.is_plain:
-            return self.accept(_json(text, list))
-        data = _array(text)
+            return self.accept(json_of(text, list))
+        data = array_of(text)
         if data is not None:
             with suppress(BadValue):  # brackets may be part of the words
                 return self.accept(data)
@@ -90,8 +91,8 @@ class Fixed(Shape):
     def read(self, text: str) -> Any:
         """Splits at commas and strips; there must be as many elements as the type has."""
         if not self._is_flat:
-            return self.accept(_json(text, list))
-        data = _array(text)
+            return self.accept(json_of(text, list))
+        data = array_of(text)
         if data is not None:
             with suppress(BadValue):
                 return self.accept(data)
@@ -146,12 +147,12 @@ class Pairs(Shape):
             return None
         if text.lstrip().startswith("{"):
             try:
-                return self.accept(_json(text, dict))
+                return self.accept(json_of(text, dict))
             except BadValue:
                 if not self._is_flat:
                     raise
         if not self._is_flat:
-            return self.accept(_json(text, dict))
+            return self.accept(json_of(text, dict))
         try:
             pairs = to_dict(text)
         except PairsError:
@@ -278,7 +279,7 @@ class Group(Shape):
 
     def read(self, text: str) -> Any:
         """Reads a JSON object."""
-        return self.accept(_json(text, dict))
+        return self.accept(json_of(text, dict))
 
     def accept(self, data: Any) -> Any:
         """Takes an object with the fields of the class, or an object of the class."""
@@ -317,27 +318,6 @@ def plain_data(value: Any) -> Any:
     if isinstance(value, Iterable):
         return [plain_data(each) for each in value]
     return str(value)
-
-
-def _json(text: str, kind: type) -> Any:
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise BadValue(f"it is no JSON: {error}") from None
-    if not isinstance(data, kind):
-        raise BadValue()
-    return data
-
-
-def _array(text: str) -> list[Any] | None:
-    """Returns the JSON array that a text is, None where it is none."""
-    if not text.lstrip().startswith("["):
-        return None
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return None
-    return data if isinstance(data, list) else None
 
 
 def _element(take: Callable[[Any], Any], given: Any, shape: Shape) -> Any:

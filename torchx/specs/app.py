@@ -135,6 +135,21 @@ class AppDef:
     roles: list[Role] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
 
+    def get_role(self, name: str) -> Role:
+        """Returns the role of a name.
+
+        Raises:
+            UsageError: there is none.
+        """
+        for role in self.roles:
+            if role.name == name:
+                return role
+        known = [role.name for role in self.roles]
+        raise UsageError(
+            f"application `{self.name}` has no role `{name}`",
+            hint=did_you_mean(name, known, f"roles: {', '.join(known)}"),
+        )
+
 
 def resolve_overrides(role: Role) -> Role:
     """Works out the lazy values of a role, once.

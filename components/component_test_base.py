@@ -1,0 +1,79 @@
+"""The documented base class of unit tests for components."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import unittest
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+from torchx import specs
+
+
+class ComponentTestCase(unittest.TestCase):
+    """Tests of components: that they can be run by name, and what becomes of them.
+
+    Example::
+
+        class TrainTest(ComponentTestCase):
+            def test_train(self) -> None:
+                self.validate(my_components, "train")
+    """
+
+    def setUp(self) -> None:
+        """Gives the jobs of a test a state home of their own."""
+        home = tempfile.TemporaryDirectory()
+        self.addCleanup(home.cleanup)
+        patched = mock.patch.dict(os.environ, {"TORCHX_HOME": home.name})
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def validate(self, module: ModuleType, function_name: str) -> None:
+        """Fails where ``torchx run FILE.py:FUNCTION --help`` would.
+
+        Args:
+            module: the module of the component.
+            function_name: the component.
+        """
+        from torchx.errors import UsageError
+        from torchx.specs.finder import get_component
+
+        try:
+            get_component(f"{module.__file__}:{function_name}")
+        except UsageError as error:
+            self.fail(str(error))
+
+    def run_component(
+        self,
+        component: Callable[..., specs.AppDef],
+        args: Mapping[str, Any] | None = None,
+        scheduler_params: Mapping[str, Any] | None = None,
+        scheduler: str = "local_cwd",
+        interval: float = 0.1,
+        timeout: float = 1,
+    ) -> specs.AppStatus | None:
+        """Runs a component to its end; what has not ended in time is cancelled.
+
+        Args:
+            component: the component.
+            args: its arguments.
+            scheduler_params: arguments of the scheduler's factory.
+            scheduler: where to run it.
+            interval: seconds between looks at it, where the scheduler cannot wait.
+            timeout: seconds that it may take.
+
+        Returns:
+            The status when it had ended, or when the time was up.
+        """
+        from torchx.runner import get_runner
+
+        with get_runner("test", **(scheduler_params or {})) as runner:
+            handle = runner.run(component(**(args or {})), scheduler)
+            status = runner.wait(handle, wait_interval=interval, timeout=timeout)
+            if status is not None and not status.is_terminal():
+                runner.cancel(handle)
+                runner.wait(handle)
+            return status
