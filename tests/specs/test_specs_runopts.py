@@ -125,6 +125,11 @@ def test_defaults_are_filled_in_and_nothing_is_changed(opts: runopts) -> None:
     assert opts.resolve({"BAR": "x"})["FOO"] == ["a"], "a default is copied too"
 
 
+def test_none_is_no_value_so_the_default_holds(opts: runopts) -> None:
+    resolved = opts.resolve({"BAR": "x", "n": None, "FOO": None, "cluster_name": None})
+    assert (resolved["n"], resolved["FOO"], resolved["cluster_name"]) == (3, ["a"], None)
+
+
 @pytest.mark.parametrize(
     ("cfg", "problem"),
     [

@@ -166,7 +166,7 @@ class runopts:
         return snake if name not in self._opts and snake in self._opts else name
 
     def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Checks options and fills in defaults; the given mapping is left as it is.
+        """Checks options and fills in defaults, also for those given as None; the mapping is left as it is.
 
         Raises:
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
@@ -191,7 +191,8 @@ class runopts:
                     cfg,
                     hint=f"e.g. -cfg {key}={key.upper()}   {opt.help}",
                 )
-            resolved.setdefault(key, copy.deepcopy(opt.default))
+            if resolved.get(key) is None:  # not given, or given as None: no value
+                resolved[key] = copy.deepcopy(opt.default)
         return resolved
 
     def cfg_from_str(self, cfg_str: str, strict: bool = False) -> dict[str, CfgVal]:
