@@ -142,9 +142,14 @@ def _tail(runner: Runner, handle: str, first: FirstFailure) -> list[str]:
 
 
 def _plain_lines(text: str) -> list[str]:
-    """Returns the last lines of a text without control codes, which may not be cut in two."""
+    """Returns the last lines of a text without control codes, which may not be cut in two.
+
+    Of a line that was written over, as a progress bar does, what stood there last is left.
+    """
     import re
 
+    if not text:
+        return []
     text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)", "", text.expandtabs(4))
-    lines = ["".join(c for c in line if c.isprintable()) for line in text.splitlines()]
-    return lines[-LAST_LINES:]
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
+    return ["".join(c for c in line if c.isprintable()) for line in lines[-LAST_LINES:]]

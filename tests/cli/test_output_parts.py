@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 
@@ -11,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
-from torchx.logs import LogChunk, Stream
+from torchx.logs import LogChunk, LogQuery, Stream
+from torchx.runner import Runner
 from torchx.specs.app import AppDef, Role
+from torchx.specs.status import AppState, AppStatus, FirstFailure
 from torchx_cli.ending import failure_lines, last_line
 from torchx_cli.masking import MASK, mask, mask_text, secret_values
-from torchx_cli.output import columns, error_line, fit, table
+from torchx_cli.output import bar_of, columns, error_line, fit, table
 from torchx_cli.plain import to_plain
 from torchx_cli.streaming import LogPrinter
 from torchx_cli.times import ago, duration, parse_time
@@ -153,9 +156,6 @@ def test_no_byte_is_lost(pieces: list[bytes]) -> None:
 
 
 def test_a_failure_that_nobody_can_explain_is_told_by_its_message() -> None:
-    from torchx.runner import Runner
-    from torchx.specs.status import AppState, AppStatus
-
     status = AppStatus(
         AppState.FAILED, msg="its supervisor died", started_at=NOW, ended_at=NOW + timedelta(seconds=3)
     )
@@ -163,3 +163,30 @@ def test_a_failure_that_nobody_can_explain_is_told_by_its_message() -> None:
     with Runner("s", {}) as runner:
         lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), called="app-1")
     assert lines == ["  its supervisor died"]
+
+
+class OneLog(Runner):
+    """A runner whose one replica has written this."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("s", {})
+        self._data = data
+
+    def log_chunks(self, app_handle: str, query: LogQuery) -> Iterator[LogChunk]:
+        return iter([chunk(self._data)])
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (b"\r1%\r2%\r3%\nRuntimeError: boom\n", ["3%", "RuntimeError: boom"]),
+        (b"dos\r\n\r\nend\r\n", ["dos", "", "end"]),
+        ("a\x0bb\x0cc\x85d\u2028e\n".encode(), ["abcde"]),
+    ],
+)
+def test_the_last_lines_are_those_that_a_terminal_would_show(written: bytes, shown: list[str]) -> None:
+    status = AppStatus(AppState.FAILED, first_failure=FirstFailure("w", 0, 1, exit_code=1))
+    with OneLog(written) as runner:
+        lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), called="app-1")
+    bar = bar_of(io.StringIO())
+    assert [line for line in lines if line.startswith(f"  {bar}")] == [f"  {bar} {line}" for line in shown]

@@ -184,6 +184,12 @@ def test_tail_cuts_within_a_piece(writer: Writer) -> None:
     assert writer.text(tail=2) == "998\n999\n"
 
 
+def test_a_progress_bar_is_one_line(writer: Writer) -> None:
+    writer.put(0, b"start\n1%\r2%\r3%\nlast\n")
+    assert writer.text(tail=1) == "last\n"
+    assert writer.text(tail=2) == "1%\r2%\r3%\nlast\n"
+
+
 def follow(writer: Writer, got: list[bytes], **query: object) -> threading.Thread:
     def read() -> None:
         for chunk in writer.log().read(LogQuery(follow=True, **query)):  # type: ignore[arg-type]

@@ -254,9 +254,10 @@ class Lines:
                 self._last.pop(0)
                 self._last_lines -= lines
             else:
-                keep = first.data.splitlines(keepends=True)[self._last_lines - self._tail :]
+                # a carriage return, as of a progress bar, ends no line
+                keep = first.data.split(b"\n", self._last_lines - self._tail)[-1]
                 self._last[0] = LogChunk(
-                    first.role, first.replica, first.attempt, first.stream, first.time, b"".join(keep)
+                    first.role, first.replica, first.attempt, first.stream, first.time, keep
                 )
                 self._last_lines = self._tail
 
