@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import TorchxError
 from torchx_cli.interrupts import EXIT_INTERRUPTED, Interrupts
 from torchx_cli.masking import mask_text
-from torchx_cli.output import note
+from torchx_cli.output import note, send_nowhere, tell
 
 if TYPE_CHECKING:
     from torchx.logs import LogQuery
@@ -141,7 +141,7 @@ def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
 
 
 def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tuple[str, int]]) -> None:
-    """Shows the logs of an application on stderr, as far as somebody reads there.
+    """Shows the logs of an application on stderr, as far as that takes them.
 
     Args:
         runner: reads the logs.
@@ -151,10 +151,13 @@ def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tupl
     """
     from torchx_cli.streaming import labels_of, print_chunks, stderr_printer
 
+    printer = stderr_printer(labels_of(roles))
     try:
-        print_chunks(runner.log_chunks(handle, query), stderr_printer(labels_of(roles)))
-    except BrokenPipeError:  # nobody reads any more; the result still counts
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        print_chunks(runner.log_chunks(handle, query), printer)
+    except OSError:
+        if not printer.failed:
+            raise
+        send_nowhere(sys.stderr)  # nobody reads any more, or the disk is full; the result still counts
     except (TorchxError, NotImplementedError) as error:
         note(f"note: no logs: {error}")
 
@@ -186,7 +189,7 @@ def tell_end(runner: Runner, handle: str, status: AppStatus, *, seen: bool, agai
         called=short(runner, handle), again=again,
         excerpt=not (seen and alone),  # else its last lines stand right above
     )  # fmt: skip
-    print("\n".join(lines), file=sys.stderr)
+    tell("\n".join(lines))
 
 
 def exit_code(status: AppStatus) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from torchx_cli.flags import Handles
-from torchx_cli.output import note
+from torchx_cli.output import note, tell
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
@@ -55,4 +55,4 @@ def wait_for_end(runner: Runner, handle: str, app_id: str) -> None:
     finally:
         patience.cancel()
     if status is not None:
-        print(last_line(app_id, status, sys.stderr), file=sys.stderr)
+        tell(last_line(app_id, status, sys.stderr))

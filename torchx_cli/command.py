@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from typer.core import TyperCommand
 
 from torchx.errors import UsageError
 from torchx.words import did_you_mean
+from torchx_cli.output import tell
 
 
 class TorchxCommand(TyperCommand):
@@ -168,5 +168,5 @@ def _full_name(name: str, spellings: dict[str, Any], command: str) -> str:
             f"unknown flag `{name}`", hint=did_you_mean(name, spellings, f"see: {command} --help")
         )
     full = min(found, key=len)
-    print(f"note: {name} is short for {full}", file=sys.stderr)
+    tell(f"note: {name} is short for {full}")
     return full

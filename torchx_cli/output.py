@@ -152,7 +152,15 @@ def error_line(message: str, hint: str | None, stream: TextIO) -> str:
 
 def note(text: str) -> None:
     """Tells something on the side, on stderr."""
-    print(wrap(text, sys.stderr), file=sys.stderr)
+    tell(wrap(text, sys.stderr))
+
+
+def tell(text: str) -> None:
+    """Prints on stderr as far as that takes it: neither a full disk nor a lost reader stops anything."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:
+        send_nowhere(sys.stderr)
 
 
 FORMATS = ("text", "json", "yaml")
@@ -209,8 +217,13 @@ def give_up_output() -> None:
         try:
             stream.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            send_nowhere(stream)
         except ValueError:  # closed
             continue
+
+
+def send_nowhere(stream: TextIO) -> None:
+    """Lets a stream take everything from now on, and keep nothing of it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -25,6 +25,9 @@ class LogPrinter:
         prefix: whether the name of the replica stands before each line.
         timestamps: whether the time stands before each line.
         live: whether each chunk is shown at once; otherwise what comes is gathered first.
+
+    Attributes:
+        failed: the stream has not taken what was printed; other errors are those of reading the log.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class LogPrinter:
         self._terminal = is_terminal(stream)
         self._prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
+        self.failed = False
         self._coloured = False  # by the application, which may have ended before it took that back
 
     def write(self, chunk: LogChunk) -> None:
@@ -62,15 +66,20 @@ class LogPrinter:
             data = before + body.replace(b"\n", b"\n" + before) + b"\n"
         elif not data.endswith(b"\n"):
             data += b"\n"
-        self._out.write(data)
-        if self._live:
-            self._out.flush()
+        self._put(data, self._live)
 
     def close(self) -> None:
         """Shows what is still gathered."""
-        if self._coloured:
-            self._out.write(b"\x1b[0m")
-        self._out.flush()
+        self._put(b"\x1b[0m" if self._coloured else b"", True)
+
+    def _put(self, data: bytes, now: bool) -> None:
+        try:
+            self._out.write(data)
+            if now:
+                self._out.flush()
+        except OSError:
+            self.failed = True
+            raise
 
     def _prefix_of(self, role: str, replica: int) -> bytes:
         known = self._prefixes.get((role, replica))

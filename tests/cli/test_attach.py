@@ -119,6 +119,31 @@ def test_a_reader_that_goes_away_takes_nothing_with_it() -> None:
     assert status(handle)["first_failure"]["exit_code"] == 3
 
 
+def on_a_full_disk(*words: str) -> subprocess.Popen[str]:
+    """Starts a command whose stderr takes nothing."""
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        return subprocess.Popen(
+            [*COMMAND, *words], stdout=subprocess.PIPE, stderr=full, text=True, env=environment()
+        )
+
+
+@pytest.mark.parametrize("command", ["run", "attach", "wait"])
+def test_a_full_disk_below_stderr_takes_nothing_with_it(command: str) -> None:
+    words = ["run", "c.py:app", "--line", "echo up; while ! test -e go; do sleep 0.02; done; exit 3"]
+    handle = ""
+    if command != "run":
+        handle = torchx(*words[:1], "-d", *words[1:]).stdout.strip()
+        words = [command, handle]
+    process = on_a_full_disk(*words)
+    assert process.stdout is not None
+    handle = handle or process.stdout.readline().strip()
+    wait_until(lambda: torchx("log", handle).stdout, "it has written")
+    Path("go").touch()
+    assert process.wait(60) == 3
+    process.stdout.close()
+    assert status(handle)["first_failure"]["exit_code"] == 3
+
+
 def test_an_application_that_is_cancelled_from_elsewhere() -> None:
     process, handle = attached("echo up; exec sleep 60")
     assert torchx("cancel", handle).returncode == 0
