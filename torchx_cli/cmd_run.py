@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -157,6 +158,8 @@ def follows(request: RunRequest, scheduler: str | None) -> bool:
 def make_app(request: RunRequest, config: Config) -> AppDef | None:
     """Makes the application; prints the help of the component, and returns None, when that was asked for.
 
+    What the component's file prints comes on stderr: on stdout there is only what scripts read.
+
     Raises:
         UsageError: the component or its arguments cannot be right.
     """
@@ -164,7 +167,8 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
     from torchx.discovery.build import build_app
     from torchx.discovery.finder import find_component
 
-    component = find_component(request.component)
+    with redirect_stdout(sys.stderr):
+        component = find_component(request.component)
     section: dict[str, Setting] = config.section(f"component:{request.component}")
     arguments = parse_arguments(component, request.argv, config=request.component_args, section=section)
     if arguments.wants_help:
@@ -176,7 +180,8 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
         return None
     for line in arguments.notes:
         note(f"note: {line}")
-    return build_app(component, arguments)
+    with redirect_stdout(sys.stderr):
+        return build_app(component, arguments)
 
 
 def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Config) -> AppDryRunInfo[Any]:
@@ -200,4 +205,5 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
             )
         else:
             note(f"note: {scheduler} takes no workspace; the one from {configured.origin} is not used")
-    return runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)
+    with redirect_stdout(sys.stderr):  # values that a role leaves open are made here, by the component's code
+        return runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)

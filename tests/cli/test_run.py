@@ -141,6 +141,17 @@ def test_a_dry_run_shows_and_sends_nothing() -> None:
     assert yaml.stdout.startswith("scheduler: local_cwd\ncfg:\n")
 
 
+def test_what_a_component_prints_comes_on_stderr() -> None:
+    loud = COMPONENTS.replace("    return", '    print("called")\n    return', 1)
+    Path("loud.py").write_text(f'{loud}\n\nprint("imported")\n', encoding="utf-8")
+    asked = torchx("run", "--dryrun", "-o", "json", "loud.py:app", "x")
+    assert asked.stderr == "imported\ncalled\n"
+    assert json.loads(asked.stdout)["app"]["name"] == "app"
+    ran = torchx("run", "loud.py:app", "true")
+    assert (ran.stdout.count("\n"), ran.stderr) == (1, "imported\ncalled\n")
+    assert torchx("run", "loud.py:app", "--help").stdout.startswith("Runs a shell line.\n")
+
+
 def test_secrets_are_never_shown() -> None:
     secret = "abcdefgh12345"
     for form in ([], ["-o", "json"], ["-o", "yaml"]):
