@@ -3,83 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logwriter import MEMBERS, Writer
 from support import wait_until
 
 from torchx.jobs.events import Clock
-from torchx.jobs.log_index import LAYOUT, STDERR, STDOUT
+from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.log_reader import JobLog, Member
 from torchx.jobs.paths import LogPaths
 from torchx.logs import LogQuery, Stream
 from torchx.supervisor.output import LONGEST_HELD, AttemptOutput, Index
-from torchx.supervisor.replicas import set_aside
-
-MEMBERS = [Member("w", 0), Member("w", 1), Member("ps", 0)]
-
-
-class SteppedClock(Clock):
-    """A clock that goes on by one second at each look."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_700_000_000
-
-    def ns(self) -> int:
-        self.seconds += 1
-        return self.seconds * 10**9
-
-
-class Writer:
-    """Writes the log of the three replicas as a supervisor does."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.paths = LogPaths(folder)
-        self.index = Index(self.paths.index)
-        self.clock = SteppedClock()
-        self.attempts = [1, 1, 1]
-        self.outputs = [self._output(n) for n in range(3)]
-        self.lives = True
-
-    def _output(self, replica: int) -> AttemptOutput:
-        folder = self.paths.replica(*MEMBERS[replica])
-        return AttemptOutput(folder, replica, self.attempts[replica], self.index, self.clock)
-
-    def put(self, replica: int, data: bytes, stream: int = STDOUT) -> None:
-        self.outputs[replica].feed(stream, data)
-        self.index.flush()
-
-    def retry(self, replica: int) -> None:
-        self.outputs[replica].close()
-        set_aside(self.paths.replica(*MEMBERS[replica]), self.attempts[replica])
-        self.attempts[replica] += 1
-        self.outputs[replica] = self._output(replica)
-
-    def end(self) -> None:
-        for output in self.outputs:
-            output.close()
-        self.index.flush()
-        self.lives = False
-
-    def log(self) -> JobLog:
-        return JobLog(self.paths, MEMBERS, lambda: self.lives)
-
-    def text(self, **query: object) -> str:
-        return b"".join(c.data for c in self.log().read(LogQuery(**query))).decode()  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> Iterator[Writer]:
-    made = Writer(tmp_path / "job")
-    yield made
-    if made.lives:
-        made.end()
-    made.index.close()
 
 
 def test_lines_of_all_replicas_come_in_the_order_of_time(writer: Writer) -> None:
@@ -234,31 +172,6 @@ def test_following_with_a_tail_shows_the_last_lines_and_all_that_comes(writer: W
     writer.end()
     thread.join(10)
     assert b"".join(got) == b"3\n4\n5\n6\n7\n"
-
-
-def test_what_a_killed_supervisor_did_not_come_to_note_is_told(writer: Writer) -> None:
-    writer.put(0, b"noted\n")
-    with open(writer.paths.replica("w", 0) / "combined.log", "ab") as file:
-        file.write(b"not noted\n")
-    with open(writer.paths.replica("ps", 0) / "combined.log", "ab") as file:
-        file.write(b"nothing noted\n")
-    writer.end()
-    assert writer.text() == "noted\nnot noted\nnothing noted\n"
-    assert writer.text(tail=1) == "not noted\n"
-
-
-def test_a_half_written_entry_is_passed_over(writer: Writer) -> None:
-    writer.put(0, b"a\n")
-    with open(writer.paths.index, "ab") as file:
-        file.write(b"x" * (LAYOUT.size // 2))
-    assert writer.text() == "a\n"
-
-
-def test_a_log_that_was_removed_is_passed_over(writer: Writer) -> None:
-    writer.put(0, b"a\n")
-    writer.put(1, b"b\n")
-    (writer.paths.replica("w", 0) / "combined.log").unlink()
-    assert writer.text() == "b\n"
 
 
 def test_a_job_without_output_has_an_empty_log(tmp_path: Path) -> None:

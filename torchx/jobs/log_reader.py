@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -63,21 +64,22 @@ class JobLog:
         wanted = [self._wants(member, query) for member in self._members]
         lines = Lines(query)
         ends: dict[int, tuple[int, int]] = {}  # replica: attempt, and how far its combined log is told
+        self._from_begin = True
         try:
             for piece in self._pieces(query, wanted):
                 if piece is None:
                     yield from lines.up_to_now()
                     continue
-                if piece.replica >= len(wanted) or not wanted[piece.replica]:
+                if not self._is_of(piece, wanted):
                     continue
                 ends[piece.replica] = (piece.attempt, piece.offset + piece.length)
                 if takes(piece, query):
                     yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
             if query.until is None and not self._lives():
-                if query.since is None and query.tail is None:
+                if self._from_begin:  # else a replica may have entries before those that were looked at
                     ends = {**self._beginnings(wanted), **ends}
-                for piece in self._unindexed(wanted, ends):
-                    yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
+                for piece, data in self._unindexed(query, ends):
+                    yield from lines.add(piece, data, self._members[piece.replica])
             yield from lines.rest(self._members)
         finally:
             for descriptor in self._files.values():
@@ -105,6 +107,7 @@ class JobLog:
                 position = _first_at(descriptor, int(query.since.timestamp() * 1e9))
             if query.tail is not None:
                 position = self._tail_position(descriptor, position, query, wanted)
+            self._from_begin = position == 0
             while True:
                 alive = self._lives()
                 data = os.pread(descriptor, BLOCK, position)
@@ -133,7 +136,7 @@ class JobLog:
             pieces = list(decode(os.pread(descriptor, end - begin, begin)))
             for number in range(len(pieces) - 1, -1, -1):
                 piece = pieces[number]
-                if wanted[piece.replica] and takes(piece, query):
+                if self._is_of(piece, wanted) and takes(piece, query):
                     data = self._bytes(piece)
                     # the lines to either side of a partial one may be in other pieces: count low, read more
                     found += (data if pattern is None else matching(data, pattern)).count(b"\n")
@@ -142,17 +145,48 @@ class JobLog:
             end = begin
         return first
 
-    def _unindexed(self, wanted: list[bool], ends: dict[int, tuple[int, int]]) -> Iterator[Piece]:
+    # --- what the index does not tell ------------------------------------------------------------
+
+    def _unindexed(self, query: LogQuery, ends: dict[int, tuple[int, int]]) -> Iterator[tuple[Piece, bytes]]:
         """Yields what was written and not noted: by a killed supervisor, or on a full disk."""
         for replica, (attempt, told) in sorted(ends.items()):
-            if wanted[replica]:
-                try:
-                    size = os.fstat(self._open(replica, attempt)).st_size
-                except FileNotFoundError:
-                    continue  # somebody removed it
-                for begin in range(told, size, LONGEST_LINE):
-                    length = min(size - begin, LONGEST_LINE)
-                    yield Piece(time.time_ns(), begin, length, replica, attempt, STDOUT, PARTIAL)
+            try:
+                size = os.fstat(self._open(replica, attempt)).st_size
+            except FileNotFoundError:
+                continue  # somebody removed it
+            if size > told and query.stream is not Stream.COMBINED:
+                yield from self._rest_of_stream(replica, attempt, query.stream)
+                continue
+            for begin in range(told, size, LONGEST_LINE):
+                length = min(size - begin, LONGEST_LINE)
+                piece = Piece(time.time_ns(), begin, length, replica, attempt, STDOUT, PARTIAL)
+                yield piece, self._bytes(piece)
+
+    def _rest_of_stream(self, replica: int, attempt: int, stream: Stream) -> Iterator[tuple[Piece, bytes]]:
+        """Yields what the own file of a stream holds beyond what was noted of it.
+
+        Of the combined log only the index tells which bytes came from which stream.
+        """
+        number = STDERR if stream is Stream.STDERR else STDOUT
+        with contextlib.suppress(FileNotFoundError):  # somebody removed the log
+            told = self._noted(replica, attempt, number)
+            with open(self._paths.replica(*self._members[replica]) / f"{stream}.log", "rb") as file:
+                file.seek(told)
+                while data := file.read(LONGEST_LINE):
+                    yield Piece(time.time_ns(), told, len(data), replica, attempt, number, PARTIAL), data
+                    told += len(data)
+
+    def _noted(self, replica: int, attempt: int, stream: int) -> int:
+        """Returns how many bytes of a stream the index tells of."""
+        wanted, noted = (replica, attempt, stream), 0
+        try:
+            with open(self._paths.index, "rb") as index:
+                while data := index.read(BLOCK):
+                    pieces = decode(data)
+                    noted += sum(p.length for p in pieces if (p.replica, p.attempt, p.stream) == wanted)
+        except FileNotFoundError:
+            return 0
+        return noted
 
     def _beginnings(self, wanted: list[bool]) -> dict[int, tuple[int, int]]:
         """Returns the begin of the current attempt's log for each replica that has one."""
@@ -190,6 +224,11 @@ class JobLog:
                 return descriptor
             os.close(descriptor)
         return os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
+
+    @staticmethod
+    def _is_of(piece: Piece, wanted: list[bool]) -> bool:
+        """Tells whether an entry is of a wanted replica; a damaged index may hold anything."""
+        return piece.replica < len(wanted) and wanted[piece.replica] and piece.stream in _STREAMS
 
     @staticmethod
     def _wants(member: Member, query: LogQuery) -> bool:

@@ -1,0 +1,65 @@
+"""A writer of the logs of a job, as a supervisor writes them, for the tests of what is read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchx.jobs.events import Clock
+from torchx.jobs.log_index import STDOUT
+from torchx.jobs.log_reader import JobLog, Member
+from torchx.jobs.paths import LogPaths
+from torchx.logs import LogQuery
+from torchx.supervisor.output import AttemptOutput, Index
+from torchx.supervisor.replicas import set_aside
+
+MEMBERS = [Member("w", 0), Member("w", 1), Member("ps", 0)]
+
+
+class SteppedClock(Clock):
+    """A clock that goes on by one second at each look."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_700_000_000
+
+    def ns(self) -> int:
+        self.seconds += 1
+        return self.seconds * 10**9
+
+
+class Writer:
+    """Writes the log of the three replicas as a supervisor does."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.paths = LogPaths(folder)
+        self.index = Index(self.paths.index)
+        self.clock = SteppedClock()
+        self.attempts = [1, 1, 1]
+        self.outputs = [self._output(n) for n in range(3)]
+        self.lives = True
+
+    def _output(self, replica: int) -> AttemptOutput:
+        folder = self.paths.replica(*MEMBERS[replica])
+        return AttemptOutput(folder, replica, self.attempts[replica], self.index, self.clock)
+
+    def put(self, replica: int, data: bytes, stream: int = STDOUT) -> None:
+        self.outputs[replica].feed(stream, data)
+        self.index.flush()
+
+    def retry(self, replica: int) -> None:
+        self.outputs[replica].close()
+        set_aside(self.paths.replica(*MEMBERS[replica]), self.attempts[replica])
+        self.attempts[replica] += 1
+        self.outputs[replica] = self._output(replica)
+
+    def end(self) -> None:
+        for output in self.outputs:
+            output.close()
+        self.index.flush()
+        self.lives = False
+
+    def log(self) -> JobLog:
+        return JobLog(self.paths, MEMBERS, lambda: self.lives)
+
+    def text(self, **query: object) -> str:
+        return b"".join(c.data for c in self.log().read(LogQuery(**query))).decode()  # type: ignore[arg-type]
