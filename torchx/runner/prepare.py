@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import os
 import re
+import unicodedata
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
+from types import NoneType
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.specs.app import MISSING, AppDef, Role, resolve_overrides
+from torchx.specs.app import MISSING, AppDef, RetryPolicy, Role, resolve_overrides
 
 
 def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None) -> AppDef:
@@ -24,9 +27,12 @@ def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None
         parent_run_id: the run that it belongs to.
 
     Raises:
-        UsageError: it has no roles, or a role without entrypoint or replicas.
+        UsageError: no scheduler could run it.
     """
     ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], copy.deepcopy(app.metadata))
+    for role in ready.roles:
+        if isinstance(role.retry_policy, str):  # its name alone will do
+            role.retry_policy = RetryPolicy.__members__.get(role.retry_policy, role.retry_policy)
     check(ready)
     env = run_env(scheduler, session, parent_run_id)
     for role in ready.roles:
@@ -53,34 +59,74 @@ def check(app: AppDef) -> None:
     """Refuses an application that no scheduler could run.
 
     Raises:
-        UsageError: it has no roles, or a role without entrypoint or replicas, or with words that are no text.
+        UsageError: it has no roles, or a role without entrypoint or replicas, with fields of other types than
+            they take, or with words that are no text.
     """
     if not app.roles:
         raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
-    names = [role.name for role in app.roles]
     for role in app.roles:
+        where = f"role `{role.name}` of application `{app.name}`"
         if not role.entrypoint or role.entrypoint == MISSING:
-            raise UsageError(f"role `{role.name}` of application `{app.name}` has no entrypoint")
-        if role.num_replicas <= 0:
-            raise UsageError(
-                f"role `{role.name}` of application `{app.name}` needs at least one replica, "
-                f"got num_replicas={role.num_replicas}"
-            )
-        if role.min_replicas is not None and not 0 < role.min_replicas <= role.num_replicas:
-            raise UsageError(
-                f"role `{role.name}` of application `{app.name}` has min_replicas={role.min_replicas}; "
-                f"it must be between 1 and num_replicas={role.num_replicas}"
-            )
-        if names.count(role.name) > 1:
-            raise UsageError(f"application `{app.name}` has two roles of the name `{role.name}`")
-        words: list[object] = [*role.args, *role.env, *role.env.values()]
-        for word in words:
-            if not isinstance(word, str):
-                raise UsageError(
-                    f"role `{role.name}` of application `{app.name}` has {word!r} among its arguments or its "
-                    f"environment, expected a text",
-                    hint=f"write str({word!r})",
-                )
+            raise UsageError(f"{where} has no entrypoint")
+        _check_types(role, where)
+        _check_name(role.name, app.name)
+        _check_counts(role, where)
+        _check_words(role, where)
+    names = Counter(role.name for role in app.roles)
+    for name, count in names.items():
+        if count > 1:
+            raise UsageError(f"application `{app.name}` has two roles of the name `{name}`")
+
+
+_TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("name", (str,), "a text"),
+    ("entrypoint", (str,), "a text"),
+    ("args", (list, tuple), "a list of texts"),
+    ("env", (dict,), "a dict of texts"),
+    ("num_replicas", (int,), "a whole number"),
+    ("min_replicas", (int, NoneType), "a whole number or None"),
+    ("max_retries", (int,), "a whole number"),
+    ("retry_policy", (RetryPolicy,), "REPLICA, ROLE or APPLICATION"),
+)
+
+
+def _check_types(role: Role, where: str) -> None:
+    for field, types, expected in _TYPES:
+        value = getattr(role, field)
+        if not isinstance(value, types):
+            hint = f"e.g. [{value!r}]" if field == "args" and isinstance(value, str) else None
+            raise UsageError(f"{where} has {field}={value!r}, expected {expected}", hint=hint)
+
+
+def _check_name(name: str, app: str) -> None:
+    if not name:
+        raise UsageError(f"application `{app}` has a role without a name")
+    if any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+        raise UsageError(f"application `{app}` has a role of the name {name!r}, which nobody can type")
+
+
+def _check_counts(role: Role, where: str) -> None:
+    if role.num_replicas <= 0:
+        raise UsageError(f"{where} needs at least one replica, got num_replicas={role.num_replicas}")
+    if role.min_replicas is not None and not 0 < role.min_replicas <= role.num_replicas:
+        raise UsageError(
+            f"{where} has min_replicas={role.min_replicas}; it must be between 1 and "
+            f"num_replicas={role.num_replicas}"
+        )
+    if role.max_retries < 0:
+        raise UsageError(f"{where} has max_retries={role.max_retries}; 0 is for none")
+
+
+def _check_words(role: Role, where: str) -> None:
+    words: list[object] = [role.entrypoint, *role.args, *role.env, *role.env.values()]
+    for word in words:
+        has = f"{where} has {word!r} among its arguments or its environment"
+        if not isinstance(word, str):
+            raise UsageError(f"{has}, expected a text", hint=f"write str({word!r})")
+        try:
+            word.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half of a pair, as JSON can have it
+            raise UsageError(f"{has}, which holds half a character") from None
 
 
 def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str, str]:
