@@ -97,7 +97,7 @@ def run_(
     request.argv = list(words or ())
     if stdin:
         check_stdin_alone(request)
-        request = read_stdin(sys.stdin.read())
+        request = read_stdin(sys.stdin)
         request.detach = detach
     session = session_of(ctx)
     if not stdin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx.errors import UsageError
 from torchx.words import did_you_mean
@@ -86,7 +86,7 @@ STDIN_KEYS: dict[str, tuple[type, ...]] = {
 _REQUIRED = ("component_name", "scheduler", "scheduler_args")
 
 
-def read_stdin(text: str) -> RunRequest:
+def read_stdin(stream: TextIO) -> RunRequest:
     """Reads the JSON that `torchx run --stdin` takes.
 
     Raises:
@@ -95,8 +95,8 @@ def read_stdin(text: str) -> RunRequest:
     import json
 
     try:
-        data = json.loads(text)
-    except ValueError as error:
+        data = json.load(stream)
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested too deeply
         raise UsageError(f"--stdin takes a JSON object: {error}") from None
     if not isinstance(data, dict):
         raise UsageError(f"--stdin takes a JSON object, got {_kind(data)}")
@@ -114,13 +114,10 @@ def read_stdin(text: str) -> RunRequest:
 
 
 def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
-    import shlex
-
-    words = data.get("component_args_str", [])
     options = data["scheduler_args"]
     return RunRequest(
         component=data["component_name"],
-        argv=shlex.split(words) if isinstance(words, str) else [str(word) for word in words],
+        argv=_words(data.get("component_args_str", [])),
         component_args=data.get("component_args"),
         scheduler=data["scheduler"],
         scheduler_args=[options] if isinstance(options, str) and options else [],
@@ -131,6 +128,17 @@ def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
         wait=data.get("wait", False),
         log=data.get("log", False),
     )
+
+
+def _words(told: str | list[Any]) -> list[str]:
+    """Returns the words for the component, quoted in one text as for a shell, or one by one."""
+    import shlex
+
+    try:
+        return shlex.split(told) if isinstance(told, str) else [str(word) for word in told]
+    except ValueError as error:
+        what = str(error)[:1].lower() + str(error)[1:]
+        raise UsageError(f"`component_args_str` cannot be split into words: {what} (from --stdin)") from None
 
 
 _NAMES: dict[type, str] = {str: "a text", dict: "an object", list: "a list", bool: "true or false"}

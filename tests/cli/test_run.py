@@ -241,6 +241,13 @@ def test_json_on_stdin() -> None:
     [
         ("{", "--stdin takes a JSON object: "),
         ("[]", "--stdin takes a JSON object, got a list"),
+        pytest.param("[" * 200_000, "--stdin takes a JSON object: ", id="deep"),
+        ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {}, '
+         '"component_args_str": "--msg \\"x"}',
+         "`component_args_str` cannot be split into words: no closing quotation (from --stdin)"),
+        ('{"component_name": "utils.echo", "scheduler": "local_cwd", "scheduler_args": {}, '
+         '"component_args": {"msg": "\\ud800"}}',
+         "role `echo` of application `echo` has '\\ud800' among its arguments or its environment, "),
         ("{}", "`component_name` is missing (from --stdin)"),
         ('{"componet_name": 1}',
          "unknown key `componet_name` (from --stdin)\n  did you mean `component_name`?"),
