@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,18 @@ def test_targets(target: str, lines: list[int], checked: int, faulty: int, fine:
     report = lint(target)
     assert [m.line for m in report.messages] == lines
     assert (report.checked, report.faulty, report.fine) == (checked, faulty, fine)
+
+
+def test_odd_entries_of_a_folder_hide_no_problems(comps: Path) -> None:
+    folder = comps.parent
+    (folder / ".#two.py").symlink_to("user@host.1:2")  # the lock of an editor
+    (folder / "package.py").mkdir()
+    os.mkfifo(folder / "pipe.py")
+    (folder / "unreadable.py").symlink_to("/proc/self/mem")
+    report = lint("jobs")
+    assert [m.line for m in report.messages] == [4, 4, 1, 1]
+    assert report.messages[-1].description == "can't be read: Input/output error"
+    assert (report.checked, report.faulty, report.fine) == (4, 3, 1)
 
 
 def test_a_problem_is_told_with_its_place(comps: Path) -> None:

@@ -11,7 +11,7 @@ from torchx.discovery.errors import ComponentNotFoundException
 from torchx.discovery.model import LinterMessage, LintReport
 from torchx.discovery.outline import Argument, Outline, components, outline
 from torchx.discovery.places import shown
-from torchx.discovery.source import SourceFile, dotted, open_source
+from torchx.discovery.source import SourceFile, dotted, open_source, read_source
 from torchx.discovery.spelling import faults
 from torchx.words import did_you_mean
 
@@ -31,11 +31,11 @@ def lint(target: str) -> LintReport:
     from torchx.discovery.locate import locate_source
 
     path, name = locate_source(target)
-    files = _python_files(path) if path.is_dir() else [path]
+    files, read = (_python_files(path), _read_if_possible) if path.is_dir() else ([path], open_source)
     messages: list[LinterMessage] = []
     checked = 0
     for file in files:
-        source = open_source(file)
+        source = read(file)
         if isinstance(source, LinterMessage):
             messages.append(source)
             checked += 1
@@ -158,6 +158,15 @@ def _python_files(folder: Path) -> list[Path]:
     found = []
     for path in sorted(folder.rglob("*.py")):
         above = path.relative_to(folder).parts[:-1]
-        if not any(part.startswith((".", "__")) for part in above):
+        # no links that lead nowhere, as editors leave them for their locks, and no pipes
+        if not any(part.startswith((".", "__")) for part in above) and path.is_file():
             found.append(path)
     return found
+
+
+def _read_if_possible(path: Path) -> SourceFile | LinterMessage:
+    """Reads one file of several: one that cannot be read is a problem among others."""
+    try:
+        return read_source(path)
+    except OSError as error:
+        return LinterMessage("", f"can't be read: {error.strerror}", 1, 1, path=str(path))
