@@ -50,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _debug(args)
         where = f": {error.filename}" if error.filename else ""
-        _tell(f"{error.strerror or error}{where}", None)
+        if isinstance(error, FileNotFoundError) and not where and _working_directory_is_gone():
+            _tell("the working directory is gone: somebody has removed it", "cd to another folder first")
+        else:
+            _tell(f"{error.strerror or error}{where}", None)
         give_up_output()
         return EXIT_FAILED
     except Exception as error:  # the last boundary: what comes here is a defect, told in one line
@@ -116,6 +119,14 @@ def _debug(args: list[str]) -> None:
         import traceback
 
         traceback.print_exc()
+
+
+def _working_directory_is_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  # what is asked for is the error
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _tell(message: str, hint: str | None) -> None:

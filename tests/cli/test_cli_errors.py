@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
+from program import COMMAND, environment
 
 from torchx.runner import get_runner
 from torchx_cli.main import main
@@ -208,6 +211,20 @@ def test_a_configuration_that_cannot_be_read(content: bytes, capsys: pytest.Capt
         assert main(line.split()) == 2
         told = capsys.readouterr()
         assert (told.out, told.err.startswith("error: .torchxconfig")) == ("", True), told.err
+
+
+@pytest.mark.parametrize("line", ["run utils.echo", "lint x.py", "run c.py:app"])
+def test_a_working_directory_that_is_gone(line: str, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    command = f"cd {gone}; rmdir {gone}; exec {shlex.join(COMMAND)} {line}"
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, env=environment(), timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: the working directory is gone: somebody has removed it\n  cd to another folder first\n"
+    )
 
 
 def test_a_traceback_is_shown_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
