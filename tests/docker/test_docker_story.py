@@ -107,6 +107,21 @@ def test_a_retry_waits_for_all_and_counts_itself() -> None:
     assert told.first_failure.attempt == 3
 
 
+def test_without_fail_fast_a_restart_of_others_leaves_a_failure_for_good_alone() -> None:
+    roles = [Role("a", "img"), Role("w", "img", max_retries=2)]
+    data = {**job(fail_fast=False), "app": app_to_dict(AppDef("job", roles))}
+    failed = replace(container(0, data, exit_code=7), role="a")
+    other = container(0, data, exit_code=1, finished=1011.0)
+    assert story(failed, other).starts == [Start((1,), 2.0)]
+    retry = {"used": {"application": 1}, "attempts": [1, 2]}
+    again = story(failed, other, container(0, data, attempt=2, retry=retry))
+    assert (again.starts, again.end) == ([], None)
+    told = describe([failed, other, container(0, data, attempt=2, retry=retry, exit_code=0)])
+    assert told.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert (told.first_failure.role, told.first_failure.exit_code) == ("a", 7)
+
+
 def test_a_cancelled_job_starts_nothing_again() -> None:
     data = job(retries=5)
     told = story(container(0, data, exit_code=1, mark=CANCELLED), container(1, data, exit_code=0))

@@ -60,6 +60,16 @@ def test_fail_fast_can_be_turned_off() -> None:
     assert text(done.app_id) == "done\n"
 
 
+def test_without_fail_fast_a_failure_for_good_is_not_undone_by_a_restart_of_others(tmp_path: Path) -> None:
+    first = sh(f"touch {tmp_path}/failed; exit 7", name="a")
+    tries = f"while ! test -e {tmp_path}/failed; do sleep 0.01; done; mkdir {tmp_path}/b || exit 0; exit 1"
+    done = run(first, sh(tries, name="b", retries=2), fail_fast=False)
+    assert [(r.state, r.attempt) for r in replicas(done)] == [(AppState.FAILED, 1), (AppState.SUCCEEDED, 2)]
+    assert done.state is AppState.FAILED
+    assert done.first_failure is not None
+    assert done.first_failure.role == "a"
+
+
 def test_a_signal_is_told_by_name() -> None:
     done = run(sh("kill -KILL $$$$"))
     assert done.first_failure is not None

@@ -49,6 +49,16 @@ def test_without_fail_fast_the_others_go_on() -> None:
     assert g.exited(2, True) == [End("FAILED", 1)]
 
 
+def test_without_fail_fast_a_failure_for_good_stays_one_when_the_others_start_again() -> None:
+    g = gang(RoleRules("a", range(1)), RoleRules("b", range(1, 3), 2), fail_fast=False)
+    assert g.exited(0, False) == []
+    again = Stop((2,), "b/0 failed; application restarts")
+    assert g.exited(1, False) == [Retry("APPLICATION", 1, 1, 2, 2.0), again]
+    assert run(g, g.exited(2, False, stopped=True)) == [Start((1, 2), 2.0)]
+    assert g.exited(1, True) == []
+    assert g.exited(2, True) == [End("FAILED", 0)]
+
+
 def test_replica_retries_are_counted_for_each_replica_and_back_off() -> None:
     g = gang(RoleRules("w", range(2), max_retries=3, retry_policy="REPLICA"))
     assert run(g, g.exited(0, False)) == [Retry("REPLICA", 0, 1, 3, 2.0), Start((0,), 2.0)]

@@ -110,6 +110,7 @@ class Gang:
         self._running: set[int] = set()
         self._waiting: set[int] = set()  # a start was ordered and has not been reported yet
         self._restarts: list[_Restart] = []
+        self._for_good: set[int] = set()  # no retry is left for these: no restart of others starts them
         self._over = False
         self._lost = False  # it has failed; the rest is only being ended
 
@@ -171,6 +172,7 @@ class Gang:
         if used >= role.max_retries:
             if self.first_failure is None:
                 self.first_failure = replica
+            self._for_good.add(replica)
             if not self.fail_fast:
                 return []
             self._lost = True
@@ -201,7 +203,8 @@ class Gang:
         for restart in list(self._restarts):
             if not self._running.intersection(restart.members):
                 self._restarts.remove(restart)
-                actions.append(self._start(restart.members, restart.delay))
+                again = [n for n in restart.members if n not in self._for_good]
+                actions.append(self._start(again, restart.delay))
         if self._over or self._running or self._waiting or self._restarts:
             return actions
         return [*actions, self._end(self._result())]
