@@ -75,7 +75,8 @@ def _extract(archive: Path, folder: Path, *, is_zip: bool, url: str) -> None:
             with tarfile.open(archive) as tar:
                 tar.extractall(folder, filter="data")
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise UsageError(f"image `{url}` is no archive that can be unpacked: {error}") from error
+        why = str(error).partition("\n")[0].rstrip(":")  # below it tarfile lists all that it has tried
+        raise UsageError(f"image `{url}` is no archive that can be unpacked: {why}") from error
 
 
 def _open_fs(url: str) -> tuple[Any, str]:
