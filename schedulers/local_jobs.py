@@ -238,8 +238,11 @@ def _first_failure(view: JobView) -> FirstFailure | None:
 
 
 def _error_file(folder: Path) -> str:
+    path = folder / "error.json"
+    if not path.is_file():  # a replica can make anything of it: a pipe would hold up who reads it
+        return NONE
     try:
-        with open(folder / "error.json", encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(LONGEST_ERROR_FILE) or NONE
     except OSError:
         return NONE

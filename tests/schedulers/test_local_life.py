@@ -29,7 +29,7 @@ from torchx.errors import UsageError
 from torchx.logs import Stream
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import InvalidRunConfigException
-from torchx.specs.status import AppState
+from torchx.specs.status import NONE, AppState
 
 
 def test_success_is_told_with_times_and_exit_codes() -> None:
@@ -164,6 +164,11 @@ def test_error_file_of_torchelastic_reaches_the_status() -> None:
     done = run(sh(f"echo '{error}' > $TORCHELASTIC_ERROR_FILE; exit 1"))
     assert json.loads(done.structured_error_msg)["message"]["message"] == "boom"
     assert replicas(done)[0].structured_error_msg == done.structured_error_msg
+
+
+def test_an_error_file_that_is_a_pipe_holds_nobody_up() -> None:
+    done = run(sh("mkfifo $TORCHELASTIC_ERROR_FILE; exit 3"))
+    assert (done.state, done.structured_error_msg) == (AppState.FAILED, NONE)
 
 
 def test_a_missing_program_starts_nothing() -> None:
