@@ -91,7 +91,7 @@ def cancel(job: SlurmJob) -> None:
     """Ends a job: TERM to all of it, and KILL after the time that the cluster gives."""
     if not is_terminal(job.outcome.state):
         _mark(job.record)
-        _scancel(job.record.job_id)
+        _scancel(job)
 
 
 def kill(job: SlurmJob) -> None:
@@ -99,8 +99,8 @@ def kill(job: SlurmJob) -> None:
     if not is_terminal(job.outcome.state):
         _mark(job.record)
         with contextlib.suppress(client.SlurmError):  # one that waits has nothing to signal
-            _scancel(job.record.job_id, "--signal=KILL", "--full")
-        _scancel(job.record.job_id)
+            _scancel(job, "--signal=KILL", "--full")
+        _scancel(job)
 
 
 def delete(job: SlurmJob) -> None:
@@ -131,9 +131,12 @@ def _mark(record: SlurmRecord) -> None:
         record.paths.cancelled.touch(mode=0o600)
 
 
-def _scancel(job_id: int, *options: str) -> None:
+def _scancel(job: SlurmJob, *options: str) -> None:
+    """Signals a job, also one that squeue does not tell of yet, but never another that has its number now."""
+    if job.lost:
+        return
     try:
-        client.call(["scancel", *options, str(job_id)])
+        client.call(["scancel", *options, str(job.record.job_id)])
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:

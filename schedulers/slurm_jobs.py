@@ -39,12 +39,14 @@ class SlurmJob:
         record: what was submitted.
         queue: what squeue tells of it.
         outcome: how it fares.
+        lost: squeue tells of another job by its number: who signals that number signals the other one.
     """
 
     app_id: str
     record: SlurmRecord
     queue: tuple[JobFacts, ...]
     outcome: Outcome
+    lost: bool = False
 
 
 def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
@@ -85,7 +87,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         outcome = outcome_of(record, (), account) or without_slurm(record)
     newest = records.find(int(number)) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
-    return SlurmJob(shown, record, mine, outcome)
+    return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
 
 
 def on_record(app_id: str) -> SlurmRecord | None:

@@ -20,7 +20,7 @@ def _words(text: str) -> frozenset[str]:
 
 SBATCH = _words(
     """
-    account acctg-freq batch bb bbf begin chdir cluster-constraint clusters comment constraint container
+    account acctg-freq batch bb bbf begin chdir cluster-constraint comment constraint container
     container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
     delay-boot dependency distribution exclude exclusive export export-file extra extra-node-info
     get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint
@@ -44,6 +44,7 @@ OURS: Mapping[str, str] = {
     "error": "the logs of replicas are kept: torchx log",
     "input": "replicas read nothing",
     "wrap": "the role's program is what runs",
+    "clusters": "torchx asks one cluster about its jobs: SLURM_CLUSTERS=… in the environment says which",
     "parsable": "torchx reads what sbatch says",
     "test-only": "see it with --dryrun",
     "wait": "torchx run --wait waits",
@@ -54,7 +55,7 @@ OURS: Mapping[str, str] = {
 
 WHOLE_JOB = _words(
     """
-    begin chdir clusters comment deadline dependency export export-file get-user-env gid hold ignore-pbs
+    begin chdir comment deadline dependency export export-file get-user-env gid hold ignore-pbs
     job-name kill-on-invalid-dep mail-type mail-user nice open-mode priority propagate signal uid
     wait-all-nodes wckey
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -35,6 +36,7 @@ def submit(
         UsageError: sbatch does not take one of the options, or the request was submitted before.
         StateError: there is no Slurm, it does not answer or refuses the job, or its folder cannot be made.
     """
+    _check_cluster()
     check_known(request.script)
     paths = SlurmPaths(Path(request.folder))
     try:
@@ -74,6 +76,14 @@ def submit(
         client.call(["scancel", str(job_id)])
         raise
     return job_id, notes
+
+
+def _check_cluster() -> None:
+    if (named := os.environ.get("SBATCH_CLUSTERS")) and not os.environ.get("SLURM_CLUSTERS"):
+        raise UsageError(
+            f"SBATCH_CLUSTERS={named} leads sbatch to a cluster that squeue and scancel are not led to",
+            hint=f"SLURM_CLUSTERS={named} leads all of them there",
+        )
 
 
 def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+from torchx.logs import LogQuery
+from torchx.schedulers.slurm_scheduler import SlurmScheduler
+from torchx.specs import AppState, Resource, Role
+
 HOW = "start one on this machine with: .ci/slurm"
 NODES = 5
 
@@ -20,3 +24,25 @@ def what_is_missing() -> str:
         return f"no Slurm controller answers; {HOW}"
     nodes = set(told.split())
     return "" if len(nodes) >= NODES else f"Slurm has {len(nodes)} nodes that work, expected {NODES}; {HOW}"
+
+
+def role(command: str, name: str = "r", **changes: object) -> Role:
+    """Returns a small role that runs a command of the shell."""
+    settings: dict[str, object] = {"resource": Resource(1, 0, 100), **changes}
+    return Role(name, "", entrypoint="sh", args=["-c", command], **settings)  # type: ignore[arg-type]
+
+
+def slurm(*argv: str, text: str | None = None) -> str:
+    """Runs a program of Slurm and returns what it printed."""
+    return subprocess.run(argv, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def state(scheduler: SlurmScheduler, app_id: str) -> AppState:
+    """Returns the state of a job."""
+    told = scheduler.describe(app_id)
+    return told.state if told is not None else AppState.UNKNOWN
+
+
+def output(scheduler: SlurmScheduler, app_id: str, **asked: object) -> bytes:
+    """Returns the log of a job."""
+    return b"".join(chunk.data for chunk in scheduler.log_chunks(app_id, LogQuery(**asked)))  # type: ignore[arg-type]

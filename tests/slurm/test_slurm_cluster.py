@@ -6,51 +6,23 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from program import answer, torchx
+from slurms import output, role, slurm, state
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
-from torchx.logs import LogQuery, Stream
+from torchx.logs import Stream
 from torchx.schedulers.slurm_end import Watch
 from torchx.schedulers.slurm_record import Records
-from torchx.schedulers.slurm_scheduler import SlurmScheduler, create_scheduler
+from torchx.schedulers.slurm_scheduler import SlurmScheduler
 from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role
 
 pytestmark = pytest.mark.slurm
 
 ODD = "a,b; 'q' \"w\" $HOME `date` \\ \nEND\n  é 🙂 #x"
-
-
-@pytest.fixture
-def scheduler() -> Iterator[SlurmScheduler]:
-    made = create_scheduler("torchx")
-    home = os.environ["TORCHX_HOME"]
-    yield made
-    os.environ["TORCHX_HOME"] = home  # a test may have gone elsewhere; others use the same cluster
-    for record in list(Records().all()):
-        made.delete(str(record.job_id))
-
-
-def role(command: str, name: str = "r", **changes: object) -> Role:
-    settings: dict[str, object] = {"resource": Resource(1, 0, 100), **changes}
-    return Role(name, "", entrypoint="sh", args=["-c", command], **settings)  # type: ignore[arg-type]
-
-
-def slurm(*argv: str, text: str | None = None) -> str:
-    return subprocess.run(argv, input=text, capture_output=True, text=True, check=True, timeout=60).stdout
-
-
-def state(scheduler: SlurmScheduler, app_id: str) -> AppState:
-    told = scheduler.describe(app_id)
-    return told.state if told is not None else AppState.UNKNOWN
-
-
-def output(scheduler: SlurmScheduler, app_id: str, **asked: object) -> bytes:
-    return b"".join(chunk.data for chunk in scheduler.log_chunks(app_id, LogQuery(**asked)))  # type: ignore[arg-type]
 
 
 def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> None:

@@ -58,6 +58,8 @@ def test_flags_are_true_or_false() -> None:
         ({"partion": "x"}, "partion"),
         ({"array": "1-3"}, "an application is one job"),
         ({"ntasks": "3"}, "no run option"),
+        ({"clusters": "other"}, "torchx asks one cluster about its jobs"),
+        ({"sbatch": ["--clusters=other"]}, "clusters"),
         ({"exclusive": ["a"]}, "takes a text"),
         ({"comment": "a\nb"}, "line end"),
         ({"gpu_option": "gpu"}, "gpus-per-task"),

@@ -1,0 +1,58 @@
+"""Numbers of jobs on a real cluster: one that two jobs have had, one script that has two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from slurms import role, slurm, state
+
+from torchx.errors import UsageError
+from torchx.schedulers.slurm_record import Records, SlurmRecord
+from torchx.schedulers.slurm_scheduler import SlurmScheduler
+from torchx.specs import AppDef, AppState
+
+pytestmark = pytest.mark.slurm
+
+
+def in_queue(app_id: str) -> str:
+    return slurm("squeue", "--noheader", "--states=all", f"--jobs={app_id}", "--format=%T").strip()
+
+
+@pytest.mark.parametrize("end", ["_cancel_existing", "kill", "delete"])
+def test_the_end_of_a_job_leaves_the_one_that_has_its_number_now(
+    scheduler: SlurmScheduler, tmp_path: Path, end: str
+) -> None:
+    app_id = scheduler.submit(AppDef("new", [role("true")]), {"hold": True})
+    (new,) = Records().all()
+    (tmp_path / "old").mkdir()
+    told = replace(new, token="old", folder=str(tmp_path / "old"), submitted_at=new.submitted_at - 6000)
+    Records().add(told)
+    old = f"{app_id}@old"
+    assert state(scheduler, old) is AppState.UNKNOWN
+    getattr(scheduler, end)(old)
+    assert state(scheduler, old) is (AppState.UNKNOWN if end == "delete" else AppState.CANCELLED)
+    assert in_queue(app_id) == "PENDING"
+    assert state(scheduler, app_id) is AppState.PENDING
+
+
+def test_the_end_of_a_job_leaves_one_that_is_not_of_torchx(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    plain = slurm("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip()
+    try:
+        app = {"name": "a", "roles": []}
+        Records().add(SlurmRecord(int(plain), "old", "a", "a-old", "torchx", str(tmp_path), 1.0, app))
+        scheduler.cancel(plain)
+        assert state(scheduler, plain) is AppState.CANCELLED
+        assert in_queue(plain) == "PENDING"
+    finally:
+        slurm("scancel", plain)
+
+
+def test_a_cluster_that_only_sbatch_would_hear_of(
+    scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_CLUSTERS", "elsewhere")
+    with pytest.raises(UsageError, match="SBATCH_CLUSTERS=elsewhere leads sbatch to a cluster"):
+        scheduler.submit(AppDef("a", [role("true")]), {})
+    assert not list(Records().all())
