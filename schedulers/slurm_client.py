@@ -137,6 +137,24 @@ def first_line(said: str) -> str:
     return re.sub(r"^(\w+: )?(error: )?", "", telling[-1]) if telling else ""
 
 
+def whole_error(said: str) -> str:
+    """Returns all lines of an answer that speak of an error, as one; the sum of them first.
+
+    >>> whole_error("sbatch: error: it has DOS line breaks\\nsbatch: error: instead of UNIX line breaks.")
+    'it has DOS line breaks instead of UNIX line breaks.'
+    >>> whole_error("sbatch: error: no x\\nsbatch: error: Batch job submission failed: Invalid qos")
+    'Invalid qos (no x)'
+    """
+    lines = [first_line(line) for line in said.splitlines() if "error" in line.lower()]
+    if not lines:
+        return first_line(said)
+    *more, last = lines
+    summed = last.removeprefix("Batch job submission failed: ")
+    if summed == last or not more:
+        return " ".join([*more, summed])
+    return f"{summed} ({'; '.join(more)})"
+
+
 def clean_env() -> dict[str, str]:
     """Returns the environment without what a job leaves in it: a job in a job is a job of its own."""
     env = {

@@ -137,11 +137,9 @@ _HINTS = {
 
 
 def _refusal(error: client.SlurmError) -> StateError:
-    said = client.first_line(error.said) or error.message
+    said = client.whole_error(error.said) or error.message
     hint = next((hint for words, hint in _HINTS.items() if words in error.said.lower()), None)
-    return StateError(
-        f"Slurm refuses the job: {said.removeprefix('Batch job submission failed: ')}", hint=hint
-    )
+    return StateError(f"Slurm refuses the job: {said}", hint=hint)
 
 
 def options_in(script: str) -> list[str]:

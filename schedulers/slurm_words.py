@@ -42,14 +42,33 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def heredoc(variable: str, text: str) -> list[str]:
     """Returns the lines that put a text into a variable of bash, as it is.
 
-    >>> print("\\n".join(heredoc("x", "a\\nb")))
+    Slurm drops empty lines from the script of a job with several roles, and refuses a script with carriage
+    returns: other words stand for both, and are taken out again.
+
+    >>> print("\\n".join(heredoc("x", "a\\n\\nb")))
     IFS= read -r -d '' x <<'END'
     a
+    EMPTY
     b
     END
+    x=${x//EMPTY/}
     """
+    back = []
+    if "\r" in text:
+        word = _absent("CR", text)
+        text = text.replace("\r", word)
+        back.append(f"{variable}=${{{variable}//{word}/$'\\r'}}")
     lines = text.split("\n")
-    mark = "END"
-    while mark in lines:
-        mark += "_"
-    return [f"IFS= read -r -d '' {variable} <<'{mark}'", *lines, mark]
+    if "" in lines:
+        word = _absent("EMPTY", text)
+        lines = [line or word for line in lines]
+        back.insert(0, f"{variable}=${{{variable}//{word}/}}")
+    mark = _absent("END", lines)
+    return [f"IFS= read -r -d '' {variable} <<'{mark}'", *lines, mark, *back]
+
+
+def _absent(word: str, where: str | list[str]) -> str:
+    """Returns a word that is not there; none of its ends is a begin of it, so that none arises beside one."""
+    while word in where:
+        word += "_"
+    return word

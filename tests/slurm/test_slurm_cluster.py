@@ -22,7 +22,7 @@ from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role
 
 pytestmark = pytest.mark.slurm
 
-ODD = "a,b; 'q' \"w\" $HOME `date` \\ \nEND\n  é 🙂 #x"
+ODD = "a,b; 'q' \"w\" $HOME `date` \\ \r\n\n\nEND\nEMPTY CR  é 🙂 #x\n"
 
 
 def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> None:
@@ -165,7 +165,7 @@ def test_what_cannot_be_is_told_in_one_sentence(
     scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = AppDef("a", [role("true")])
-    with pytest.raises(StateError, match="refuses the job: Invalid partition"):
+    with pytest.raises(StateError, match=r"refuses the job: Invalid partition .* \(invalid .* nope"):
         scheduler.submit(app, {"partition": "nope"})
     with pytest.raises(UsageError, match="takes no --segment"):
         scheduler.submit(app, {"segment": "2"})

@@ -17,7 +17,7 @@ from torchx.schedulers.slurm_script import KEEP, Place, keeper_text, script_of
 from torchx.schedulers.slurm_words import directive, heredoc, word
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
-ODD = "a,b; 'q' \"w\" $HOME `date` $(date) \\ \nEND\n  é 🙂 #x !y\t* ~ {1,2}"
+ODD = "a,b; 'q' \"w\" $HOME `date` $(date) \\ \r\n\n\nEND\nEMPTY CR  é 🙂 #x !y\t* ~ {1,2}"
 
 
 def app(**changes: Any) -> AppDef:
@@ -34,8 +34,10 @@ def run_task(script: str, tmp_path: Path, replica: int = 0) -> Path:
     """Runs what a replica runs, as srun would have it started; returns the folder of its attempt."""
     lines = script.splitlines()
     begin = next(at for at, line in enumerate(lines) if line.startswith("IFS= read -r -d '' task_0"))
-    mark = lines[begin].rpartition("'")[0].rpartition("'")[2]
-    task = "\n".join(lines[begin + 1 : lines.index(mark, begin + 1)]) + "\n" + KEEP
+    end = next(at for at, line in enumerate(lines) if line.startswith("IFS= read -r -d '' keep"))
+    told = "\n".join([*lines[begin:end], 'printf %s "$task_0"'])
+    read = subprocess.run(["bash", "-c", told], capture_output=True, check=True).stdout.decode()
+    task = read + KEEP
     (tmp_path / "keeper.py").write_text(keeper_text())
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
     env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": "0", "PATH": os.environ["PATH"]}
@@ -57,7 +59,7 @@ def test_all_letters_arrive(tmp_path: Path) -> None:
     given.roles[0].env = {"ODD": ODD.replace("$", "$$"), "ID": f"a {macros.replica_id}"}
     folder = run_task(made(given), tmp_path, replica=3)
     expected = "|".join([ODD, "77/3", "", "${X}", "${TORCHX_RANK0_HOST}"]) + "|"
-    assert (folder / "stdout.log").read_text() == expected
+    assert (folder / "stdout.log").read_bytes().decode() == expected
     assert folder.parent.name == "3"
 
 
@@ -65,7 +67,7 @@ def test_variables_of_a_role_arrive_and_cannot_disturb_the_script(tmp_path: Path
     names = ["folder", "replica_id", "attempt", "keep", "ODD"]
     role = Role("r", "", entrypoint="env", env={**dict.fromkeys(names, ODD.replace("$", "$$")), "IFS": "efo"})
     folder = run_task(made(AppDef("a", [role])), tmp_path)
-    out = (folder / "stdout.log").read_text()
+    out = (folder / "stdout.log").read_bytes().decode()
     assert [name for name in names if f"{name}={ODD}\n" not in out] == []
     assert "torchx_place" not in out
     assert json.loads((folder / "end.json").read_text())["exit_code"] == 0
@@ -76,8 +78,12 @@ def test_variables_of_a_role_arrive_and_cannot_disturb_the_script(tmp_path: Path
 def test_words_are_one_word(text: str) -> None:
     out = subprocess.run(["sh", "-c", f"printf %s {word(text)}"], capture_output=True, check=True).stdout
     assert out == text.encode()
-    lines = "\n".join([*heredoc("x", text), 'printf %s "$x"'])
-    out = subprocess.run(["bash", "-c", lines], capture_output=True, check=True).stdout
+    lines = heredoc("x", text)
+    assert "" not in lines, "Slurm drops empty lines from the script of a job with several roles"
+    assert not any("\r" in line for line in lines), "and refuses a script that has these"
+    out = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, 'printf %s "$x"'])], capture_output=True, check=True
+    ).stdout
     assert out == text.encode() + b"\n"
 
 
