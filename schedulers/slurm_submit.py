@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchx.errors import StateError, UsageError
 from torchx.schedulers import slurm_client as client
+from torchx.schedulers.slurm_directives import in_containers
 from torchx.schedulers.slurm_parse import words
 from torchx.schedulers.slurm_record import Records, SlurmPaths, SlurmRecord, write
 from torchx.schedulers.slurm_request import SlurmRequest
@@ -37,7 +38,7 @@ def submit(
         StateError: there is no Slurm, it does not answer or refuses the job, or its folder cannot be made.
     """
     _check_cluster()
-    check_known(request.script)
+    check_known(request.script, in_containers(cfg))
     paths = SlurmPaths(Path(request.folder))
     try:
         paths.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,11 +96,12 @@ def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:
     except client.SlurmError as error:
         if (
             "emory" not in error.said
-            or not _MEMORY.search(request.script)
+            or not _MEMORY.search(_header(request.script))
             or not _claims_no_memory(request.script)
         ):
             raise _refusal(error) from error
-        script = _MEMORY.sub("", request.script)
+        header = _header(request.script)
+        script = _MEMORY.sub("", header) + request.script[len(header) :]
         write(paths.script, script)
         notes.append("the nodes have told Slurm of no memory, so none is asked for")
         try:
@@ -113,7 +115,7 @@ def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:
 
 
 def _claims_no_memory(script: str) -> bool:
-    partition = re.search(r"^#SBATCH --partition=(\S+)$", script, re.MULTILINE)
+    partition = re.search(r"^#SBATCH --partition=(\S+)$", _header(script), re.MULTILINE)
     more = [f"--partition={partition[1]}"] if partition else []
     try:
         told = client.call(["sinfo", "--noheader", "--format=%m", *more])
@@ -144,11 +146,20 @@ def _refusal(error: client.SlurmError) -> StateError:
 
 def options_in(script: str) -> list[str]:
     """Returns the options that a script has."""
-    return re.findall(r"^#SBATCH --([a-z][a-z0-9-]*)", script, re.MULTILINE)
+    return re.findall(r"^#SBATCH --([a-z][a-z0-9-]*)", _header(script), re.MULTILINE)
 
 
-def check_known(script: str) -> None:
+def _header(script: str) -> str:
+    """Returns the lines that sbatch reads: in those behind, an argument may look like one of them."""
+    return script.partition("\n\n")[0] + "\n"
+
+
+def check_known(script: str, contained: bool) -> None:
     """Looks whether sbatch and srun on this machine take all options of a script.
+
+    Args:
+        script: what sbatch is given.
+        contained: whether its replicas run in containers.
 
     Raises:
         UsageError: one of them does not take one.
@@ -161,12 +172,11 @@ def check_known(script: str) -> None:
             raise UsageError(
                 f"this sbatch takes no --{name}", hint=did_you_mean(name, known, "all: sbatch --help")
             )
-    for name in {"container-image"} & set(re.findall(r"--(container-image)=", script)):
-        if name not in (client.options_of("srun") or ()):
-            raise UsageError(
-                f"this cluster has no plugin for containers: its srun takes no --{name}",
-                hint="without containers: -cfg containers=false",
-            )
+    if contained and "container-image" not in (client.options_of("srun") or ()):
+        raise UsageError(
+            "this cluster has no plugin for containers: its srun takes no --container-image",
+            hint="without containers: -cfg containers=false",
+        )
 
 
 UNTOLD = words(
