@@ -12,6 +12,7 @@ from pathlib import Path
 from torchx.errors import StateError, UsageError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_directives import in_containers
+from torchx.schedulers.slurm_options import sbatch_options
 from torchx.schedulers.slurm_parse import words
 from torchx.schedulers.slurm_record import Records, SlurmPaths, SlurmRecord, write
 from torchx.schedulers.slurm_request import SlurmRequest
@@ -64,7 +65,7 @@ def submit(
         job_id=job_id,
         token=request.token,
         name=app.name,
-        job_name=request.name,
+        job_name=str(sbatch_options(cfg).get("job-name") or request.name),
         session=session,
         folder=request.folder,
         submitted_at=time.time(),

@@ -10,8 +10,10 @@ import pytest
 
 from torchx.errors import UsageError
 from torchx.schedulers import slurm_client
+from torchx.schedulers.slurm_parse import JobFacts
+from torchx.schedulers.slurm_record import Records
 from torchx.schedulers.slurm_scheduler import create_scheduler
-from torchx.specs import AppDef, Resource, Role
+from torchx.specs import AppDef, CfgVal, Resource, Role
 
 LINES = "#SBATCH --gpus-per-nod=1\n#SBATCH --partition=theirs\n#SBATCH --mem-per-cpu=1\n"
 SBATCH = """\
@@ -53,3 +55,14 @@ def test_options_that_are_not_known_there_are_refused(programs: Path) -> None:
     image = {"container-image": "foo"}
     with pytest.raises(UsageError, match="takes no --container-image"):
         create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), image)
+
+
+@pytest.mark.parametrize("cfg", [{"job-name": "my own"}, {"sbatch": ["--job-name=my own"]}, {}])
+def test_a_job_is_known_by_its_name_where_comments_are_not_kept(
+    programs: Path, cfg: dict[str, CfgVal]
+) -> None:
+    info = create_scheduler("torchx").submit_dryrun(AppDef("a", [Role("r", "", entrypoint="true")]), cfg)
+    create_scheduler("torchx").schedule(info)
+    (record,) = Records().all()
+    assert record.is_of(JobFacts(7, 0, "COMPLETED", name="my own" if cfg else info.request.name))
+    assert not record.is_of(JobFacts(7, 0, "COMPLETED", name="another"))
