@@ -21,7 +21,7 @@ from torchx.schedulers.slurm_parse import (
     read_json,
     read_queue,
 )
-from torchx.schedulers.slurm_record import Records, SlurmRecord, mark_of, read_record, roles_in
+from torchx.schedulers.slurm_record import Records, SlurmRecord, folder_of, mark_of, read_record, roles_in
 from torchx.schedulers.slurm_states import Outcome, outcome_of, without_slurm
 from torchx.specs.status import is_terminal
 
@@ -108,8 +108,21 @@ def _of_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
             known = records.find(part.job_id, mark[0])
             if known is not None or mark[0] in records.gone():
                 return known
-            return read_record(mark[1] / "job.json") or _bare(part, mark, True)
+            return _marked(part, mark, True)
     return None
+
+
+def _marked(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
+    """Returns what is known of a job by its mark; its script may have made another job before."""
+    folder = folder_of(mark[1], part.job_id)
+    record = read_record(mark[1] / "job.json")
+    if record is None:
+        return _bare(part, (mark[0], folder), roles)
+    if record.job_id == part.job_id:
+        return record
+    return replace(
+        record, job_id=part.job_id, folder=str(folder), submitted_at=part.submitted or record.submitted_at
+    )
 
 
 def _bare(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
@@ -196,7 +209,7 @@ def everything(all_users: bool) -> Iterator[SlurmJob]:
     holders = _holders(known.values(), queue, gone)
     found: list[SlurmJob] = []
     open_ones: list[tuple[str, SlurmRecord]] = []
-    tokens = {record.token for record in known.values()}
+    on_record = {(record.job_id, record.token) for record in known.values()}
     for record in known.values():
         holds = holders[record.job_id] == record.token
         app_id = str(record.job_id) if holds else f"{record.job_id}@{record.token}"
@@ -213,9 +226,9 @@ def everything(all_users: bool) -> Iterator[SlurmJob]:
             found.append(SlurmJob(app_id, record, (), outcome_of(record, (), told) or without_slurm(record)))
     for job_id, parts_ in queue.items():
         mark = mark_of(parts_[0].comment)
-        if mark is None or mark[0] in tokens or mark[0] in gone:
+        if mark is None or (job_id, mark[0]) in on_record or mark[0] in gone:
             continue
-        record = read_record(mark[1] / "job.json") or _bare(parts_[0], mark, False)
+        record = _marked(parts_[0], mark, False)
         outcome = outcome_of(record, parts_)
         if outcome is not None and not (is_terminal(outcome.state) and _is_gone(record.paths.folder)):
             whose = f"of {parts_[0].user}" if parts_[0].user not in ("", user_name()) else ""

@@ -90,6 +90,11 @@ class SlurmPaths:
         return self.folder / "job.json"
 
     @property
+    def id(self) -> Path:
+        """Holds the id of the job that the folder is of."""
+        return self.folder / "id"
+
+    @property
     def over(self) -> Path:
         """Written by the script at its end: id, exit code, time."""
         return self.folder / "over"
@@ -227,6 +232,19 @@ def mark_of(comment: str) -> tuple[str, Path] | None:
     at = comment.rfind(MARK)
     token, colon, folder = comment[at + len(MARK) :].strip().partition(":")
     return (token, Path(unquote(folder))) if at >= 0 and colon and token else None
+
+
+def folder_of(folder: Path, job_id: int) -> Path:
+    """Returns the folder of a job: the first of a script has the one named there, each later one its own.
+
+    Args:
+        folder: what the script names.
+        job_id: the id of the job.
+    """
+    first = ""
+    with contextlib.suppress(OSError):
+        first = SlurmPaths(folder).id.read_text().strip()
+    return folder if first in ("", str(job_id)) else folder.with_name(f"{folder.name}-{job_id}")
 
 
 def is_there(path: Path) -> bool:

@@ -105,7 +105,12 @@ def _shown(name: str) -> str:
 
 def _begin(app: AppDef, place: Place, mark: str) -> Iterator[str]:
     yield f"folder={word(place.folder)}"
-    yield '(umask 077 && mkdir -p "$folder") || exit 73  # all nodes have to see this folder'
+    yield 'for place in "$folder" "$folder-$SLURM_JOB_ID"; do  # of a second job of this script'
+    yield "    folder=$place"
+    yield '    (umask 077 && mkdir -p "$folder") || exit 73  # all nodes have to see this folder'
+    yield '    (set -C; echo "$SLURM_JOB_ID" > "$folder/id") 2> /dev/null'
+    yield '    [ "$(cat "$folder/id")" != "$SLURM_JOB_ID" ] || break'
+    yield "done"
     yield 'exec >> "$folder/batch.log" 2>&1'
     yield 'rm -f "$folder"/{over,outcome.json,stopping,stopped}'
     yield "attempt=$((${SLURM_RESTART_COUNT:-0} + 1))"

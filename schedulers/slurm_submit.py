@@ -73,6 +73,7 @@ def submit(
         cfg={key: value for key, value in cfg.items() if value is not None},
     )
     try:
+        write(paths.id, str(job_id))
         Records().add(record)
     except BaseException:
         client.call(["scancel", str(job_id)])

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from slurms import role, slurm, state
+from slurms import output, role, slurm, state
+from support import wait_until
 
 from torchx.errors import UsageError
 from torchx.schedulers.slurm_record import Records, SlurmRecord
@@ -56,3 +57,32 @@ def test_a_cluster_that_only_sbatch_would_hear_of(
     with pytest.raises(UsageError, match="SBATCH_CLUSTERS=elsewhere leads sbatch to a cluster"):
         scheduler.submit(AppDef("a", [role("true")]), {})
     assert not list(Records().all())
+
+
+def test_a_script_that_sbatch_gets_twice_makes_two_jobs(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    command = f'echo "$$SLURM_JOB_ID"; test ! -e {gate} || sleep 600; exit 3'
+    info = scheduler.submit_dryrun(AppDef("hand", [role(command)]), {})
+    first = slurm("sbatch", "--parsable", text=repr(info)).strip()
+    assert scheduler.wait(first, 60)
+    gate.touch()
+    second = slurm("sbatch", "--parsable", text=repr(info)).strip()
+    try:
+        wait_until(lambda: output(scheduler, second) == f"{second}\n".encode(), "it runs")
+        assert state(scheduler, second) is AppState.RUNNING
+        assert (state(scheduler, first), output(scheduler, first)) == (AppState.FAILED, f"{first}\n".encode())
+        listed = {app.app_id: app.state for app in scheduler.list()}
+        assert (listed[first], listed[second]) == (AppState.FAILED, AppState.RUNNING)
+    finally:
+        scheduler.cancel(second)
+
+
+def test_the_script_of_a_job_on_record_goes_to_sbatch_again(scheduler: SlurmScheduler) -> None:
+    first = scheduler.submit(AppDef("again", [role("echo $$SLURM_JOB_ID")]), {"hold": True})
+    (record,) = Records().all()
+    second = slurm("sbatch", "--parsable", str(record.paths.script)).strip()
+    slurm("scontrol", "release", second)
+    assert scheduler.wait(second, 60)
+    assert (state(scheduler, first), state(scheduler, second)) == (AppState.PENDING, AppState.SUCCEEDED)
+    assert (output(scheduler, first), output(scheduler, second)) == (b"", f"{second}\n".encode())
+    assert {first, second} <= {app.app_id for app in scheduler.list()}
