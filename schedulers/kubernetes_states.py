@@ -118,13 +118,11 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     if kind == "volcano":
         return _volcano_facts(role, status)
     true = _true(main)
-    for name, state in (
-        ("Complete", AppState.SUCCEEDED),
-        ("Completed", AppState.SUCCEEDED),
-        ("Failed", AppState.FAILED),
-    ):
+    for name, state in _ENDED.items():
         if name in true:
-            return _ended_job(role, state, true[name], status)
+            # pods may end well on TERM; what has ended by itself is never suspended
+            cut = "Suspended" in true and annotation(main, CANCELLED)
+            return _ended_job(role, AppState.CANCELLED if cut else state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
     if ending is not None:
         return JobFacts(role, AppState.RUNNING, str(ending.get("reason") or ""), ending=True, details=status)
@@ -156,6 +154,8 @@ def _ended_job(
         role, state, str(condition.get("reason") or ""), short(condition.get("message")), at, details=status
     )
 
+
+_ENDED = {"Complete": AppState.SUCCEEDED, "Completed": AppState.SUCCEEDED, "Failed": AppState.FAILED}
 
 _VOLCANO = {
     "Completed": AppState.SUCCEEDED,

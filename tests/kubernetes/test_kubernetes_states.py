@@ -229,6 +229,16 @@ def test_a_jobset_is_cancelled_when_its_jobs_are() -> None:
     assert told(facts).state is AppState.CANCELLED
 
 
+@pytest.mark.parametrize("name", ["succeeded", "exit-7"])
+def test_cancelled_it_stays_however_its_pods_end_on_term(name: str) -> None:
+    facts = marked(name, CANCELLED)
+    end = facts.mains[0]["status"]["conditions"]
+    noted(facts)
+    facts.mains[0]["status"]["conditions"] += end
+    assert (told(facts).state, told(facts).msg) == (AppState.CANCELLED, "cancelled")
+    assert listed(facts, NOW).exit_code is None
+
+
 def test_who_cancels_what_has_ended_changes_nothing() -> None:
     assert told(marked("succeeded", CANCELLED)).state is AppState.SUCCEEDED
     assert told(marked("exit-7", CANCELLED)).state is AppState.FAILED
