@@ -128,7 +128,7 @@ def _begin(app: AppDef, place: Place, mark: str) -> Iterator[str]:
     if ports:
         yield from PORTS.splitlines()
     for name, port in ports.items():
-        yield f"export {_variable(name)}=$(free_port {int(port)})"
+        yield f"free_port {int(port)}; export {_variable(name)}=$port"
     yield f"""sed "1,/^: <<'{mark}'$/d; /^{mark}$/d" "$0" > "$folder/.keeper\""""
     yield 'mv "$folder/.keeper" "$folder/keeper.py"'
 
@@ -144,10 +144,14 @@ def _variable(port: str) -> str:
 
 
 PORTS = """\
+ports=" "
 free_port() {  # the first free one here, from the number of the job on: jobs may share a node
-    local port=$(($1 + SLURM_JOB_ID % 1000))
-    while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do port=$((port + 1)); done
-    echo "$port"
+    port=$(($1 + SLURM_JOB_ID % 1000))
+    ((port <= 65535)) || port=$((port - 64512))  # on from 1024
+    while [[ $ports = *" $port "* ]] || (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
+        port=$((port < 65535 ? port + 1 : 1024))
+    done
+    ports+="$port "
 }"""
 
 KEEP = """\

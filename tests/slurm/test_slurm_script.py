@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,32 @@ def test_containers() -> None:
 def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         made(AppDef("a", [Role("r", "", entrypoint="true", **changes)]))
+
+
+def ports_of(wanted: dict[str, int], job_id: int) -> list[int]:
+    """Runs the part of a script that looks for ports, on this machine."""
+    lines = made(AppDef("a", [Role("r", "", entrypoint="true", port_map=wanted)])).splitlines()
+    part = lines[next(at for at, line in enumerate(lines) if line.startswith("ports=")) :]
+    del part[max(at for at, line in enumerate(part) if "export TORCHX_PORT_" in line) + 1 :]
+    told = "; ".join(f"echo $TORCHX_PORT_{name}" for name in wanted)
+    argv = ["bash", "-c", "\n".join([*part, told])]
+    out = subprocess.run(argv, env={"SLURM_JOB_ID": str(job_id)}, capture_output=True, check=True, timeout=30)
+    return [int(word) for word in out.stdout.split()]
+
+
+def test_each_port_is_one_and_nobody_elses() -> None:
+    assert len(set(ports_of({"A": 29500, "B": 29500}, 7))) == 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        first, second = ports_of({"A": port, "B": port + 1 if port < 65535 else port}, 1000)
+    assert len({port, first, second}) == 3
+
+
+@pytest.mark.parametrize("job_id", [0, 1, 999])
+def test_behind_the_last_port_the_first_ones_come(job_id: int) -> None:
+    found = ports_of({"A": 65535, "B": 65535, "C": 65000}, job_id)
+    assert len(set(found)) == 3
+    assert all(1024 <= port <= 65535 for port in found)
 
 
 def test_a_replica_tries_again(tmp_path: Path) -> None:
