@@ -108,8 +108,15 @@ def new_attempt(folder: str, least: int) -> Any:
     return attempt, path
 
 
-def main(folder: str, least: int, command: Any) -> int:
-    """Runs a command to its end and returns its exit code, 128 + N when signal N ended it."""
+def main(folder: str, least: int, variables: Any, command: Any) -> int:
+    """Runs a command to its end and returns its exit code, 128 + N when signal N ended it.
+
+    Args:
+        folder: of the replica.
+        least: the number of this attempt, if no earlier one has it.
+        variables: of the command's environment, each as NAME=VALUE, besides those of this process.
+        command: the program and its arguments.
+    """
     told = []  # type: list[int]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: told.append(number))
@@ -121,11 +128,18 @@ def main(folder: str, least: int, command: Any) -> int:
     output = Output(path, attempt)
     begun = time.time()
     facts = {"host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(), "started_at": begun}
-    os.environ["TORCHX_ATTEMPT"] = str(attempt)
+    env = dict(os.environ)
+    env.update(variable.split("=", 1) for variable in variables)
+    env["TORCHX_ATTEMPT"] = str(attempt)
     try:
         # handlers, in contrast to ignored signals, do not go along to the program
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=env,
         )
     except OSError as error:
         why = "cannot be started: " + str(error.strerror) + ": " + command[0]
@@ -181,4 +195,5 @@ def name_of(number: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
+    begin = 4 + int(sys.argv[3])
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[4:begin], sys.argv[begin:]))

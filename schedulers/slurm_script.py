@@ -165,7 +165,7 @@ torchx_run_plainly() {  # on a node without Python: no times, no merging by time
         torchx_attempt=$((torchx_attempt + 1))
     done
     torchx_at=$torchx_place/attempt-$torchx_attempt
-    "$@" > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
+    env "$@" > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
     set -- $?
     torchx_end="\\"exit_code\\": $1, \\"host\\": \\"$SLURMD_NODENAME\\", \\"ended_at\\": $(date +%s)"
     echo "{$torchx_end${torchx_told:+, \\"told\\": \\"SIGTERM\\"}}" > "$torchx_at/end.json"
@@ -173,7 +173,7 @@ torchx_run_plainly() {  # on a node without Python: no times, no merging by time
 }
 while :; do
     if command -v python3 > /dev/null; then
-        python3 -I -S "$torchx_folder/keeper.py" "$torchx_place" "$torchx_attempt" "$@"
+        python3 -I -S "$torchx_folder/keeper.py" "$torchx_place" "$torchx_attempt" "$torchx_variables" "$@"
     else
         torchx_run_plainly "$@"
     fi
@@ -189,7 +189,10 @@ done"""
 
 
 def _task(role: Role, place: Place) -> str:
-    """Returns what a replica does: its environment, its folder, its words."""
+    """Returns what a replica does: its folder, then what its program gets, environment and words.
+
+    The variables of a role are for its program alone: what runs it must not stumble over its PATH.
+    """
     root = place.roots.get(role.name, "")
     values = macros.Values(
         img_root=IMG_ROOT, app_id=APP_ID, replica_id=REPLICA_ID, rank0_env=settings.TORCHX_RANK0_HOST
@@ -206,11 +209,13 @@ def _task(role: Role, place: Place) -> str:
         f"torchx_role={word(folder)} torchx_root={word(root)} torchx_retries=$TORCHX_RETRIES",
         'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
         'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',
-        *(f"export {name}={word(value)}" for name, value in {**env, **filled.env}.items()),
+        *(f"export {name}={word(value)}" for name, value in env.items()),
+        f"torchx_variables={len(filled.env)}",
     ]
     if root:
         lines.append('cd "$torchx_root" || exit 74')
-    lines.append("set -- " + " \\\n  ".join([word(filled.entrypoint), *map(word, filled.args)]))
+    variables = [f"{name}={word(value)}" for name, value in filled.env.items()]
+    lines.append("set -- " + " \\\n  ".join([*variables, *map(word, [filled.entrypoint, *filled.args])]))
     return "\n".join(lines)
 
 

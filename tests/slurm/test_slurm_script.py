@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from torchx.schedulers.slurm_script import KEEP, Place, keeper_text, script_of
 from torchx.schedulers.slurm_words import directive, heredoc, word
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
+SH = shutil.which("sh") or "sh"
 ODD = "a,b; 'q' \"w\" $HOME `date` $(date) \\ \r\n\n\nEND\nEMPTY CR  é 🙂 #x !y\t* ~ {1,2}"
 
 
@@ -31,7 +34,7 @@ def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
     return script_of(given, cfg, Place("name", folder, "s", "torchx:t:/f", {}))
 
 
-def run_task(script: str, tmp_path: Path, replica: int = 0) -> Path:
+def run_task(script: str, tmp_path: Path, replica: int = 0, path: str = os.environ["PATH"]) -> Path:
     """Runs what a replica runs, as srun would have it started; returns the folder of its attempt."""
     lines = script.splitlines()
     begin = next(at for at, line in enumerate(lines) if line.startswith("IFS= read -r -d '' task_0"))
@@ -41,8 +44,8 @@ def run_task(script: str, tmp_path: Path, replica: int = 0) -> Path:
     task = read + KEEP
     (tmp_path / "keeper.py").write_text(keeper_text())
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
-    env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": "0", "PATH": os.environ["PATH"]}
-    subprocess.run(["sh", "-c", task, "role"], env=env, check=False, timeout=30)
+    env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": "0", "PATH": path}
+    subprocess.run([SH, "-c", task, "role"], env=env, check=False, timeout=30)
     (found,) = tmp_path.glob("*/*/attempt-1")
     return found
 
@@ -51,7 +54,7 @@ def test_it_is_a_shell_script_and_the_same_each_time() -> None:
     script = made(app())
     assert script == made(app())
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    assert "set -- printf" in script
+    assert "set -- ODD=x \\\n  printf" in script
 
 
 def test_all_letters_arrive(tmp_path: Path) -> None:
@@ -71,6 +74,34 @@ def test_variables_of_a_role_arrive_and_cannot_disturb_the_script(tmp_path: Path
     out = (folder / "stdout.log").read_bytes().decode()
     assert [name for name in names if f"{name}={ODD}\n" not in out] == []
     assert "torchx_place" not in out
+    assert json.loads((folder / "end.json").read_text())["exit_code"] == 0
+
+
+@pytest.mark.parametrize("python", [True, False])
+def test_variables_of_a_role_are_for_its_program_alone(tmp_path: Path, python: bool) -> None:
+    """A node without Python has the other programs that a wrapper needs."""
+    (tmp_path / "bin").mkdir()
+    for name in ("mkdir", "date", "env"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
+    if python:
+        (tmp_path / "bin" / "python3").write_text(f'#!{SH}\nexec {sys.executable} "$@"\n')
+        (tmp_path / "bin" / "python3").chmod(0o755)
+    own = {"PATH": "/nonexistent", "TORCHX_APP_ID": "mine", "torchx_folder": "/nonexistent"}
+    own |= {"TORCHX_RETRIES": "9", "TORCHX_FOLDER": "there", "LD_LIBRARY_PATH": "/x", "A": "b=c d"}
+    wanted = "".join(f"{name}={value}\n" for name, value in own.items())
+    command = "".join(f'echo "{name}=${name}"; ' for name in own)
+    role = Role("r", "", entrypoint=SH, args=["-c", command.replace("$", "$$")], env=own)
+    folder = run_task(made(AppDef("a", [role])), tmp_path, path=str(tmp_path / "bin"))
+    assert (folder / "stdout.log").read_text() == wanted
+    assert json.loads((folder / "end.json").read_text())["exit_code"] == 0
+    assert (folder / "combined.log").exists() is python
+
+
+def test_a_program_is_looked_for_on_the_path_of_its_role(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine").symlink_to(shutil.which("true") or "true")
+    role = Role("r", "", entrypoint="mine", env={"PATH": str(tmp_path / "own")})
+    folder = run_task(made(AppDef("a", [role])), tmp_path)
     assert json.loads((folder / "end.json").read_text())["exit_code"] == 0
 
 
