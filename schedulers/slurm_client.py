@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 
+from torchx.abilities import AwayError
 from torchx.errors import AbsentError, StateError
 from torchx.schedulers.slurm_ping import refused, require_slurm
 
@@ -38,7 +39,7 @@ class SlurmError(StateError):
         self.said = said
 
 
-class NoAnswerError(SlurmError):
+class NoAnswerError(SlurmError, AwayError):
     """The controller, or its database, does not answer."""
 
 

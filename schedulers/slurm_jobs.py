@@ -70,9 +70,13 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         if record is None:
             raise
         queue = []
-    except client.NoAnswerError:
+    except client.NoAnswerError as error:
         left = None if record is None else outcome_of(record, ())
-        if record is None or (left is None and not by_files):
+        if record is not None and left is None and not by_files:
+            from torchx.schedulers.slurm_tell import describe
+
+            error.left = describe(record, app_id, without_slurm(record), ())
+        if record is None or error.left is not None:
             raise
         return SlurmJob(app_id, record, (), left or without_slurm(record))
     if record is None or not token:  # the number may have gone to a newer job, submitted elsewhere

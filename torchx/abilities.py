@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from torchx.errors import StateError
+
 if TYPE_CHECKING:
     from torchx.diagnosis import Finding
     from torchx.execution import Streams
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from torchx.selection import AppQuery, Pruned
     from torchx.specs.app import AppDef, Role
     from torchx.specs.run_options import CfgVal, runopts
+
+
+class AwayError(StateError):
+    """An engine does not answer.
+
+    Attributes:
+        left: what is known of the application without it, enough to read the log that it has left; None
+            when nothing is.
+    """
+
+    left: DescribeAppResponse | None = None
 
 
 @runtime_checkable

@@ -18,6 +18,7 @@ from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery
+    from torchx.runner.api import Runner
     from torchx.scheduler import DescribeAppResponse
     from torchx.specs.handles import LogTarget
 
@@ -80,7 +81,6 @@ def log_(
     The lines of all replicas come in the order in which they were written.
     """
     from torchx.specs.handles import parse_log_target
-    from torchx_cli.applications import find
 
     form = chosen_format(output, json)
     if form == "yaml":
@@ -88,7 +88,7 @@ def log_(
     query = make_query(regex, since, until, lines, streams, follow or tail)
     wanted = parse_log_target(target)
     with session_of(ctx).runner() as runner:
-        handle, described = find(runner, wanted.handle)
+        handle, described = _find(runner, wanted.handle, follow=query.follow)
         query = of_target(query, wanted, described)
         chunks = runner.log_chunks(handle, query)
         from torchx_cli.attach import telling_why_it_waits
@@ -102,6 +102,19 @@ def log_(
             counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
             labels = labels_of(c for c in counts if not query.replicas or c[0] in query.replicas)
             print_chunks(chunks, LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow))
+
+
+def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppResponse]:
+    """Returns an application as other commands do; of an engine that does not answer, what has a log here."""
+    from torchx.abilities import AwayError
+    from torchx_cli.applications import find
+
+    try:
+        return find(runner, text)
+    except AwayError as error:
+        if follow or error.left is None:
+            raise
+        return runner.resolve_handle(text), error.left
 
 
 def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:

@@ -200,6 +200,9 @@ def test_a_controller_that_does_not_answer(scheduler: SlurmScheduler, away: str)
     assert [record.name for record in Records().all()].count("echo") == 0
     # what a job has left itself can be read all the same
     assert torchx("log", ended, env=env).stdout == "r/0 │ done\n"
+    assert torchx("log", runs, env=env).stdout == "r/0 │ said\n"
+    assert "has no role `x`" in torchx("log", f"{runs}/x", env=env).stderr
+    assert "the Slurm controller does not answer" in torchx("log", "-f", runs, env=env).stderr
     assert "SUCCEEDED" in torchx("status", ended, env=env).stdout
 
 
