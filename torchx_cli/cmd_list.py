@@ -11,7 +11,7 @@ import typer
 
 from torchx.errors import AbsentError
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
-from torchx_cli.output import STATE_MEANING, chosen_format, emit, is_terminal, note, paint, table
+from torchx_cli.output import STATE_MEANING, chosen_format, emit, note, paint, table
 from torchx_cli.session import Session, session_of
 from torchx_cli.times import ago, duration, iso, parse_time, span
 
@@ -154,7 +154,7 @@ def gather(
 
     answers = survey(runner.scheduler_backends(), ask)
     silent = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
-    if silent and is_terminal(sys.stderr):
+    if silent:
         note(paint(f"not reached: {', '.join(silent)} (why: torchx list -s {silent[0]})", "dim", sys.stderr))
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 

@@ -162,7 +162,7 @@ def test_output_that_cannot_be_written() -> None:
 
 
 def test_list_is_the_newest_first_and_can_be_cut() -> None:
-    assert torchx("list").stderr == "no applications\n"
+    assert torchx("list", "-s", "local_cwd").stderr == "no applications\n"
     first = run("exit 3", "--name", "one")
     second = run("true", "--name", "two")
     lines = torchx("list").stdout.splitlines()

@@ -55,3 +55,6 @@ def test_a_cluster_that_hangs_does_not_hang_the_command_line(
     asked = torchx("status", "nobody")
     assert asked.returncode == 1
     assert "slurm" in asked.stderr.partition("not reached: ")[2]
+    listed = torchx("list", "--json")
+    assert (listed.returncode, listed.stdout) == (0, "[]\n")
+    assert "slurm" in listed.stderr.partition("not reached: ")[2]
