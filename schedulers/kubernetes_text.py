@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z/$][A-Za-z0-9_./$-]*")
+_BREAKS = frozenset("\x85\u2028\u2029")  # to YAML ends of lines, and a block has them read as others
 _NO_TEXT = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
 
 
@@ -35,7 +36,7 @@ def dump(manifests: Iterable[Mapping[str, Any]]) -> str:
     def text(dumper: Dumper, value: str) -> yaml.ScalarNode:
         plain = _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT
         # of a text that a block cannot hold, the writer makes a quoted one
-        style = None if plain else "|" if "\n" in value else '"'
+        style = None if plain else "|" if "\n" in value and _BREAKS.isdisjoint(value) else '"'
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)

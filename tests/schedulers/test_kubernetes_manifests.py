@@ -16,6 +16,7 @@ from torchx.errors import UsageError
 from torchx.schedulers.kubernetes_names import unique_name
 from torchx.schedulers.kubernetes_request import as_text, notes_of, to_request
 from torchx.schedulers.kubernetes_request import check as refuse
+from torchx.schedulers.kubernetes_text import dump
 from torchx.schedulers.kubernetes_words import Words, escaped
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount
 
@@ -76,6 +77,11 @@ choices = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.parametrize("end", ["\n\x85", "a\n\x85b", "a\n\u2028b\n", "\u2029\n"])
+def test_ends_of_lines_that_few_know_stay_what_they_are(end: str) -> None:
+    assert yaml.safe_load(dump([{"args": [end]}])) == {"args": [end]}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(app=apps, cfg=choices)
@@ -125,8 +131,6 @@ def test_a_word_is_escaped_as_much_as_it_needs(text: str, value: str) -> None:
 @given(value=words)
 def test_other_readers_of_yaml_see_the_same_texts(value: str) -> None:
     """To some of them `1e3`, `y` and `0o17` are no texts: only what cannot be mistaken stands unquoted."""
-    from torchx.schedulers.kubernetes_text import dump
-
     text = dump([{"key": value, "list": [value]}])
     assert list(yaml.safe_load_all(text)) == [{"key": value, "list": [value]}]
     for event in yaml.parse(text):
