@@ -216,8 +216,11 @@ def _span(roles: Sequence[RoleStatus]) -> tuple[float | None, float | None]:
 
 
 def _error_file(paths: SlurmPaths, role: str, replica: int) -> str:
+    path = paths.replica(role, replica) / "error.json"
+    if not path.is_file():  # a replica can make anything of it: a pipe would hold up who reads it
+        return NONE
     try:
-        with open(paths.replica(role, replica) / "error.json", encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(LONGEST_ERROR_FILE) or NONE
     except OSError:
         return NONE
