@@ -47,11 +47,11 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
 
 
 def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:
-    """A request as text; of documents, the single values are masked first: there the names are known."""
-    if not isinstance(info.request, Manifests):
-        return repr(info)
-    request: Any = info.request
-    return info._fmt(replace(request, manifests=_shortened(mask(request.manifests, secrets))))
+    """A request as text; the single values are masked first: there the names are known."""
+    request: Any = mask(info.request, secrets)
+    if isinstance(info.request, Manifests):
+        request = replace(request, manifests=_shortened(request.manifests))
+    return info._fmt(request)
 
 
 def _shortened(data: Any) -> Any:

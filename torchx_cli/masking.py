@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +20,10 @@ RECORD = "torchx.pytorch.org/app"
 _WORDS = "TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIAL|PRIVATE"
 _NAME = re.compile(_WORDS, re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"(\w://[^\s/@:]*:)[^\s/@]+@")
-_ASSIGNMENT = re.compile(rf"\b([A-Z0-9_]*(?:{_WORDS})[A-Z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)")
+_ASSIGNMENT = re.compile(  # as shells have it, as -cfg takes pairs, and as YAML and JSON do
+    rf"\b([A-Z0-9_]*(?:{_WORDS})[A-Z0-9_]*)(=|[\"']?:[ \t]*)"
+    rf"(?![\"']?{re.escape(MASK)})(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)"
+)
 
 
 def looks_secret(name: str) -> bool:
@@ -54,15 +59,19 @@ def mask_text(text: str, values: Iterable[str] = ()) -> str:
     'ftp://me:********@host/src'
     >>> mask_text("srun --export=ALL,HF_TOKEN=abc123,N=1")
     'srun --export=ALL,HF_TOKEN=********,N=1'
+    >>> mask_text("-cfg env=A:1,DB_PASSWORD:abc123")
+    '-cfg env=A:1,DB_PASSWORD:********'
     """
     for value in values:
         text = text.replace(value, MASK)
     text = _IN_ADDRESS.sub(rf"\1{MASK}@", text) if "://" in text else text
-    return _ASSIGNMENT.sub(lambda found: f"{found[1]}={MASK}", text)
+    return _ASSIGNMENT.sub(lambda found: f"{found[1]}{found[2]}{MASK}", text)
 
 
 def mask(data: Any, values: Iterable[str] = ()) -> Any:
     """Returns plain data with secrets masked: by the names of keys, and wherever the values occur.
+
+    Dataclasses in it, such as the requests of schedulers, become copies of themselves.
 
     >>> mask({"env": {"API_KEY": "x", "N": "1"}, "list": [{"name": "MY_TOKEN", "value": "y"}]})
     {'env': {'API_KEY': '********', 'N': '1'}, 'list': [{'name': 'MY_TOKEN', 'value': '********'}]}
@@ -77,7 +86,15 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
             for key, value in data.items()
         }
     if isinstance(data, (list, tuple)):
-        return [mask(item, values) for item in data]
+        items = [mask(item, values) for item in data]
+        if isinstance(data, list):
+            return items
+        return data._make(items) if hasattr(data, "_make") else tuple(items)
+    if is_dataclass(data) and not isinstance(data, type):
+        masked = copy.copy(data)
+        for field in fields(data):  # their names are those of a program, and tell nothing of secrets
+            object.__setattr__(masked, field.name, mask(getattr(data, field.name), values))
+        return masked
     return mask_text(data, values) if isinstance(data, str) else data
 
 

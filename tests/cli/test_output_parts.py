@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from enum import Enum
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from torchx.errors import UsageError
 from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.runner import Runner
+from torchx.schedulers.docker_scheduler import create_scheduler
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState, AppStatus, FirstFailure
+from torchx_cli.dryrun_output import print_dryrun
 from torchx_cli.ending import failure_lines, last_line
 from torchx_cli.masking import MASK, mask, mask_text, secret_values
 from torchx_cli.output import bar_of, columns, error_line, fit, table
@@ -104,6 +107,47 @@ def test_secrets_in_every_place() -> None:
     assert (
         mask_text("export AWS_SECRET_ACCESS_KEY=abc; MAX=1") == f"export AWS_SECRET_ACCESS_KEY={MASK}; MAX=1"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("env=A:1;DB_PASSWORD:hunter2;N:2", f"env=A:1;DB_PASSWORD:{MASK};N:2"),
+        ("  API_TOKEN: zzz\n  N: 1", f"  API_TOKEN: {MASK}\n  N: 1"),
+        ("""-d '{"API_TOKEN": "a b", "N": 1}'""", f"""-d '{{"API_TOKEN": {MASK}, "N": 1}}'"""),
+        (f"API_TOKEN: '{MASK}'", f"API_TOKEN: '{MASK}'"),
+        ("API_TOKEN:\n  N: 1", "API_TOKEN:\n  N: 1"),
+    ],
+)
+def test_pairs_of_other_forms_are_masked(text: str, shown: str) -> None:
+    assert mask_text(text) == shown
+
+
+class Place(NamedTuple):
+    env: dict[str, str]
+    args: tuple[str, ...]
+
+
+def test_what_is_masked_keeps_its_shape() -> None:
+    shown = mask(Role("r", "img", metadata={"place": Place({"API_KEY": "x"}, ("MY_TOKEN=y",))}))
+    assert shown == Role("r", "img", metadata={"place": Place({"API_KEY": MASK}, (f"MY_TOKEN={MASK}",))})
+    assert isinstance(shown.metadata["place"], Place)
+
+
+def test_a_dry_run_shows_no_secret_of_the_run_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "inherited")
+    app = AppDef("a", [Role("r", "img", "env", env={"API_TOKEN": "zzz", "N": "1"})])
+    cfg = {"copy_env": ["AWS_SECRET_*"], "env": {"db_password": "hunter2\nline"}}
+    info = create_scheduler("torchx").submit_dryrun(app, cfg)
+    print_dryrun(info, "text")
+    shown = capsys.readouterr().out
+    assert not [secret for secret in ("zzz", "inherited", "hunter2", "line") if secret in shown]
+    assert f"    db_password: '{MASK}'\n" in shown
+    assert "N: '1'" in shown
+    environment = info.request.containers[0].kwargs["environment"]
+    assert environment["API_TOKEN"] == "zzz"  # what is sent has it
 
 
 class Colour(Enum):
