@@ -9,6 +9,9 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.words import did_you_mean
 
+UNNAMED = ("none", "host", "bridge", "default")
+"""Networks of every engine, in which containers have no names."""
+
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -140,12 +143,17 @@ def to_body(image: str, command: list[str], options: Mapping[str, Any]) -> dict[
         host["PortBindings"] = {
             port: [{"HostPort": "" if at is None else str(at)}] for port, at in options["ports"].items()
         }
-    network = host.get("NetworkMode", "")
-    if options.get("hostname") and network not in ("", "none", "host", "bridge", "default"):
-        # the name in the network stays, whatever the container is called later
-        body["NetworkingConfig"] = {"EndpointsConfig": {network: {"Aliases": [options["hostname"]]}}}
     body["HostConfig"] = host
-    return body
+    endpoints = _endpoints(host.get("NetworkMode", ""), options.get("hostname"))
+    return {**body, "NetworkingConfig": {"EndpointsConfig": endpoints}} if endpoints else body
+
+
+def _endpoints(network: str, name: str | None) -> dict[str, Any]:
+    """Returns how a container joins its network: its name there stays, whatever it is called later."""
+    # the engine's own networks know no names, and refuse them
+    if not name or network in ("", *UNNAMED) or network.startswith("container:"):
+        return {}
+    return {network: {"Aliases": [name]}}
 
 
 def _as_docker_says_it(host: dict[str, Any], networks: list[str]) -> None:
@@ -175,8 +183,5 @@ def next_body(inspected: Mapping[str, Any], labels: Mapping[str, str]) -> dict[s
     networks = list(inspected.get("NetworkSettings", {}).get("Networks") or {})
     _as_docker_says_it(host, networks)
     network = host.get("NetworkMode", "")
-    name = config.get("Hostname")
-    endpoints = {}
-    if network in networks and name:
-        endpoints = {network: {"Aliases": [name]}}
+    endpoints = _endpoints(network, config.get("Hostname")) if network in networks else {}
     return {**config, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": endpoints}}

@@ -182,7 +182,7 @@ def _replay(story: Story) -> None:
             unstarted.append(ordinal)
         elif newest.live:
             gang.started(ordinal)
-        elif newest.status == "created" and not newest.mark and not newest.error:
+        elif _is_to_come(newest):
             unstarted.append(ordinal)
         else:
             ended.append((newest.finished or newest.created, ordinal))
@@ -203,6 +203,14 @@ def _replay(story: Story) -> None:
             stopped = newest is not None and newest.mark in (STOPPED, CANCELLED)
             actions += gang.exited(ordinal, good, stopped)
     _sort_out(story, actions, unstarted)
+
+
+def _is_to_come(container: Container) -> bool:
+    """Tells whether a container is still to be started."""
+    if container.mark or container.started:
+        return False
+    # a retry that the engine refuses is removed and asked for again; the mark tells that it was given up
+    return container.attempt > 1 or (container.status == "created" and not container.error)
 
 
 def _sort_out(story: Story, actions: Sequence[Action], unstarted: Sequence[int]) -> None:

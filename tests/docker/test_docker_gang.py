@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,26 @@ def supervisor_of(app_id: str) -> int | None:
         if folder.encode() in words:
             return int(entry.name)
     return None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def taken(port: int) -> socket.socket | None:
+    """Takes a port from the engine; None while it is in use."""
+    holder = socket.socket()
+    try:
+        holder.bind(("", port))
+        holder.listen()
+    except OSError:
+        holder.close()
+        return None
+    return holder
 
 
 def test_the_engine_starts_a_single_replica_again(jobs: Jobs) -> None:
@@ -90,6 +112,29 @@ def test_a_retry_that_succeeds_is_a_success(jobs: Jobs, tmp_path: Path) -> None:
     assert text(app_id, follow=True) == "well\n"
     assert ended(app_id).state is AppState.SUCCEEDED
     wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
+
+
+def test_a_retry_waits_for_what_is_in_its_way(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    port = free_port()
+    role = sh("test -e /x/seen || { touch /x/seen; exit 1; }", port_map={"web": port}, max_retries=1)
+    role.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(role, retry_backoff=3.0)
+    log = docker_home().job(app_id).supervisor_log
+    with closing(wait_until(lambda: taken(port), "its port is free")):
+        wait_until(lambda: "a retry failed" in log.read_text(), "the engine has refused the retry")
+        assert describe(app_id).state is AppState.RUNNING
+    told = ended(app_id)
+    assert (told.state, told.num_restarts) == (AppState.SUCCEEDED, 1)
+
+
+@pytest.mark.parametrize("network", ["none", "host", "bridge"])
+def test_a_retry_stays_in_a_network_without_names(jobs: Jobs, network: str) -> None:
+    told = jobs.run(sh("exit 5", max_retries=1, metadata={"local_docker": {"network": network}}))
+    assert (told.state, told.num_restarts) == (AppState.FAILED, 1)
+    assert [c["HostConfig"]["NetworkMode"] for c in containers(told.app_id)] == [network] * 2
+    assert [(a.number, a.exit_code) for a in replicas(told)[0].attempts] == [(1, 5), (2, 5)]
 
 
 def test_one_failure_ends_the_others_unless_told(jobs: Jobs) -> None:

@@ -142,6 +142,17 @@ def test_what_could_not_be_started_again_has_failed() -> None:
     assert told.state is AppState.FAILED
 
 
+@pytest.mark.parametrize("status", ["created", "removing"])
+def test_a_retry_that_was_refused_once_has_not_failed(status: str) -> None:
+    data = job(retries=1, replicas=1)
+    retry = {"used": {"application": 1}, "attempts": [2]}
+    first = container(0, data, exit_code=1)
+    refused = container(0, data, attempt=2, status=status, started=None, error="port is taken", retry=retry)
+    assert (story(first, refused).starts, story(first, refused).end) == ([Start((0,))], None)
+    assert state(first, refused) is AppState.RUNNING
+    assert state(first, replace(refused, mark=FAILED)) is AppState.FAILED
+
+
 def test_single_replicas_are_the_engines_to_retry() -> None:
     data = job(retries=3, policy="REPLICA")
     assert state(container(0, data, status="restarting", restarts=1), container(1, data)) is AppState.RUNNING
