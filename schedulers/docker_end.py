@@ -18,12 +18,15 @@ from torchx.schedulers.docker_story import job_of, tell
 GONE, CONFLICT, SAME = 404, 409, 304
 KILLED_WITHIN = 10.0
 """Seconds that the engine may take to kill."""
+SOON = 0.3
+"""Seconds in which most containers end that are asked to."""
 
 
 def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
     """Ends an application that has not ended: marks and asks all at once, and returns.
 
-    After the grace time what is left is killed, by a thread that keeps this process from ending before.
+    After the grace time what is left is killed: by a thread that keeps this process from ending before, and
+    by a supervisor in case that it is ended all the same.
 
     Args:
         engine: where it runs.
@@ -65,7 +68,7 @@ def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: f
     running = [(c, deadline) for c, runs in zip(containers, asked, strict=True) if runs]
     if running and grace > 0:
         # no daemon, whoever calls: the process stays until what it has asked for is done
-        threading.Thread(target=_kill_after, args=(engine, running), daemon=False).start()
+        threading.Thread(target=_kill_after, args=(engine, running, mark), daemon=False).start()
 
 
 def _ask(engine: Engine, mark: str, grace: float, container: Container) -> bool:
@@ -144,24 +147,36 @@ def _was_asked(container: Container) -> bool:
     return bool(name) and not container.oom and (name == "KILL" or wanted in (name, number))
 
 
-def _kill_after(engine: Engine, containers: Sequence[tuple[Container, float]]) -> None:
-    def wait(asked: tuple[Container, float]) -> None:
-        container, deadline = asked
-        path = f"/containers/{container.id}"
-        try:
-            engine.call("POST", f"{path}/wait", patience=max(deadline - time.monotonic(), 0.05))
-            return
-        except EngineError:
-            return  # it is gone
-        except Exception:
-            if time.monotonic() < deadline:  # no engine answers any more
-                time.sleep(max(deadline - time.monotonic(), 0.0))
-        try:
-            engine.call("POST", f"{path}/kill", {"signal": "SIGKILL"})
-        except Exception:
-            return  # it has ended meanwhile, or the engine has
+def _kill_after(engine: Engine, asked: Sequence[tuple[Container, float]], mark: str) -> None:
+    soon = time.monotonic() + SOON
+    brief = in_parallel(lambda one: _has_ended(engine, one[0], min(soon, one[1])), asked)
+    left = [one for one, over in zip(asked, brief, strict=True) if over is not True]
+    if left and mark == CANCELLED and not job_of([container for container, _ in left]).needs_supervisor:
+        from torchx.schedulers.docker_guard import look_after  # on demand: most end at once
 
-    in_parallel(wait, containers)
+        with suppress(OSError, StateError):  # without one this thread does it alone
+            look_after(left[0][0].app_id)
+
+    def kill(one: tuple[Container, float]) -> None:
+        container, deadline = one
+        if not _has_ended(engine, container, deadline):
+            with suppress(StateError, OSError):  # it has ended meanwhile, or the engine has
+                engine.call("POST", f"/containers/{container.id}/kill", {"signal": "SIGKILL"})
+
+    in_parallel(kill, left)
+
+
+def _has_ended(engine: Engine, container: Container, deadline: float) -> bool:
+    """Waits for the end of a container; tells whether it came in time."""
+    try:
+        patience = max(deadline - time.monotonic(), 0.05)
+        engine.call("POST", f"/containers/{container.id}/wait", patience=patience)
+    except EngineError:
+        return True  # it is gone
+    except Exception:
+        time.sleep(max(deadline - time.monotonic(), 0.0))  # no engine answers any more
+        return False
+    return True
 
 
 def _rename(engine: Engine, container: Container, name: str) -> bool:

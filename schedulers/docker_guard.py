@@ -13,7 +13,7 @@ from pathlib import Path
 from torchx import processes
 from torchx.errors import StateError
 from torchx.jobs import lock
-from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.jobs.paths import Home, JobPaths, state_home, user_home
 from torchx.schedulers.docker_facts import Container
 from torchx.schedulers.docker_story import job_of, tell
 
@@ -78,16 +78,33 @@ def see_to(containers: Sequence[Container]) -> None:
     """
     job = job_of(containers)
     paths = docker_home().job(job.app_id)
-    if not job.needs_supervisor or not paths.folder.exists():
+    if not paths.folder.exists():
         return
     if tell(job, containers).end is not None or lock.is_held(paths.lock):
         return
+    _start_unless_held(paths, job.app_id)
+
+
+def look_after(app_id: str) -> None:
+    """Starts a supervisor for an application that has none here, whatever its rules: it is being ended.
+
+    Raises:
+        OSError: there is no place for its folder.
+        StateError: it does not come up.
+    """
+    state_home()
+    paths = docker_home().job(app_id)
+    paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _start_unless_held(paths, app_id)
+
+
+def _start_unless_held(paths: JobPaths, app_id: str) -> None:
     # a supervisor that has done its work takes the folder along, maybe at this very moment
     with suppress(FileNotFoundError):
         held = lock.acquire(paths.lock)
         if held is None:
             return
         try:
-            start_supervisor(paths, job.app_id, held)
+            start_supervisor(paths, app_id, held)
         finally:
             os.close(held)

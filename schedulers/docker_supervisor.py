@@ -22,10 +22,10 @@ from typing import Any
 from torchx import processes
 from torchx.errors import StateError
 from torchx.schedulers.docker_create import next_body
-from torchx.schedulers.docker_end import end_all, remove
+from torchx.schedulers.docker_end import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
 from torchx.schedulers.docker_events import Events
-from torchx.schedulers.docker_facts import ATTEMPT, FAILED, RETRY, STOPPED, Container, look
+from torchx.schedulers.docker_facts import ATTEMPT, CANCELLED, FAILED, RETRY, STOPPED, Container, look
 from torchx.schedulers.docker_story import Story, job_of, tell
 
 LOOK_EVERY = 30.0
@@ -48,6 +48,7 @@ class Supervisor:
         self._engine = engine
         self._app_id = app_id
         self._stopping: set[str] = set()
+        self._overdue: dict[str, float] = {}
         self._due: dict[tuple[tuple[int, ...], int], float] = {}
         self._tries = 0
 
@@ -94,7 +95,8 @@ class Supervisor:
     def _to_stop(self, story: Story) -> list[Container]:
         """Returns what is to be ended and has not been asked to yet."""
         newest = [story.newest(n) for n in story.stops]
-        return [c for c in newest if c is not None and c.id not in self._stopping]
+        # who cancels asks at once, and none is asked twice
+        return [c for c in newest if c is not None and c.id not in self._stopping and c.mark != CANCELLED]
 
     def _act(self, story: Story) -> float:
         """Does what the rules order now, and returns the seconds until there is more to do."""
@@ -102,7 +104,7 @@ class Supervisor:
         if stopped:
             self._stopping.update(c.id for c in stopped)
             end_all(self._engine, stopped, STOPPED, story.job.grace)
-        pause = LOOK_EVERY
+        pause = self._kill_overdue(story)
         for start in story.starts:
             key = (start.replicas, sum(story.retries.values()))
             due = self._due.setdefault(key, time.monotonic() + start.delay)
@@ -113,6 +115,21 @@ class Supervisor:
                 self._start(story, start.replicas)
                 pause = 0.0
         return pause
+
+    def _kill_overdue(self, story: Story) -> float:
+        """Kills what was cancelled and has had its time; returns the seconds until there is more to kill.
+
+        Who has cancelled it does so, too, but may be gone by now: a closed terminal, another Ctrl-C.
+        """
+        now = time.monotonic()
+        asked = [c for mine in story.replicas for c in mine[-1:] if c.live and c.mark == CANCELLED]
+        for container in asked:
+            self._overdue.setdefault(container.id, now + story.job.grace)
+        over = [c for c in asked if self._overdue[c.id] <= now]
+        if over:
+            end_all(self._engine, over, CANCELLED, 0.0)
+            self._overdue.update((c.id, now + KILLED_WITHIN) for c in over)
+        return min((self._overdue[c.id] - now for c in asked), default=LOOK_EVERY)
 
     def _start(self, story: Story, ordinals: Sequence[int]) -> None:
         try:

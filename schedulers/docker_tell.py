@@ -85,6 +85,8 @@ def _state(story: Story, containers: Sequence[Container], now: float) -> tuple[A
         if story.end.state == "FAILED" or (story.gang.first_failure is None and _is_stopped(story)):
             return AppState.FAILED, _why_failed(story)
         return AppState[story.end.state], "cancelled" if story.end.state == "CANCELLED" else ""
+    if story.cancelled:
+        return AppState.RUNNING, "it is being cancelled"
     if any(c.started for c in containers):
         waiting = not any(c.live for c in containers)
         return AppState.RUNNING, "waits for its next attempt" if waiting and story.starts else ""

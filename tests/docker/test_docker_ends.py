@@ -16,8 +16,10 @@ from engine import IMAGE
 from support import wait_until
 
 from torchx.errors import StateError
+from torchx.jobs import lock
 from torchx.schedulers.docker_end import cancel
 from torchx.schedulers.docker_engine import Engine
+from torchx.schedulers.docker_guard import docker_home
 from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
@@ -48,6 +50,31 @@ def test_all_that_hear_no_term_are_killed_together_after_the_grace_time(jobs: Jo
     told = ended(app_id)
     assert 1.4 < time.monotonic() - before < 8 * 1.5
     assert {(r.state, r.signal) for r in replicas(told)} == {(AppState.CANCELLED, "SIGKILL")}
+
+
+def test_a_cancel_that_is_cut_off_ends_all_the_same(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh(DEAF), grace_period=3.0)
+    until_logged(app_id, "up")
+    lock_of = docker_home().job(app_id).lock
+    words = ["cancel", f"local_docker://torchx/{app_id}"]
+    with subprocess.Popen([sys.executable, "-m", "torchx_cli", *words], cwd=ROOT) as cancelling:
+        try:
+            wait_until(lambda: lock.is_held(lock_of), "somebody else sees to the end")
+        finally:
+            cancelling.kill()
+    assert (describe(app_id).state, describe(app_id).msg) == (AppState.RUNNING, "it is being cancelled")
+    told = ended(app_id)
+    assert (told.state, replicas(told)[0].signal) == (AppState.CANCELLED, "SIGKILL")
+    wait_until(lambda: not lock_of.parent.exists(), "it has gone, too")
+
+
+def test_each_replica_is_asked_to_end_once(jobs: Jobs) -> None:
+    script = "trap 'echo asked' TERM; echo up; until [ -e /tmp/over ]; do sleep 0.1; done"
+    app_id = jobs.submit(sh(script, 3), grace_period=2.0)
+    wait_until(lambda: text(app_id).count("up") == 3, "all are up")
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+    assert text(app_id).count("asked") == 3
 
 
 def test_who_has_succeeded_before_keeps_the_result(jobs: Jobs) -> None:
