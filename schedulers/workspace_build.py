@@ -16,6 +16,7 @@ from torchx.progress import MB, Ongoing, Part
 from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_pull import inspect_image
 from torchx.schedulers.docker_request import LABEL
+from torchx.schedulers.workspace_dockerfile import CONTENT_LABEL
 from torchx.schedulers.workspace_plan import ImagePlan, counted
 
 MUCH = 50 * MB
@@ -29,6 +30,9 @@ SHOWN = 10
 
 LONGEST = 200
 """Characters of a line or a step that are told."""
+
+COPIED = 50 * MB
+"""Bytes that an engine copies in a second, at the least, when it has much to do."""
 
 TRIES = 3
 """How often a build is begun that loses what it stands on."""
@@ -54,12 +58,14 @@ class Output:
         last: the last lines of this step.
         made: the images that it has made on the way; not those that were there.
         image: the image that came of it.
+        begun: all was sent that it needs, so it goes on by itself.
     """
 
     step: str = ""
     last: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
     made: list[str] = field(default_factory=list)
     image: str = ""
+    begun: bool = False
     _rest: str = ""
     _known: bool = False
 
@@ -74,6 +80,7 @@ class Output:
         bare = text.strip()
         if found := _STEP.fullmatch(bare):
             if found[3].replace('"', "").startswith(f"LABEL {LABEL}"):
+                self._known = False
                 return  # of ours, and of no interest
             self.step = f"step {found[1]} of {found[2]}: {_short(found[3])}"
             self._known = found[3].upper().startswith("FROM")  # what is below is there already
@@ -127,6 +134,7 @@ def _build_once(
         writer = Writer(take, plan, ongoing)
         pack(writer)
         writer.flush()
+        output.begun = True
 
     try:
         Writer(lambda piece: None, plan, ongoing).tell()
@@ -139,8 +147,10 @@ def _build_once(
                         raise _failed(plan, output, line)
                     ongoing.update(output.step, last=tuple(output.last)[-3:])
             ongoing.done(f"built {plan.name} from {plan.about} in {ongoing.seconds:.1f} s")
-    except BaseException:
+    except BaseException as error:
         _clear_away(engine, output.made)
+        if isinstance(error, KeyboardInterrupt) and output.begun and not plan.dockerfile:
+            _clear_away_late(engine, plan)
         raise
     if not output.image:
         raise StateError(f"the engine has built {plan.name}, and does not say what came of it")
@@ -159,6 +169,7 @@ class Writer:
     def __init__(self, take: Callable[[bytes], None], plan: ImagePlan, ongoing: Ongoing) -> None:
         self._take, self._tree, self._ongoing = take, plan.tree, ongoing
         self._held, self._count = bytearray(), 0
+        self._broken = False
 
     def write(self, data: bytes, /) -> None:
         """Takes some bytes."""
@@ -167,9 +178,11 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Sends what is held."""
-        if self._held:
+        """Sends what is held; nothing after a piece that was broken off, which has to be the last."""
+        if self._held and not self._broken:
+            self._broken = True
             self._take(bytes(self._held))
+            self._broken = False
             self._count += len(self._held)
             self._held.clear()
             self.tell()
@@ -219,3 +232,15 @@ def _clear_away(engine: Engine, made: list[str]) -> None:
                 time.sleep(0.1)
             except StateError:
                 return  # the engine is gone, which is told already
+
+
+def _clear_away_late(engine: Engine, plan: ImagePlan) -> None:
+    """Removes what a build makes that was stopped: an engine does not break off a step that copies files."""
+    asked = {"filters": {"dangling": ["true"], "label": [f"{CONTENT_LABEL}={plan.digest}"]}}
+    end = time.monotonic() + 1.0 + plan.tree.size / COPIED
+    with suppress(StateError):  # what stays is taken by a prune
+        while time.monotonic() < end:
+            for image in engine.call("GET", "/images/json", asked):
+                engine.call("DELETE", f"/images/{image['Id']}")
+                return
+            time.sleep(0.1)

@@ -11,6 +11,9 @@ from typing import Any
 from torchx.specs.workspace import Workspace
 from torchx.workspace.tree import Tree, open_project
 
+CONTENT_LABEL = "torchx.pytorch.org/workspace"
+"""Label of an image: the digest of what went into it."""
+
 DOCKERFILE = "Dockerfile.torchx"
 """A file of this name at the top of a workspace says how its image is built."""
 
@@ -90,23 +93,25 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda found: values.get(found[1] or found[2]) or found[3] or "", text)
 
 
-def default_dockerfile(below: Mapping[str, Any] | None) -> str:
+def default_dockerfile(below: Mapping[str, Any] | None, digest: str) -> str:
     """Returns the Dockerfile that lays the files over the working directory of an image.
 
     They belong to the user that the image runs as, who could not read those that are for their owner alone.
 
     Args:
         below: what the engine says of the image.
+        digest: of all that goes in: by it what is left of a build is known that was broken off.
 
-    >>> print(default_dockerfile({"Config": {"User": "bob", "WorkingDir": "/app"}}))
+    >>> print(default_dockerfile({"Config": {"User": "bob", "WorkingDir": "/app"}}, "0a1b"))
     ARG IMAGE
     FROM $IMAGE
+    LABEL torchx.pytorch.org/workspace=0a1b
     COPY --chown=bob ["workspace/", "./"]
     """
     config = (below or {}).get("Config") or {}
     owner = str(config.get("User") or "")
     option = f"--chown={owner} " if _OWNER.fullmatch(owner) else ""
     bare = (config.get("WorkingDir") or "/") == "/"
-    lines = ["ARG IMAGE", "FROM $IMAGE"]
+    lines = ["ARG IMAGE", "FROM $IMAGE", f"LABEL {CONTENT_LABEL}={digest}"]
     lines += [f"COPY {option}{json.dumps([FILES + '/', FOLDER + '/' if bare else './'])}"]
     return "\n".join([*lines, f"WORKDIR {FOLDER}"] if bare else lines)

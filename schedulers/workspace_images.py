@@ -18,6 +18,7 @@ from torchx.schedulers.docker_guard import docker_home
 from torchx.schedulers.docker_pull import inspect_image, provide
 from torchx.schedulers.docker_push import push
 from torchx.schedulers.workspace_build import Writer, build
+from torchx.schedulers.workspace_dockerfile import CONTENT_LABEL as CONTENT_LABEL
 from torchx.schedulers.workspace_dockerfile import FILES, default_dockerfile, mentions
 from torchx.schedulers.workspace_plan import NAME, TAG_LENGTH
 from torchx.schedulers.workspace_plan import ImagePlan as ImagePlan
@@ -28,8 +29,8 @@ from torchx.workspace.tree import MADE
 _PODMANS = ".containerignore"
 """Podman's own name for a .dockerignore, which it does not look at where this one is there."""
 
-CONTENT_LABEL, BASE_LABEL = "torchx.pytorch.org/workspace", "torchx.pytorch.org/workspace-base"
-"""What went into an image, and the ids of the images below it."""
+BASE_LABEL = "torchx.pytorch.org/workspace-base"
+"""Label of an image: the ids of the images below it."""
 
 
 def build_planned(engine: Engine, app: AppDef) -> None:
@@ -122,7 +123,7 @@ def _build(
         "rm": 1,
         "forcerm": 1,  # also the container of a step that failed
     }
-    steps = plan.steps if plan.dockerfile else default_dockerfile(below[0])
+    steps = plan.steps if plan.dockerfile else default_dockerfile(below[0], plan.digest)
     made = build(engine, plan, query, lambda out: _pack(plan, steps, out, engine.is_podman), tell)
     image = inspect_image(engine, made)
     if image is None:

@@ -168,6 +168,60 @@ def test_ctrl_c_stops_a_build_and_leaves_nothing(runs: Runs, folder: Path) -> No
     wait_until(lambda: not steps_left(mark), "nothing of the step is left")
 
 
+class Stopped(Engine):
+    """An engine whose builds are stopped: while they are sent, or when a step is told that copies files.
+
+    Attributes:
+        removed: bytes of the images that were removed on it.
+    """
+
+    def __init__(self, *, sending: bool) -> None:
+        super().__init__()
+        self.sending = sending
+        self.removed: list[int] = []
+
+    def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = 60.0) -> Any:
+        if method == "DELETE":
+            self.removed.append(super().call("GET", f"{path}/json")["Size"])
+        return super().call(method, path, query, body, patience)
+
+    @contextmanager
+    def upload(
+        self, path: str, query: Mapping[str, Any], send: Callable[[Callable[[bytes], None]], None]
+    ) -> Iterator[Iterable[bytes]]:
+        taken: list[bytes] = []
+
+        def cut_off(piece: bytes) -> None:
+            assert not taken, "nothing comes after a piece that was not sent whole"
+            taken.append(piece)
+            raise KeyboardInterrupt
+
+        def until_copied(lines: Iterable[bytes]) -> Iterator[bytes]:
+            for line in lines:
+                yield line
+                if b" : COPY" in line:
+                    raise KeyboardInterrupt
+
+        with super().upload(path, query, (lambda take: send(cut_off)) if self.sending else send) as lines:
+            yield until_copied(lines)
+
+
+@pytest.mark.usefixtures("_docker_alone")
+@pytest.mark.parametrize("sending", [True, False])
+def test_a_build_that_is_stopped_while_files_move_leaves_none(
+    runs: Runs, folder: Path, sending: bool
+) -> None:
+    with (folder / "data").open("wb") as file:
+        file.truncate(60_000_000)
+    (plan,) = runs.dryrun(folder, sh("true")).request.builds
+    engine = Stopped(sending=sending)
+    with pytest.raises(KeyboardInterrupt):
+        provide_image(engine, plan, runs.told.append)
+    assert runs.images() == {}
+    # the engine does not break off what it copies: that image comes when the build is stopped already
+    assert [size > 60_000_000 for size in engine.removed[-1:]] == ([] if sending else [True])
+
+
 def test_the_command_line_says_what_failed_and_nothing_else(runs: Runs, folder: Path) -> None:
     dockerfile(folder, "RUN echo no luck; exit 4")
     done = torchx(*run_words(folder))
