@@ -2,121 +2,91 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.schedulers import docker_words as words
 from torchx.words import did_you_mean
 
 UNNAMED = ("none", "host", "bridge", "default")
 """Networks of every engine, in which containers have no names."""
 
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def bytes_of(size: Any) -> int:
-    """Returns a size in bytes.
-
-    >>> bytes_of("256m"), bytes_of(1024)
-    (268435456, 1024)
-    """
-    if isinstance(size, int):
-        return size
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([bkmgt]?)b?", str(size).strip().lower())
-    if found is None:
-        raise UsageError(f"`{size}` is no size; expected a number of bytes or e.g. 256m")
-    return int(float(found[1]) * _UNITS[found[2]])
-
-
-def _devices(devices: Any) -> list[dict[str, str]]:
-    found = []
-    for device in devices:
-        source, _, rest = str(device).partition(":")
-        target, _, permissions = rest.partition(":")
-        found.append(
-            {
-                "PathOnHost": source,
-                "PathInContainer": target or source,
-                "CgroupPermissions": permissions or "rwm",
-            }
-        )
-    return found
-
-
-def _env(environment: Any) -> list[str]:
-    if isinstance(environment, Mapping):
-        return [f"{name}={value}" for name, value in environment.items()]
-    return [str(line) for line in environment]
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
 _Words = Mapping[str, tuple[str, Callable[[Any], Any]]]
 
 _CONFIG: _Words = {
-    "hostname": ("Hostname", _same),
-    "domainname": ("Domainname", _same),
-    "user": ("User", str),
-    "environment": ("Env", _env),
-    "labels": ("Labels", dict),
-    "working_dir": ("WorkingDir", _same),
-    "entrypoint": ("Entrypoint", lambda value: [value] if isinstance(value, str) else list(value)),
-    "stop_signal": ("StopSignal", _same),
-    "healthcheck": ("Healthcheck", _same),
+    "hostname": ("Hostname", words.text),
+    "domainname": ("Domainname", words.text),
+    "user": ("User", words.text),
+    "environment": ("Env", words.environment),
+    "labels": ("Labels", words.mapping),
+    "working_dir": ("WorkingDir", words.text),
+    "entrypoint": ("Entrypoint", words.program),
+    "stop_signal": ("StopSignal", words.text),
+    "healthcheck": ("Healthcheck", words.words_of("Test Interval Timeout Retries StartPeriod StartInterval")),
 }
 _HOST: _Words = {
-    "privileged": ("Privileged", bool),
-    "init": ("Init", bool),
-    "mem_limit": ("Memory", bytes_of),
-    "memswap_limit": ("MemorySwap", bytes_of),
-    "mem_reservation": ("MemoryReservation", bytes_of),
-    "shm_size": ("ShmSize", bytes_of),
-    "nano_cpus": ("NanoCpus", int),
-    "cpuset_cpus": ("CpusetCpus", _same),
-    "mounts": ("Mounts", list),
-    "volumes": ("Binds", list),
-    "tmpfs": ("Tmpfs", dict),
-    "devices": ("Devices", _devices),
-    "device_requests": ("DeviceRequests", list),
-    "device_cgroup_rules": ("DeviceCgroupRules", list),
-    "restart_policy": ("RestartPolicy", dict),
-    "network": ("NetworkMode", _same),
-    "network_mode": ("NetworkMode", _same),
-    "ipc_mode": ("IpcMode", _same),
-    "pid_mode": ("PidMode", _same),
-    "pids_limit": ("PidsLimit", int),
-    "cap_add": ("CapAdd", list),
-    "cap_drop": ("CapDrop", list),
-    "security_opt": ("SecurityOpt", list),
-    "group_add": ("GroupAdd", lambda value: [str(group) for group in value]),
-    "extra_hosts": ("ExtraHosts", lambda hosts: [f"{name}:{ip}" for name, ip in hosts.items()]),
-    "dns": ("Dns", list),
-    "ulimits": ("Ulimits", list),
-    "sysctls": ("Sysctls", dict),
-    "read_only": ("ReadonlyRootfs", bool),
-    "runtime": ("Runtime", _same),
-    "storage_opt": ("StorageOpt", dict),
-    "oom_score_adj": ("OomScoreAdj", int),
+    "privileged": ("Privileged", words.yes_or_no),
+    "init": ("Init", words.yes_or_no),
+    "mem_limit": ("Memory", words.size),
+    "memswap_limit": ("MemorySwap", words.size),
+    "mem_reservation": ("MemoryReservation", words.size),
+    "shm_size": ("ShmSize", words.size),
+    "nano_cpus": ("NanoCpus", words.number),
+    "cpuset_cpus": ("CpusetCpus", words.text),
+    "mounts": ("Mounts", words.mappings),
+    "volumes": ("Binds", words.volumes),
+    "tmpfs": ("Tmpfs", words.tmpfs),
+    "devices": ("Devices", words.devices),
+    "device_requests": ("DeviceRequests", words.mappings),
+    "device_cgroup_rules": ("DeviceCgroupRules", words.texts),
+    "restart_policy": ("RestartPolicy", words.mapping),
+    "network": ("NetworkMode", words.text),
+    "network_mode": ("NetworkMode", words.text),
+    "ipc_mode": ("IpcMode", words.text),
+    "pid_mode": ("PidMode", words.text),
+    "pids_limit": ("PidsLimit", words.number),
+    "cap_add": ("CapAdd", words.texts),
+    "cap_drop": ("CapDrop", words.texts),
+    "security_opt": ("SecurityOpt", words.texts),
+    "group_add": ("GroupAdd", words.texts),
+    "extra_hosts": ("ExtraHosts", words.hosts),
+    "dns": ("Dns", words.texts),
+    "ulimits": ("Ulimits", words.limits),
+    "sysctls": ("Sysctls", words.options),
+    "read_only": ("ReadonlyRootfs", words.yes_or_no),
+    "runtime": ("Runtime", words.text),
+    "storage_opt": ("StorageOpt", words.options),
+    "oom_score_adj": ("OomScoreAdj", words.number),
+    "ports": ("PortBindings", words.ports),
 }
-OPTIONS = frozenset({*_CONFIG, *_HOST, "ports", "name", "detach"})
+OPTIONS = frozenset({*_CONFIG, *_HOST, "name", "detach"})
 """The options of a container, by the names of the ``docker`` package."""
+_WORDS = {**_CONFIG, **_HOST}
 
 
 def check_options(options: Mapping[str, Any], where: str) -> None:
-    """Refuses options of containers that are not known.
+    """Refuses options of containers that are not known, or that are not what they take.
 
     Raises:
-        UsageError: one is not known.
+        UsageError: one cannot be right.
     """
-    for name in options:
+    for name, value in options.items():
         if name not in OPTIONS:
             raise UsageError(
                 f"unknown container option `{name}` {where}",
                 hint=did_you_mean(name, OPTIONS, "the names are those of the docker package"),
             )
+        if value is not None and name in _WORDS:
+            _told(name, value, where)
+
+
+def _told(name: str, value: Any, where: str) -> tuple[str, Any]:
+    key, convert = _WORDS[name]
+    try:
+        return key, convert(value)
+    except words.WrongValueError as expected:
+        raise UsageError(f"the container option `{name}` {where} is {value!r}, expected {expected}") from None
 
 
 def to_body(image: str, command: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,21 +98,18 @@ def to_body(image: str, command: list[str], options: Mapping[str, Any]) -> dict[
         options: all else, by the names of the ``docker`` package's ``containers.run``.
 
     Raises:
-        UsageError: an option is not known here.
+        UsageError: an option is not known here, or not what it takes.
     """
-    check_options(options, "in the request")
+    where = "in the request"
+    check_options(dict.fromkeys(options), where)
     body: dict[str, Any] = {"Image": image, "Cmd": list(command)}
     host: dict[str, Any] = {}
     for name, value in options.items():
-        for target, words in ((body, _CONFIG), (host, _HOST)):
-            if name in words and value is not None:
-                key, convert = words[name]
-                target[key] = convert(value)
-    if options.get("ports"):
-        body["ExposedPorts"] = {port: {} for port in options["ports"]}
-        host["PortBindings"] = {
-            port: [{"HostPort": "" if at is None else str(at)}] for port, at in options["ports"].items()
-        }
+        if name in _WORDS and value is not None:
+            key, told = _told(name, value, where)
+            (body if name in _CONFIG else host)[key] = told
+    if host.get("PortBindings"):
+        body["ExposedPorts"] = {port: {} for port in host["PortBindings"]}
     body["HostConfig"] = host
     endpoints = _endpoints(host.get("NetworkMode", ""), options.get("hostname"))
     return {**body, "NetworkingConfig": {"EndpointsConfig": endpoints}} if endpoints else body
