@@ -17,6 +17,7 @@ from torchx.schedulers.docker_engine import Engine, EngineError, receive
 from torchx.schedulers.docker_events import Events
 from torchx.schedulers.docker_facts import Container, look
 from torchx.schedulers.docker_frames import Frames, Line, matching, seconds_of, stamp
+from torchx.schedulers.docker_guard import see_to
 from torchx.schedulers.docker_story import job_of, tell
 
 READ_SIZE = 1 << 18
@@ -219,6 +220,7 @@ class _Follower:
             self._containers[container.id] = container
             self._follow(container)
         self._over = _is_over(containers)
+        see_to(containers)
 
     def _follow(self, container: Container) -> None:
         frames = self._frames.get(container.id) or Frames(container)

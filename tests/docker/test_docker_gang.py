@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from containers import Jobs, containers, describe, ended, replicas, running, sch
 from support import wait_until
 
 from torchx.jobs import lock
-from torchx.logs import LogQuery
+from torchx.logs import LogChunk, LogQuery
 from torchx.schedulers.docker_engine import Engine
 from torchx.schedulers.docker_guard import docker_home
 from torchx.specs.status import AppState
@@ -163,6 +164,28 @@ def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_pat
     (tmp_path / "go").touch()
     told = ended(app_id)
     assert [r.state.name for r in replicas(told)] == ["CANCELLED", "FAILED"]
+
+
+def test_who_follows_the_logs_brings_another_supervisor(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    app_id = jobs.submit(sh("echo up; sleep 600", 2))
+    wait_until(lambda: text(app_id).count("up") == 2, "both are up")
+    held = docker_home().job(app_id).lock
+    monkeypatch.setattr("torchx.schedulers.docker_logs.LOOK_EVERY", 0.2)
+    seen: list[LogChunk] = []
+    lines = scheduler().log_chunks(app_id, LogQuery(follow=True))
+    follower = threading.Thread(target=seen.extend, args=(lines,))
+    follower.start()
+    try:
+        wait_until(lambda: len(seen) == 2, "the lines are there")
+        pid = supervisor_of(app_id)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_until(
+            lambda: supervisor_of(app_id) not in (pid, None) and lock.is_held(held), "there is another"
+        )
+    finally:
+        scheduler().kill(app_id)
+        follower.join()
 
 
 def test_a_container_that_was_removed_is_a_failure(jobs: Jobs) -> None:
