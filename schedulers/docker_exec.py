@@ -30,6 +30,12 @@ def container_of(containers: Sequence[Container], app_id: str, role: str, replic
     mine = [c for c in containers if (c.role, c.replica) == (role, replica)]
     if not mine:
         raise StateError(f"{app_id} has no replica {role}/{replica}")
+    paused = [c for c in mine if c.status == "paused"]
+    if paused:
+        name = ".".join(filter(None, (paused[0].name, paused[0].mark)))
+        raise StateError(
+            f"{role}/{replica} of {app_id} is paused", hint=f"let it go on: docker unpause {name}"
+        )
     running = [c for c in mine if c.status == "running"]
     if not running:
         raise StateError(f"{role}/{replica} of {app_id} does not run any more, or not yet")

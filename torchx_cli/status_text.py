@@ -88,7 +88,7 @@ def replica_lines(role: RoleStatus, stream: TextIO) -> list[str]:
     shown = sorted(role.replicas, key=lambda replica: replica.id)
     if len(shown) > CROWD:
         usual = counts.most_common(1)[0][0]
-        shown = [r for r in shown if r.state.name != usual or len(r.attempts) > 1][:CROWD]
+        shown = [r for r in shown if r.state.name != usual or len(r.attempts) > 1 or told_of(r)][:CROWD]
     rows = [_replica_cells(replica) for replica in shown]
     widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
     window = width_of(stream)
@@ -112,6 +112,8 @@ def _replica_cells(replica: ReplicaStatus) -> tuple[str, str, str, str, str]:
         rest.append(ended)
     if waits_for(replica):
         rest.append(f"waiting: {waits_for(replica)}")
+    if told := told_of(replica):
+        rest.append(told)
     if replica.attempt > 1:
         rest.append(
             f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)} ({_earlier(replica)})"
@@ -130,6 +132,12 @@ def waits_for(replica: ReplicaStatus) -> str:
     """Returns why a replica does not run yet, where its engine tells."""
     waits = replica.state.name in ("SUBMITTED", "PENDING") and replica.attempts
     return replica.attempts[-1].msg if waits else ""
+
+
+def told_of(replica: ReplicaStatus) -> str:
+    """Returns what its engine tells of a replica that runs, such as that it is paused."""
+    runs = replica.state.name == "RUNNING" and replica.attempts
+    return replica.attempts[-1].msg if runs else ""
 
 
 def _earlier(replica: ReplicaStatus) -> str:

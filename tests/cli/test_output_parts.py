@@ -17,12 +17,13 @@ from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.runner import Runner
 from torchx.schedulers.docker_scheduler import create_scheduler
 from torchx.specs.app import AppDef, Role
-from torchx.specs.status import AppState, AppStatus, FirstFailure
+from torchx.specs.status import AppState, AppStatus, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 from torchx_cli.dryrun_output import print_dryrun
 from torchx_cli.ending import failure_lines, last_line
 from torchx_cli.masking import MASK, mask, mask_text, secret_values
 from torchx_cli.output import bar_of, columns, error_line, fit, table
 from torchx_cli.plain import to_plain
+from torchx_cli.status_text import replica_lines
 from torchx_cli.streaming import LogPrinter
 from torchx_cli.times import ago, duration, parse_time
 
@@ -148,6 +149,15 @@ def test_a_dry_run_shows_no_secret_of_the_run_options(
     assert "N: '1'" in shown
     environment = info.request.containers[0].kwargs["environment"]
     assert environment["API_TOKEN"] == "zzz"  # what is sent has it
+
+
+@pytest.mark.parametrize("replicas", [2, 40])
+def test_what_is_told_of_a_replica_that_runs_stands_in_its_line(replicas: int) -> None:
+    said = ["", "paused", *[""] * (replicas - 2)]
+    attempts = [AttemptStatus(1, AppState.RUNNING, msg=msg) for msg in said]
+    running = [ReplicaStatus(n, AppState.RUNNING, "w", "", attempts=[one]) for n, one in enumerate(attempts)]
+    lines = replica_lines(RoleStatus("w", running), io.StringIO())
+    assert [line.split() for line in lines if "paused" in line] == [["1", "RUNNING", "paused"]]
 
 
 class Colour(Enum):

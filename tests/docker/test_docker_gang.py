@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from containers import Jobs, containers, describe, ended, replicas, running, scheduler, sh, text, until_logged
+from program import torchx
 from support import wait_until
 
 from torchx.jobs import lock
@@ -205,6 +207,13 @@ def test_a_paused_replica_is_told_and_can_be_cancelled(jobs: Jobs) -> None:
     Engine().call("POST", f"/containers/{containers(app_id)[0]['Id']}/pause")
     (replica,) = replicas(describe(app_id))
     assert (replica.state, replica.attempts[0].msg) == (AppState.RUNNING, "paused")
+    handle = f"local_docker://torchx/{app_id}"
+    assert re.search(r"\n  0  RUNNING .*  paused\n", torchx("status", handle).stdout)
+    refused = torchx("exec", handle, "true")
+    assert refused.stderr.splitlines() == [
+        f"error: w/0 of {app_id} is paused",
+        f"  let it go on: docker unpause {replica.hostname}",
+    ]
     scheduler().cancel(app_id)
     assert ended(app_id).state is AppState.CANCELLED
 
