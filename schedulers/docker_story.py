@@ -7,7 +7,7 @@ machine that reaches the engine, comes to the same end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,8 +134,14 @@ class Story:
         return sum(self.retries.values()) + sum(c.restarts for mine in self.replicas for c in mine)
 
 
-def tell(job: Job, containers: Sequence[Container]) -> Story:
-    """Tells the rules what has happened to the containers of an application."""
+def tell(job: Job, containers: Sequence[Container], succeeded: Mapping[int, int] | None = None) -> Story:
+    """Tells the rules what has happened to the containers of an application.
+
+    Args:
+        job: what was submitted.
+        containers: all of them that are there.
+        succeeded: which attempt of a replica, by ordinal, was seen to succeed; for those that are gone.
+    """
     places = {(role.name, replica): n for n, (role, replica) in enumerate(job.members)}
     replicas: list[list[Container]] = [[] for _ in places]
     for container in containers:
@@ -149,7 +155,8 @@ def tell(job: Job, containers: Sequence[Container]) -> Story:
         expected = list(retry["attempts"])
     used: dict[str | int, int] = dict(retry.get("used", {}))
     story = Story(job, replicas, _rules(job, used), expected=expected)
-    _replay(story)
+    gone = {n for n, attempt in (succeeded or {}).items() if not replicas[n] and attempt == expected[n]}
+    _replay(story, gone)
     return story
 
 
@@ -165,7 +172,7 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
     return Gang(rules, job.fail_fast, job.backoff, used_retries=dict(used))
 
 
-def _replay(story: Story) -> None:
+def _replay(story: Story, gone: Collection[int]) -> None:
     gang = story.gang
     actions: list[Action] = gang.begin()
     begun = any(c.started or c.mark for mine in story.replicas for c in mine)
@@ -174,7 +181,9 @@ def _replay(story: Story) -> None:
     for ordinal, mine in enumerate(story.replicas):
         newest = mine[-1] if mine else None
         if newest is None:
-            if begun:
+            if ordinal in gone:
+                ended.append((0.0, ordinal))
+            elif begun:
                 story.lost.add(ordinal)
                 ended.append((float("inf"), ordinal))
             continue
@@ -199,10 +208,19 @@ def _replay(story: Story) -> None:
         if newest is not None and newest.mark == FAILED:
             actions += gang.give_up(ordinal)
         else:
-            good = newest is not None and newest.exit_code == 0 and not newest.error
+            good = newest.exit_code == 0 and not newest.error if newest is not None else ordinal in gone
             stopped = newest is not None and newest.mark in (STOPPED, CANCELLED)
             actions += gang.exited(ordinal, good, stopped)
+    actions += _give_up_lost(story, actions)
     _sort_out(story, actions, unstarted)
+
+
+def _give_up_lost(story: Story, actions: Sequence[Action]) -> list[Action]:
+    """Ends what would start again without a replica: where no container is left, none can be made of it."""
+    started = {n for action in actions if isinstance(action, Start) for n in action.replicas}
+    lost = [n for n in sorted(started) if story.newest(n) is None and story.gang.wants(n)]
+    story.lost.update(lost)
+    return [action for ordinal in lost for action in story.gang.give_up(ordinal)]
 
 
 def _is_to_come(container: Container) -> bool:

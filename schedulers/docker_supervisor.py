@@ -1,8 +1,8 @@
 """The supervisor of an application in containers: watches the engine's events and carries out the rules.
 
-It keeps nothing in memory that matters: what it does follows from the containers, so one that died is
-followed by another (see docker_guard), which goes on where it was. Like that of a local job it sees no
-installed packages.
+What it does follows from the containers, so one that died is followed by another (see docker_guard), which
+goes on where it was. Of a container that succeeded and was removed, a file in its folder tells. Like that of
+a local job it sees no installed packages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ LOOK_EVERY = 30.0
 """Seconds after which it looks at the containers, whatever the events say."""
 ENGINE_BACK_WITHIN = 900.0
 """Seconds without an engine after which it gives up; the next command that sees the job starts another."""
+SUCCEEDED = "succeeded.json"
+"""The file that keeps which replicas have succeeded."""
 TRIES = 5
 """How often a retry that the engine refuses is asked for."""
 
@@ -42,11 +44,13 @@ class Supervisor:
     Args:
         engine: where it runs.
         app_id: the application.
+        folder: its folder.
     """
 
-    def __init__(self, engine: Engine, app_id: str) -> None:
+    def __init__(self, engine: Engine, app_id: str, folder: Path) -> None:
         self._engine = engine
         self._app_id = app_id
+        self._succeeded = Succeeded(folder / SUCCEEDED)
         self._stopping: set[str] = set()
         self._overdue: dict[str, float] = {}
         self._due: dict[tuple[tuple[int, ...], int], float] = {}
@@ -79,11 +83,11 @@ class Supervisor:
             containers = look(self._engine, self._app_id, known).get(self._app_id)
             if not containers:
                 return True
-            story = tell(job_of(containers), containers)
+            story = self._told(containers)
             if known and (self._to_stop(story) or story.starts):
                 # what is ordered rests on how all of them are now: one may have been marked by somebody else
                 containers = look(self._engine, self._app_id).get(self._app_id, [])
-                story = tell(job_of(containers), containers) if containers else story
+                story = self._told(containers) if containers else story
             if story.end is not None or not containers:
                 return True
             pause = min(self._act(story), LOOK_EVERY)
@@ -91,6 +95,11 @@ class Supervisor:
             wait = partial(events.wait_for_all, containers) if story.cancelled else events.wait
             if not wait(pause):
                 return False
+
+    def _told(self, containers: Sequence[Container]) -> Story:
+        story = tell(job_of(containers), containers, self._succeeded.attempts)
+        self._succeeded.note(story)
+        return story
 
     def _to_stop(self, story: Story) -> list[Container]:
         """Returns what is to be ended and has not been asked to yet."""
@@ -183,10 +192,40 @@ class Supervisor:
     def _wanted(self, ready: Sequence[str]) -> bool:
         """Tells whether a start still stands; else what was made for it goes."""
         containers = look(self._engine, self._app_id).get(self._app_id, ())
-        if containers and not tell(job_of(containers), containers).cancelled:
+        if containers and not self._told(containers).cancelled:
             return True
         remove(self._engine, ready)
         return False
+
+
+class Succeeded:
+    """Which replicas have succeeded, kept for the case that somebody removes their containers.
+
+    Args:
+        path: the file that tells the next supervisor.
+
+    Attributes:
+        attempts: the attempt by the ordinal of the replica.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.attempts: dict[int, int] = {}
+        with suppress(OSError, ValueError):
+            told = json.loads(path.read_text(encoding="utf-8"))
+            self.attempts = {int(ordinal): int(attempt) for ordinal, attempt in told.items()}
+
+    def note(self, story: Story) -> None:
+        """Notes what has succeeded since."""
+        newest = [(n, story.newest(n)) for n in range(len(story.replicas))]
+        seen = {n: c.attempt for n, c in newest if c and c.exit_code == 0 and not (c.error or c.mark)}
+        if seen.items() <= self.attempts.items():
+            return
+        self.attempts |= seen
+        partial_file = self._path.with_suffix(".partial")
+        with suppress(OSError):  # on a full disk this one still knows
+            partial_file.write_text(json.dumps(self.attempts), encoding="utf-8")
+            partial_file.replace(self._path)
 
 
 def print_error(text: str) -> None:
@@ -205,7 +244,7 @@ def main(argv: list[str]) -> None:
     processes.keep_descriptors_to_itself()
     os.write(ready, b"ready")
     os.close(ready)
-    Supervisor(Engine(), app_id).run()
+    Supervisor(Engine(), app_id, folder).run()
     for thread in threading.enumerate():  # what was asked to end is seen to its end
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

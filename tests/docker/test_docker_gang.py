@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from torchx.jobs import lock
 from torchx.logs import LogChunk, LogQuery
 from torchx.schedulers.docker_engine import Engine
 from torchx.schedulers.docker_guard import docker_home
+from torchx.schedulers.docker_supervisor import SUCCEEDED
 from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
@@ -55,6 +57,12 @@ def taken(port: int) -> socket.socket | None:
         holder.close()
         return None
     return holder
+
+
+def remove_container(app_id: str, end_of_name: str) -> None:
+    """Removes a container behind the back of its supervisor."""
+    victim = next(c["Id"] for c in containers(app_id) if c["Name"].endswith(end_of_name))
+    Engine().call("DELETE", f"/containers/{victim}", {"force": 1})
 
 
 def test_the_engine_starts_a_single_replica_again(jobs: Jobs) -> None:
@@ -193,12 +201,44 @@ def test_who_follows_the_logs_brings_another_supervisor(jobs: Jobs, monkeypatch:
 def test_a_container_that_was_removed_is_a_failure(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("sleep 600", 2))
     running(app_id, 2)
-    victim = next(c["Id"] for c in containers(app_id) if c["Name"].endswith("-1"))
-    Engine().call("DELETE", f"/containers/{victim}", {"force": 1})
+    remove_container(app_id, "-1")
     told = ended(app_id)
     assert (told.state, told.msg) == (AppState.FAILED, "the container of w/1 is gone")
     assert told.first_failure is not None
     assert told.first_failure.msg == "its container was removed"
+
+
+def test_a_job_does_not_start_again_without_a_replica_that_was_removed(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600", 2, max_retries=2))
+    running(app_id, 2)
+    remove_container(app_id, "-0")
+    told = ended(app_id)
+    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/0 is gone")
+    assert [len(replica.attempts) for replica in replicas(told)] == [0, 1]
+
+
+def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    until = "while [ ! -e /x/{0} ]; do sleep 0.05; done; echo {0}"
+    later, last = sh(until.format("later"), name="later"), sh(until.format("last"), name="last")
+    for role in (later, last):
+        role.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(sh("true", name="short"), later, last)
+    held = docker_home().job(app_id).lock
+    seen = held.parent / SUCCEEDED
+    wait_until(seen.exists, "its supervisor has seen the end of the first")
+    pid = supervisor_of(app_id)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not lock.is_held(held), "another comes to it as it is")
+    remove_container(app_id, "-short-0")
+    assert describe(app_id).state is AppState.RUNNING
+    (tmp_path / "later").touch()
+    wait_until(lambda: "1" in json.loads(seen.read_text()), "the next supervisor has looked")
+    (tmp_path / "last").touch()
+    ended(app_id)
+    assert text(app_id) == "later\nlast\n"
 
 
 def test_a_paused_replica_is_told_and_can_be_cancelled(jobs: Jobs) -> None:

@@ -122,6 +122,38 @@ def test_without_fail_fast_a_restart_of_others_leaves_a_failure_for_good_alone()
     assert (told.first_failure.role, told.first_failure.exit_code) == ("a", 7)
 
 
+def test_what_has_no_container_left_is_not_started_again() -> None:
+    data = job(retries=2)
+    assert story(container(1, data)).stops == {1: "w/0 failed; application restarts"}
+    left = [container(1, data, exit_code=143, mark=STOPPED)]
+    assert (story(*left).starts, story(*left).lost) == ([], {0})
+    assert (describe(left).state, describe(left).msg) == (AppState.FAILED, "the container of w/0 is gone")
+
+
+def test_what_was_seen_to_succeed_before_it_was_removed_has_not_failed() -> None:
+    data = job()
+    left = [container(1, data)]
+    assert story(*left).stops == {1: "w/0 failed"}
+    assert state(*left) is AppState.RUNNING
+    told = tell(job_of(left), left, {0: 1})
+    assert (told.stops, told.lost, told.end) == ({}, set(), None)
+    over = [container(1, data, exit_code=0)]
+    end = tell(job_of(over), over, {0: 1}).end
+    assert end is not None
+    assert end.state == "SUCCEEDED"
+
+
+def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
+    data = job(retries=2)
+    left = [container(1, data, exit_code=1)]
+    told = tell(job_of(left), left, {0: 1})
+    assert (told.starts, told.lost, told.end and told.end.state) == ([], {0}, "FAILED")
+    retry = {"used": {"application": 1}, "attempts": [2, 2]}
+    again = [container(1, data, attempt=2, retry=retry)]
+    # it was the attempt before that had succeeded
+    assert tell(job_of(again), again, {0: 1}).lost == {0}
+
+
 def test_a_cancelled_job_starts_nothing_again() -> None:
     data = job(retries=5)
     told = story(container(0, data, exit_code=1, mark=CANCELLED), container(1, data, exit_code=0))
@@ -164,7 +196,7 @@ def test_single_replicas_are_the_engines_to_retry() -> None:
     assert told.first_failure.attempt == 4
 
 
-STATUSES = st.sampled_from(["created", "running", "exited"])
+STATUSES = st.sampled_from(["created", "running", "exited", "gone"])
 MARKS = st.sampled_from(["", CANCELLED, STOPPED, FAILED])
 
 
@@ -182,7 +214,10 @@ def test_every_set_of_containers_has_a_story(
     found = []
     for replica, (status, code, mark) in enumerate(facts):
         made = container(replica, data, mark=mark, **({"exit_code": code} if status == "exited" else {}))
-        found.append(replace(made, status=status, started=None if status == "created" else 1001.0))
+        if status != "gone":
+            found.append(replace(made, status=status, started=None if status == "created" else 1001.0))
+    if not found:
+        return
     told = story(*found)
     describe(found)
     if told.end is not None:
