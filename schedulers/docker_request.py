@@ -78,9 +78,8 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
         name = container_name(app_id, role.name, replica)
         if seen.setdefault(name, role.name) != role.name:
             raise UsageError(
-                f"the roles `{seen[name]}` and `{role.name}` begin with the same {LONGEST_ROLE} characters, "
-                "and their containers would have the same names",
-                hint="give them shorter names",
+                f"containers of the roles `{seen[name]}` and `{role.name}` would have the same name, {name}",
+                hint=f"let them differ in letters or digits, within their first {LONGEST_ROLE} characters",
             )
         env = {
             **inherited,

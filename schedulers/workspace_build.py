@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +18,7 @@ from torchx.schedulers.docker_pull import inspect_image
 from torchx.schedulers.docker_request import LABEL
 from torchx.schedulers.workspace_dockerfile import CONTENT_LABEL
 from torchx.schedulers.workspace_plan import ImagePlan, counted
+from torchx.workspace.ignore import BUILT_IN
 
 MUCH = 50 * MB
 """Bytes from which on it is told beforehand that they are sent to the engine."""
@@ -42,6 +43,7 @@ _MADE = re.compile(r"-+> ([0-9a-f]{10,64})")
 _CACHED = re.compile(r"-+> using cache", re.IGNORECASE)
 _NOISE = re.compile(r"---> |Removing intermediate container|Successfully (?:built|tagged) ")
 _LOST = re.compile(r"(?:unable to find image|no such image:?) \"?sha256:", re.IGNORECASE)
+_NOT_FOUND = re.compile(r"excluded by \.dockerignore: stat (.+): file does not exist")
 _CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -139,13 +141,11 @@ def _build_once(
     try:
         Writer(lambda piece: None, plan, ongoing).tell()
         with ongoing:
-            with engine.upload("/build", query, send) as lines:
-                for line in map(json.loads, filter(None, map(bytes.strip, lines))):
-                    output.add(line)
-                    if "error" in line:
-                        output.add({"stream": "\n"})
-                        raise _failed(plan, output, line)
-                    ongoing.update(output.step, last=tuple(output.last)[-3:])
+            try:
+                with engine.upload("/build", query, send) as lines:
+                    _follow(lines, plan, output, ongoing)
+            except EngineError as error:  # it cannot even read the Dockerfile
+                raise _failed(plan, output, error.message) from error
             ongoing.done(f"built {plan.name} from {plan.about} in {ongoing.seconds:.1f} s")
     except BaseException as error:
         _clear_away(engine, output.made)
@@ -155,6 +155,16 @@ def _build_once(
     if not output.image:
         raise StateError(f"the engine has built {plan.name}, and does not say what came of it")
     return output.image
+
+
+def _follow(lines: Iterable[bytes], plan: ImagePlan, output: Output, ongoing: Ongoing) -> None:
+    """Reads what an engine tells of a build, and tells where it is."""
+    for line in map(json.loads, filter(None, map(bytes.strip, lines))):
+        output.add(line)
+        if "error" in line:
+            output.add({"stream": "\n"})
+            raise _failed(plan, output, str(line["error"]))
+        ongoing.update(output.step, last=tuple(output.last)[-3:])
 
 
 class Writer:
@@ -194,8 +204,8 @@ class Writer:
         self._ongoing.update(f"sending {counted(self._tree.files)}", (part,))
 
 
-def _failed(plan: ImagePlan, output: Output, line: Mapping[str, Any]) -> StateError:
-    reason = " ".join(_CONTROL.sub("", str(line["error"])).split())
+def _failed(plan: ImagePlan, output: Output, error: str) -> StateError:
+    reason = " ".join(_CONTROL.sub("", error).split())
     if code := re.search(r"(?:returned a non-zero code:|exit status) (\d+)$", reason):
         reason = f"exit code {code[1]}"
     reason = _short(reason)
@@ -203,12 +213,22 @@ def _failed(plan: ImagePlan, output: Output, line: Mapping[str, Any]) -> StateEr
     told = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
     by = f" by its {plan.dockerfile}" if plan.dockerfile else ""
     kind = StepLostError if _LOST.search(reason) else StateError
-    hint = None
+    hint = _takes_along(plan, reason)
     if "buildkit" in reason.lower():
         hint = "build it yourself: docker buildx build -t NAME --load .   then: --image NAME"
     return kind(
         f"the image of workspace {plan.workspace} could not be built{by}{where}: {reason}{told}", hint=hint
     )
+
+
+def _takes_along(plan: ImagePlan, reason: str) -> str | None:
+    """Returns how a file that a step has not found comes along, where the built-in list leaves it behind."""
+    found = _NOT_FOUND.search(reason)
+    path = found[1].strip("/") if found else ""
+    left = [name.rstrip("/") for name in plan.tree.left.get(BUILT_IN, ())]
+    if not path or not any(path == name or path.startswith(f"{name}/") for name in left):
+        return None
+    return f"files of this name are left behind unasked; a line in .torchxignore takes it along: !{path}"
 
 
 def _short(text: str) -> str:

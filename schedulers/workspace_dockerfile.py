@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from torchx.specs.workspace import Workspace
@@ -28,7 +30,8 @@ LARGEST = 1 << 20
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _FROM = re.compile(r"FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
-_ARG = re.compile(r"ARG\s+(\w+)(?:=(.*))?", re.IGNORECASE)
+_ARG = re.compile(r"ARG\s+(.+)", re.IGNORECASE)
+_IMAGE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)*(?::[\w.-]+)?(?:@\w+:\w+)?", re.ASCII)
 _OWNER = re.compile(r"[\w.-]+(?::[\w.-]+)?")
 
 
@@ -67,12 +70,16 @@ def mentions(text: str, variable: str) -> bool:
 def images_below(text: str, image: str) -> list[str]:
     """Returns the images that a Dockerfile builds on, as far as it tells them before it is run.
 
+    What is no name of an image is left to the engine, which says so.
+
     Args:
         text: the Dockerfile.
         image: what its argument ``IMAGE`` stands for.
 
     >>> images_below("ARG V=3\\nFROM python:$V AS b\\nFROM b\\nFROM ${IMAGE}\\nFROM scratch", "a:1")
     ['python:3', 'a:1']
+    >>> images_below("ARG A=python B='3.12-slim'\\nFROM $A:$B\\nFROM $A:$C", "a:1")
+    ['python:3.12-slim']
     """
     values: dict[str, str] = {}
     stages: set[str] = set()
@@ -80,13 +87,20 @@ def images_below(text: str, image: str) -> list[str]:
     lines = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^[ \t]*#.*\n?", "", text, flags=re.MULTILINE)).splitlines()
     for line in map(str.strip, lines):
         if not stages and not found and (argument := _ARG.fullmatch(line)):
-            values[argument[1]] = (argument[2] or "").strip("\"'")
+            values |= _pairs(argument[1])
         if stage := _FROM.fullmatch(line):
             name = _filled(stage[1], {**values, "IMAGE": image})
-            if name and "$" not in name and name.lower() not in (*stages, "scratch"):
+            if _IMAGE.fullmatch(name) and name.lower() not in (*stages, "scratch"):
                 found[name] = None
             stages.add((stage[2] or f"{len(stages)}").lower())
     return list(found)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Returns what follows an ARG by name."""
+    with suppress(ValueError):  # a quote without its other half
+        return {name: value for name, _, value in (word.partition("=") for word in shlex.split(text))}
+    return {}
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

@@ -62,11 +62,34 @@ def test_a_build_that_fails_says_where_and_leaves_nothing(runs: Runs, folder: Pa
 
 def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Path) -> None:
     dockerfile(folder, "BUILD it")
-    assert "BUILD" in failure(runs, folder).message
+    message = failure(runs, folder).message
+    assert message.startswith(
+        f"the image of workspace {folder} could not be built by its Dockerfile.torchx: "
+    )
+    assert "BUILD" in message
     (folder / "Dockerfile.torchx").write_text("FROM registry.invalid/no/image:1\n")
     assert failure(runs, folder).message.startswith(
         "the image registry.invalid/no/image:1 is not here and cannot be pulled"
     )
+
+
+@pytest.mark.usefixtures("_docker_alone")
+def test_a_file_that_a_step_lacks_as_it_stays_behind_unasked_has_a_way_out(runs: Runs, folder: Path) -> None:
+    (folder / ".env").write_text("A=1\n")
+    dockerfile(folder, "COPY .env /there")
+    hint = "files of this name are left behind unasked; a line in .torchxignore takes it along: !.env"
+    assert failure(runs, folder).hint == hint
+    (folder / ".torchxignore").write_text(f"{hint.rpartition(' ')[2]}\n")
+    assert runs.run(folder, sh("cat /there")) == "A=1\n"
+    dockerfile(folder, "COPY no-such-file /there")
+    assert failure(runs, folder).hint is None
+
+
+def test_an_image_may_be_named_by_several_arguments_on_a_line(runs: Runs, folder: Path) -> None:
+    repository, _, tag_of = IMAGE.rpartition(":")
+    steps = [f"ARG A={repository} B='{tag_of}'", "FROM $A:$B", "COPY train.py /"]
+    (folder / "Dockerfile.torchx").write_text("\n".join(steps) + "\n")
+    assert runs.run(folder, sh("ls /train.py")) == "/train.py\n"
 
 
 @pytest.mark.usefixtures("_docker_alone")

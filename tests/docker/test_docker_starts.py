@@ -79,6 +79,12 @@ def test_a_name_that_is_taken_stays_with_its_owner() -> None:
         engine.call("DELETE", f"/containers/{other}")
 
 
+def test_roles_whose_containers_would_have_one_name_are_refused() -> None:
+    roles = [sh("true", name="a b"), sh("true", name="a-b")]
+    with pytest.raises(UsageError, match=r"roles `a b` and `a-b` would have the same name, job-\w+-a-b-0\n"):
+        scheduler().submit_dryrun(AppDef("job", roles), {})
+
+
 def test_a_request_is_submitted_once() -> None:
     info = scheduler().submit_dryrun(AppDef("once", [sh("true")]), {})
     app_id = scheduler().schedule(info)
