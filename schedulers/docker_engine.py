@@ -120,8 +120,10 @@ class Engine:
         url = self._url(path, query)
         for _ in range(LOOKS if method == "GET" else 1):
             status, _, data = self._request(method, url, body, patience)
-            # Podman cannot tell of anything when a container ends just while it looks at all of them
-            if status < 500 or "no such process" not in _reason(data):
+            # Podman cannot tell of anything when a container ends or goes while it looks at all of them
+            ended = status >= 500 and "no such process" in _reason(data)
+            gone = status >= 400 and path == "/containers/json" and "no such container" in _reason(data)
+            if not (ended or gone):
                 break
         if status >= 400:
             raise EngineError(status, _reason(data))

@@ -138,8 +138,13 @@ def answer(status: str, body: str, headers: str = "") -> bytes:
 def test_an_engine_that_trips_over_a_process_that_has_just_ended_is_asked_again(tmp_path: Path) -> None:
     ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
     tripped = answer("500 no", '{"message": "read /proc/31/cgroup: no such process"}')
-    with answering(tmp_path, ping, tripped, answer("200 OK", "[]")) as address:
-        assert Engine(parse_address(address)).call("GET", "/containers/json") == []
+    gone = answer("404 no", '{"message": "a1 does not exist in database: no such container"}')
+    for passing in (tripped, gone):
+        with answering(tmp_path, ping, passing, answer("200 OK", "[]")) as address:
+            assert Engine(parse_address(address)).call("GET", "/containers/json") == []
+        (tmp_path / "docker.sock").unlink()
+    with answering(tmp_path, ping, gone, answer("200 OK", "{}")) as address, pytest.raises(EngineError):
+        Engine(parse_address(address)).call("GET", "/containers/a1/json")
     (tmp_path / "docker.sock").unlink()
     with answering(tmp_path, ping, tripped) as address, pytest.raises(EngineError, match="no such process"):
         Engine(parse_address(address)).call("GET", "/containers/json")
