@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import re
-import unicodedata
 import uuid
 from collections import Counter
 from collections.abc import Mapping
@@ -101,7 +100,7 @@ def _check_types(role: Role, where: str) -> None:
 def _check_name(name: str, app: str) -> None:
     if not name:
         raise UsageError(f"application `{app}` has a role without a name")
-    if any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+    if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", name):
         raise UsageError(f"application `{app}` has a role of the name {name!r}, which nobody can type")
 
 
