@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import PluginError, TorchxError
-
 if TYPE_CHECKING:
     from torchx.scheduler import Scheduler
 
@@ -52,15 +50,10 @@ def _guarded(name: str, make: SchedulerFactory) -> SchedulerFactory:
     """Returns the factory of a plugin, whose mistakes are told as such."""
 
     def create(session_name: str, **params: Any) -> Scheduler[Any]:
-        try:
+        from torchx.plugins.foreign import foreign
+
+        with foreign(f"scheduler plugin `{name}` cannot be made", "which package it is from: torchx plugins"):
             return make(session_name, **params)
-        except TorchxError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise PluginError(
-                f"scheduler plugin `{name}` cannot be made: {type(error).__name__}: {error}",
-                hint="which package it is from: torchx plugins",
-            ) from error
 
     return create
 

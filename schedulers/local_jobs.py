@@ -20,14 +20,13 @@ from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, LogPaths
 from torchx.jobs.settled import settle
 from torchx.jobs.view import AttemptView, JobView, load
+from torchx.results import read_error_file
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
 from torchx.selection import AppQuery
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery
-
-LONGEST_ERROR_FILE = 1 << 16
 
 
 class LocalJobs:
@@ -179,7 +178,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
                 state=attempts[-1].state if attempts else _unstarted(view),
                 role=replica.role,
                 hostname="localhost",
-                structured_error_msg=_error_file(folder) if failed else NONE,
+                structured_error_msg=read_error_file(folder) or NONE if failed else NONE,
                 attempts=attempts,
                 max_attempts=replica.max_retries + 1,
             )
@@ -235,17 +234,6 @@ def _first_failure(view: JobView) -> FirstFailure | None:
         peak = f"; peak memory {attempt.peak_kib / 1024:,.0f} MB" if attempt.peak_kib else ""
         msg = f"the kernel's out-of-memory killer is the usual reason{peak}"
     return FirstFailure(replica.role, replica.id, number, attempt.exit_code, attempt.signal, msg)
-
-
-def _error_file(folder: Path) -> str:
-    path = folder / "error.json"
-    if not path.is_file():  # a replica can make anything of it: a pipe would hold up who reads it
-        return NONE
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(LONGEST_ERROR_FILE) or NONE
-    except OSError:
-        return NONE
 
 
 def _line(job: EndedJob) -> ListAppResponse:

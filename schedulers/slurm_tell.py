@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from torchx.results import read_error_file
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
 from torchx.schedulers.slurm_parse import JobFacts, hosts_of
 from torchx.schedulers.slurm_record import SlurmPaths, SlurmRecord
@@ -21,8 +22,6 @@ from torchx.specs.status import (
     RoleStatus,
     is_terminal,
 )
-
-LONGEST_ERROR_FILE = 1 << 16
 
 
 def describe(
@@ -216,14 +215,7 @@ def _span(roles: Sequence[RoleStatus]) -> tuple[float | None, float | None]:
 
 
 def _error_file(paths: SlurmPaths, role: str, replica: int) -> str:
-    path = paths.replica(role, replica) / "error.json"
-    if not path.is_file():  # a replica can make anything of it: a pipe would hold up who reads it
-        return NONE
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(LONGEST_ERROR_FILE) or NONE
-    except OSError:
-        return NONE
+    return read_error_file(paths.replica(role, replica)) or NONE
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -1,6 +1,14 @@
-"""How the end of a process is told as one number."""
+"""How the end of a process is told: as one number, and by the error file that torchelastic has it write."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONGEST_ERROR_FILE = 1 << 16
+"""Characters of an error file that are read."""
 
 
 def result_of(exit_code: int | None, signal: str | None) -> int | None:
@@ -18,3 +26,15 @@ def result_of(exit_code: int | None, signal: str | None) -> int | None:
     except KeyError:  # a real-time signal without a name of its own
         digits = "".join(c for c in signal if c.isdigit())
         return 128 + int(digits) if digits else exit_code
+
+
+def read_error_file(folder: Path) -> str:
+    """Returns the text of a replica's ``error.json``, as far as it is read; empty when there is none."""
+    path = folder / "error.json"
+    if not path.is_file():  # a replica can make anything of it: a pipe would hold up who reads it
+        return ""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(LONGEST_ERROR_FILE)
+    except OSError:
+        return ""

@@ -87,7 +87,7 @@ def _backends(runner: Runner, scheduler: str) -> list[str]:
         try:
             if runner.has(name, Prunes) and not runner.has(name, Shared):
                 found.append(name)
-        except (ImportError, PluginError):  # a plugin that does not load keeps nothing here
+        except PluginError:  # one that does not load keeps nothing here
             continue
     return found
 

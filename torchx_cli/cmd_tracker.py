@@ -154,16 +154,16 @@ def _trackers() -> list[TrackerBase]:
         UsageError: there are none.
     """
     from torchx.errors import UsageError
-    from torchx.runner.prepare import configured_trackers, tracker_factories
+    from torchx.runner.prepare import configured_trackers
     from torchx.tracker.configured import build_trackers
 
-    configured = configured_trackers()
+    configured, factories = configured_trackers()
     if not configured:
         raise UsageError(
             "no tracker is configured",
             hint="in .torchxconfig: `fsspec =` in [torchx:tracker], `config = FOLDER` in [tracker:fsspec]",
         )
-    return list(build_trackers(configured, tracker_factories()))
+    return list(build_trackers(configured, factories))
 
 
 def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:

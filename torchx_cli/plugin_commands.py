@@ -24,17 +24,11 @@ def plugin_commands() -> dict[str, Callable[[], Any]]:
 
 
 def _made(point: EntryPoint) -> Any:
-    from torchx.errors import PluginError
+    from torchx.plugins.foreign import foreign
 
-    try:
+    hint = f"it is the entry point {point.value} of the group {GROUP}"
+    with foreign(f"plugin command `{point.name}` cannot be loaded", hint):
         return adapt(point.name, point.load())
-    except PluginError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise PluginError(
-            f"plugin command `{point.name}` cannot be loaded: {type(error).__name__}: {error}",
-            hint=f"it is the entry point {point.value} of the group {GROUP}",
-        ) from error
 
 
 def adapt(name: str, loaded: Any) -> Any:

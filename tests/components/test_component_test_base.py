@@ -4,61 +4,65 @@ from __future__ import annotations
 
 import os
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 from torchx.components import utils
 from torchx.components.component_test_base import ComponentTestCase
-from torchx.specs import AppState
+from torchx.specs import AppDef, AppState
 
 
-def outcome(body: str, **names: object) -> unittest.TestResult:
-    """Runs the body of a test as people write it."""
-    scope = {"ComponentTestCase": ComponentTestCase, **names}
-    exec(f"class Case(ComponentTestCase):\n    def test(self):\n        {body}\n", scope)
+def outcome(body: Callable[[ComponentTestCase], None]) -> unittest.TestResult:
+    """Runs the body of a test as a person's test runner does."""
+
+    class Case(ComponentTestCase):
+        def test(self) -> None:
+            body(self)
+
     result = unittest.TestResult()
-    kind = scope["Case"]
-    assert isinstance(kind, type)
-    kind("test").run(result)
+    Case("test").run(result)
     return result
 
 
-def test_components_are_validated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert outcome("self.validate(utils, 'echo')", utils=utils).wasSuccessful()
-    assert "nosuch" in outcome("self.validate(utils, 'nosuch')", utils=utils).failures[0][1]
+def test_components_are_validated(tmp_path: Path) -> None:
+    assert outcome(lambda case: case.validate(utils, "echo")).wasSuccessful()
+    assert "nosuch" in outcome(lambda case: case.validate(utils, "nosuch")).failures[0][1]
     bad = ModuleType("bad")
     bad.__file__ = str(tmp_path / "bad.py")
     Path(bad.__file__).write_text("from torchx.specs import AppDef\n\n\ndef job(cfg) -> AppDef: ...\n")
-    assert "`cfg` has no type annotation" in outcome("self.validate(bad, 'job')", bad=bad).failures[0][1]
+    assert "`cfg` has no type annotation" in outcome(lambda case: case.validate(bad, "job")).failures[0][1]
 
 
 def test_components_are_run_in_a_state_home_of_the_test() -> None:
     home = os.environ.get("TORCHX_HOME")
-    seen: list[object] = []
-    result = outcome(
-        "seen.extend([self.run_component(echo, {'text': 'hi'}, timeout=60), os.environ['TORCHX_HOME']])",
-        seen=seen,
-        os=os,
-        echo=lambda text: utils.echo(text),
-    )
-    assert result.wasSuccessful(), result.errors
-    status, used = seen
-    assert getattr(status, "state", None) is AppState.SUCCEEDED
-    assert used != home
-    assert not Path(str(used)).exists()
+    used = []
+
+    def body(case: ComponentTestCase) -> None:
+        status = case.run_component(utils.echo, {"msg": "hi"}, timeout=60)
+        assert status is not None
+        assert status.state is AppState.SUCCEEDED
+        used.append(os.environ["TORCHX_HOME"])
+
+    result = outcome(body)
+    assert result.wasSuccessful(), (result.errors, result.failures)
+    assert used != [home]
+    assert not Path(used[0]).exists()
     assert os.environ.get("TORCHX_HOME") == home
 
 
 def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
-    seen: list[object] = []
-    result = outcome(
-        "seen.append(self.run_component(sleep, timeout=0.05))",
-        seen=seen,
-        sleep=lambda: utils.sh("echo $$ > " + str(tmp_path / "pid") + "; exec sleep 600"),
-    )
-    assert result.wasSuccessful(), result.errors
-    assert getattr(seen[0], "state", None) in (AppState.RUNNING, AppState.PENDING, AppState.SUBMITTED)
-    if (tmp_path / "pid").exists() and (text := (tmp_path / "pid").read_text()):
+    pid = tmp_path / "pid"
+
+    def sleep() -> AppDef:
+        return utils.sh(f"echo $$ > {pid}; exec sleep 600")
+
+    def body(case: ComponentTestCase) -> None:
+        status = case.run_component(sleep, timeout=0.05)
+        assert status is not None
+        assert not status.is_terminal()
+
+    result = outcome(body)
+    assert result.wasSuccessful(), (result.errors, result.failures)
+    if pid.exists() and (text := pid.read_text()):
         assert not Path(f"/proc/{text.strip()}").exists()

@@ -7,10 +7,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from memory_scheduler import MemoryScheduler
 from program import torchx
 
 from torchx.errors import AbsentError, StateError
+from torchx.runner import Runner
 from torchx.runner.survey import survey
+from torchx.scheduler import DescribeAppResponse
+from torchx.specs import AppState
 
 
 def test_answers_and_reasons_come_in_the_order_of_the_question() -> None:
@@ -58,3 +62,23 @@ def test_a_cluster_that_hangs_does_not_hang_the_command_line(
     listed = torchx("list", "--json")
     assert (listed.returncode, listed.stdout) == (0, "[]\n")
     assert "slurm" in listed.stderr.partition("not reached: ")[2]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_cannot_list_its_applications_still_tells_of_one(tmp_path: Path, answers: bool) -> None:
+    class Spaces(MemoryScheduler):
+        """Ids have a namespace, which need not be typed; to list all of them takes too long."""
+
+        def list(self, cfg: object = None) -> list[object]:  # type: ignore[override]
+            raise StateError("it does not answer within 5 s")
+
+        def exists(self, app_id: str) -> bool:
+            return app_id == "one-0"
+
+        def describe(self, app_id: str) -> DescribeAppResponse:
+            if not answers:
+                raise StateError("it does not answer within 5 s")
+            return DescribeAppResponse("lab:one-0", AppState.RUNNING)
+
+    with Runner("s", {"spaces": Spaces}) as runner:
+        assert runner.resolve_handle("one-0") == f"spaces://torchx/{'lab:' if answers else ''}one-0"

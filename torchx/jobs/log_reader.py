@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import resource
@@ -169,23 +170,22 @@ class JobLog:
         """
         number = STDERR if stream is Stream.STDERR else STDOUT
         with contextlib.suppress(FileNotFoundError):  # somebody removed the log
-            told = self._noted(replica, attempt, number)
+            told = self._noted.get((replica, attempt, number), 0)
             with open(self._paths.replica(*self._members[replica]) / f"{stream}.log", "rb") as file:
                 file.seek(told)
                 while data := file.read(LONGEST_LINE):
                     yield Piece(time.time_ns(), told, len(data), replica, attempt, number, PARTIAL), data
                     told += len(data)
 
-    def _noted(self, replica: int, attempt: int, stream: int) -> int:
-        """Returns how many bytes of a stream the index tells of."""
-        wanted, noted = (replica, attempt, stream), 0
-        try:
-            with open(self._paths.index, "rb") as index:
-                while data := index.read(BLOCK):
-                    pieces = decode(data)
-                    noted += sum(p.length for p in pieces if (p.replica, p.attempt, p.stream) == wanted)
-        except FileNotFoundError:
-            return 0
+    @functools.cached_property
+    def _noted(self) -> dict[tuple[int, int, int], int]:
+        """How many bytes the index tells of, by replica, attempt and stream; read once for all of them."""
+        noted: dict[tuple[int, int, int], int] = {}
+        with contextlib.suppress(FileNotFoundError), open(self._paths.index, "rb") as index:
+            while data := index.read(BLOCK):
+                for p in decode(data):
+                    key = p.replica, p.attempt, p.stream
+                    noted[key] = noted.get(key, 0) + p.length
         return noted
 
     def _beginnings(self, wanted: list[bool]) -> dict[int, tuple[int, int]]:

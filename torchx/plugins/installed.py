@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
-from torchx.errors import PluginError, UsageError
+from torchx.errors import UsageError
 from torchx.plugins import resources
+from torchx.plugins.foreign import BROKEN, foreign, told
 from torchx.plugins.groups import entry_points
 from torchx.plugins.registration import PluginType, Registration, registrations
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 NAMESPACE_PACKAGES = 1
 ENTRY_POINTS = 2
-
-BROKEN = (Exception, SystemExit)
-"""What a module of somebody else may raise when it is imported: an end of the process, too."""
 
 Plugins = dict[str, Callable[..., Any]]
 
@@ -145,13 +143,9 @@ def registry() -> PluginRegistry:
 def _from_entry_points(plugin_type: PluginType, found: _Found) -> None:
     def on_call(entry: EntryPoint) -> Callable[..., Any]:
         def load_and_call(*args: Any, **kwargs: Any) -> Any:
-            try:
+            hint = f"it is the entry point {entry.value} of the group {plugin_type.value}"
+            with foreign(f"plugin `{entry.name}` cannot be loaded", hint):
                 plugin = entry.load()
-            except BROKEN as e:
-                raise PluginError(
-                    f"plugin `{entry.name}` cannot be loaded: {_told(e)}",
-                    hint=f"it is the entry point {entry.value} of the group {plugin_type.value}",
-                ) from e
             return plugin(*args, **kwargs)
 
         return load_and_call
@@ -177,16 +171,16 @@ def _modules(plugin_type: PluginType, found: _Found) -> Iterator[ModuleType]:
         package = importlib.import_module(plugin_type.namespace)
     except ModuleNotFoundError as e:
         if not plugin_type.namespace.startswith(str(e.name)):
-            found.errors.append(RegistrationError(plugin_type.namespace, _told(e)))
+            found.errors.append(RegistrationError(plugin_type.namespace, told(e)))
         return
     except BROKEN as e:
-        found.errors.append(RegistrationError(plugin_type.namespace, _told(e)))
+        found.errors.append(RegistrationError(plugin_type.namespace, told(e)))
         return
     for info in pkgutil.iter_modules(getattr(package, "__path__", ()), package.__name__ + "."):
         try:
             yield importlib.import_module(info.name)
         except BROKEN as e:  # a broken plugin must not keep the others from working
-            found.errors.append(RegistrationError(info.name, _told(e)))
+            found.errors.append(RegistrationError(info.name, told(e)))
 
 
 def _offer(fn: Any, registration: Registration, module: str, plugin_type: PluginType, found: _Found) -> None:
@@ -205,7 +199,7 @@ def _offer(fn: Any, registration: Registration, module: str, plugin_type: Plugin
         try:
             parts = resources.parts(fn, registration)
         except BROKEN as e:
-            error = f"its parts are not offered: {_told(e)}"
+            error = f"its parts are not offered: {told(e)}"
             found.errors.append(RegistrationError(module, error, registration.name, str(plugin_type)))
             parts = {}
         names.update(parts)
@@ -214,10 +208,6 @@ def _offer(fn: Any, registration: Registration, module: str, plugin_type: Plugin
     if registration.name not in found.plugins:
         found.rows.append(row)
     found.add(names, module, plugin_type)
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _section(title: str, rows: list[dict[str, Any]]) -> str:

@@ -136,17 +136,19 @@ def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str
     }
     if parent_run_id:
         env[settings.TORCHX_PARENT_RUN_ID] = parent_run_id
-    return env | _tracker_env(configured_trackers())
+    return env | _tracker_env(*configured_trackers())
 
 
-def _tracker_env(trackers: Mapping[str, str | None]) -> dict[str, str]:
-    if not trackers:
+def _tracker_env(configs: Mapping[str, str | None], factories: Mapping[str, str]) -> dict[str, str]:
+    if not configs:
         return {}
     from torchx.tracker.configured import tracker_config_env_var_name, tracker_factory_env_var_name
 
-    configs = {tracker_config_env_var_name(name): config for name, config in trackers.items() if config}
-    made_by = {tracker_factory_env_var_name(name): made_by for name, made_by in tracker_factories().items()}
-    return {settings.TORCHX_TRACKERS: ",".join(trackers), **configs, **made_by}
+    return {
+        settings.TORCHX_TRACKERS: ",".join(configs),
+        **{tracker_config_env_var_name(name): config for name, config in configs.items() if config},
+        **{tracker_factory_env_var_name(name): made_by for name, made_by in factories.items()},
+    }
 
 
 @cache
@@ -155,37 +157,28 @@ def session_id() -> str:
     return os.environ.get(settings.TORCHX_INTERNAL_SESSION_ID) or str(uuid.uuid4())
 
 
-def configured_trackers(env: Mapping[str, str] | None = None) -> dict[str, str | None]:
-    """Returns the trackers by name with their configuration, as the environment or the config names them.
+def configured_trackers(env: Mapping[str, str] | None = None) -> tuple[dict[str, str | None], dict[str, str]]:
+    """Returns by name the configurations of trackers, and what makes those that are no plugins.
 
-    `$TORCHX_TRACKERS` comes before `[torchx:tracker]`, and `$TORCHX_TRACKER_<NAME>_CONFIG` before
-    `config` in `[tracker:<name>]`.
+    `$TORCHX_TRACKERS` comes before `[torchx:tracker]`, which may say what makes one, as `module:function`;
+    `$TORCHX_TRACKER_<NAME>_CONFIG` comes before `config` in `[tracker:<name>]`.
     """
     env = os.environ if env is None else env
     from torchx.config import load_config
 
     config = load_config()
+    section = config.section("torchx:tracker")
     named = env.get(settings.TORCHX_TRACKERS)
-    names = list(config.section("torchx:tracker"))
+    names = list(section)
     if named is not None:
         names = [name for name in re.split(r"\s*,\s*", named.strip()) if name]
     if not names:
-        return {}
+        return {}, {}
     from torchx.tracker.configured import tracker_config_env_var_name
 
     found: dict[str, str | None] = {}
     for name in names:
         setting = config.get(f"tracker:{name}", "config")
         found[name] = env.get(tracker_config_env_var_name(name)) or (setting.value if setting else None)
-    return found
-
-
-def tracker_factories() -> dict[str, str]:
-    """Returns by name what makes trackers, as `module:function`, where `[torchx:tracker]` tells it."""
-    from torchx.config import load_config
-
-    trackers = configured_trackers()
-    section = load_config().section("torchx:tracker")
-    return {
-        name: setting.value for name, setting in section.items() if name in trackers and ":" in setting.value
-    }
+    factories = {n: section[n].value for n in names if n in section and ":" in section[n].value}
+    return found, factories

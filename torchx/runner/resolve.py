@@ -90,13 +90,20 @@ def resolve(runner: Runner, text: str) -> str:
     known = survey(silent, lambda name: runner.exists(make_app_handle(name, SESSION, text)))
     for name, answer in known.items():
         if answer is True:  # it is on record here; whatever is asked of it will say why there is no answer
-            return make_app_handle(name, SESSION, text)
+            return make_app_handle(name, SESSION, _whole_id(runner, name, text))
     heard = [backend for backend in backends if backend not in silent]
     seen = [app for apps in _select(runner, heard, AppQuery(), []) for app in apps]
     error = UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
     if silent:
         error.hint = f"{error.hint}   not reached: {', '.join(silent)}"
     raise error
+
+
+def _whole_id(runner: Runner, backend: str, app_id: str) -> str:
+    """Returns the id that a scheduler tells of an application; the one that was typed where it is silent."""
+    handle = make_app_handle(backend, SESSION, app_id)
+    told = survey([backend], lambda _: runner.description(handle, brief=True))[backend]
+    return app_id if told is None or isinstance(told, Exception) else told.app_id
 
 
 def _select(

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from torchx import settings
-from torchx.errors import TorchxError, UsageError
+from torchx.errors import UsageError
+from torchx.plugins.foreign import foreign
 from torchx.tracker.api import TrackerBase
 from torchx.words import did_you_mean
 
@@ -61,32 +62,23 @@ def build_trackers(
     for name, config in configured.items():
         reference = (factories or {}).get(name) or (name if ":" in name else "")
         make = _loaded(name, reference) if reference else _factory(name)
-        try:
-            tracker = make(config)
-        except TorchxError:
-            raise
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                f"the tracker `{name}` needs the package `{error.name}` where it is used",
-                hint=f"pip install {error.name}",
-            ) from error
-        except Exception as error:
-            raise UsageError(
-                f"the tracker `{name}` cannot be made: {type(error).__name__}: {error}",
-                hint=f"its configuration is `{config}`" if config else "it has no configuration",
-            ) from error
+        hint = f"its configuration is `{config}`" if config else "it has no configuration"
+        with foreign(f"the tracker `{name}` cannot be made", hint):
+            try:
+                tracker = make(config)
+            except ModuleNotFoundError as error:
+                raise UsageError(
+                    f"the tracker `{name}` needs the package `{error.name}` where it is used",
+                    hint=f"pip install {error.name}",
+                ) from error
         yield tracker
 
 
 def _loaded(name: str, reference: str) -> Callable[[str | None], TrackerBase]:
     module, _, function = reference.partition(":")
-    try:
+    hint = "[torchx:tracker] takes NAME = MODULE:FUNCTION, or NAME = for a plugin"
+    with foreign(f"the tracker `{name}` cannot be loaded from {reference}", hint):
         factory: Callable[[str | None], TrackerBase] = getattr(import_module(module), function)
-    except (Exception, SystemExit) as error:
-        raise UsageError(
-            f"the tracker `{name}` cannot be loaded from {reference}: {type(error).__name__}: {error}",
-            hint="[torchx:tracker] takes NAME = MODULE:FUNCTION, or NAME = for a plugin",
-        ) from error
     return factory
 
 
