@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -105,6 +106,11 @@ def containers(app_id: str) -> list[dict[str, Any]]:
     asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
     found: list[dict[str, Any]] = engine.call("GET", "/containers/json", asked)
     return [engine.call("GET", f"/containers/{entry['Id']}/json") for entry in found]
+
+
+def fresh(name: str) -> str:
+    """A name that nothing of an earlier run has, which may have been killed."""
+    return f"{name}{uuid.uuid4().hex[:8]}"
 
 
 def of_name(name: str) -> list[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-import uuid
 
 import pytest
-from containers import Jobs, containers, ended, of_name, scheduler, sh, text, until_logged
+from containers import Jobs, containers, ended, fresh, of_name, scheduler, sh, text, until_logged
 from engine import IMAGE
 from support import wait_until
 
@@ -70,18 +69,18 @@ def test_a_retry_runs_the_image_of_the_first_attempt(jobs: Jobs) -> None:
 
 
 def test_a_start_that_fails_takes_its_anonymous_volumes_along(jobs: Jobs) -> None:
-    mark = uuid.uuid4().hex
+    mark = name = fresh("halfway")
     scratch = {"Type": "volume", "Target": "/scratch", "VolumeOptions": {"Labels": {"mark": mark}}}
     role = sh("sleep 600", 2, metadata={"local_docker": {"mounts": [scratch]}})
-    app_id = jobs.submit(role, name="halfway")
+    app_id = jobs.submit(role, name=name)
     assert len(volumes(mark)) == 2
     scheduler().kill(app_id)
     scheduler().delete(app_id)
     assert volumes(mark) == []
     role.metadata["local_docker"]["devices"] = ["/dev/nowhere"]
     with pytest.raises(StateError, match="/dev/nowhere"):
-        jobs.submit(role, name="halfway")
-    assert of_name("halfway") == []
+        jobs.submit(role, name=name)
+    assert of_name(name) == []
     assert volumes(mark) == []
 
 

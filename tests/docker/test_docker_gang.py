@@ -12,7 +12,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from containers import Jobs, containers, describe, ended, replicas, running, scheduler, sh, text, until_logged
+from containers import (
+    Jobs,
+    containers,
+    describe,
+    ended,
+    fresh,
+    replicas,
+    running,
+    scheduler,
+    sh,
+    text,
+    until_logged,
+)
 from program import torchx
 from support import wait_until
 
@@ -276,16 +288,16 @@ def test_what_the_engine_starts_again_and_again_can_be_cancelled(jobs: Jobs) -> 
 
 
 def test_containers_of_another_program_are_told_too(jobs: Jobs) -> None:
-    engine = Engine()
+    engine, theirs = Engine(), fresh("their-job")
     label = "torchx.pytorch.org/"
-    labels = {f"{label}app-id": "their-job", f"{label}role-name": "sh", f"{label}replica-id": "0"}
+    labels = {f"{label}app-id": theirs, f"{label}role-name": "sh", f"{label}replica-id": "0"}
     body = {"Image": "torchx-test:latest", "Cmd": ["sh", "-c", "echo theirs; exit 3"], "Labels": labels}
-    made = engine.call("POST", "/containers/create", {"name": "their-job-sh-0"}, body)["Id"]
-    jobs.ids.append("their-job")
+    made = engine.call("POST", "/containers/create", {"name": f"{theirs}-sh-0"}, body)["Id"]
+    jobs.ids.append(theirs)
     engine.call("POST", f"/containers/{made}/start")
-    told = ended("their-job")
+    told = ended(theirs)
     assert told.state is AppState.FAILED
     assert told.first_failure is not None
     assert told.first_failure.exit_code == 3
     assert [role.name for role in told.roles] == ["sh"]
-    until_logged("their-job", "theirs")
+    until_logged(theirs, "theirs")

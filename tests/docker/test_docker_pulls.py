@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from containers import fresh
 
 from torchx.errors import StateError
 from torchx.schedulers.docker_engine import Engine, EngineError
@@ -30,6 +31,7 @@ class Registry:
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
         self.manifest = b""
+        self.mark = fresh("")
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -47,7 +49,8 @@ class Registry:
         threading.Thread(target=self.server.serve_forever).start()
 
     def put(self, text: str) -> None:
-        """Makes the tag stand for an image with this text in a file."""
+        """Makes the tag stand for an image with this text in a file, as no other registry has one."""
+        text += self.mark
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
             entry = tarfile.TarInfo("text")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 import socket
-import uuid
 from pathlib import Path
 
 import pytest
-from containers import Jobs, of_name, scheduler, sh, text
+from containers import Jobs, fresh, of_name, scheduler, sh, text
 from engine import IMAGE
 
 from torchx.errors import StateError, UsageError
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.docker
 
 def refused(*roles: Role) -> StateError:
     """Submits what cannot be started, and sees to it that nothing of it is left."""
-    name = f"refused{uuid.uuid4().hex[:8]}"
+    name = fresh("refused")
     with pytest.raises(StateError) as caught:
         scheduler().submit(AppDef(name, list(roles)), {})
     assert of_name(name) == []
@@ -68,13 +67,14 @@ def test_gpus_that_the_engine_has_not() -> None:
 
 
 def test_a_name_that_is_taken_stays_with_its_owner() -> None:
-    info = scheduler().submit_dryrun(AppDef("clash", [sh("true", 2)]), {})
+    job = fresh("clash")
+    info = scheduler().submit_dryrun(AppDef(job, [sh("true", 2)]), {})
     engine, name = Engine(), info.request.containers[1].kwargs["name"]
     other = engine.call("POST", "/containers/create", {"name": name}, {"Image": IMAGE, "Cmd": ["true"]})["Id"]
     try:
         with pytest.raises(StateError, match=f"there is a container {name} already"):
             scheduler().schedule(info)
-        assert of_name("clash") == [f"/{name}"]
+        assert of_name(job) == [f"/{name}"]
     finally:
         engine.call("DELETE", f"/containers/{other}")
 
@@ -86,12 +86,13 @@ def test_roles_whose_containers_would_have_one_name_are_refused() -> None:
 
 
 def test_a_request_is_submitted_once() -> None:
-    info = scheduler().submit_dryrun(AppDef("once", [sh("true")]), {})
+    name = fresh("once")
+    info = scheduler().submit_dryrun(AppDef(name, [sh("true")]), {})
     app_id = scheduler().schedule(info)
     try:
         with pytest.raises(UsageError, match="submitted once"):
             scheduler().schedule(info)
-        assert len(of_name("once")) == 1
+        assert len(of_name(name)) == 1
     finally:
         scheduler().delete(app_id)
 
