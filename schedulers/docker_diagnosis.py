@@ -7,9 +7,12 @@ from typing import Any
 
 from torchx.diagnosis import Finding, Verdict
 from torchx.errors import AbsentError, TorchxError
-from torchx.schedulers.docker_address import require_socket
+from torchx.schedulers.docker_address import NoEngineError, require_socket
 from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_request import NETWORK
+
+PATIENCE = 10.0
+"""Seconds that an engine has for an answer."""
 
 
 def diagnose() -> Iterator[Finding]:
@@ -17,8 +20,8 @@ def diagnose() -> Iterator[Finding]:
     try:
         require_socket()
         engine = Engine()
-        told = engine.call("GET", "/version", patience=10.0)
-        info = engine.call("GET", "/info", patience=10.0)
+        told = engine.call("GET", "/version", patience=PATIENCE)
+        info = engine.call("GET", "/info", patience=PATIENCE)
     except AbsentError as error:
         yield Finding("engine", Verdict.ABSENT, error.message, error.hint or "")
         return
@@ -54,7 +57,11 @@ def _logs(info: Any) -> Finding:
 
 def _network(engine: Engine) -> Finding:
     try:
-        engine.call("GET", f"/networks/{NETWORK}")
+        engine.call("GET", f"/networks/{NETWORK}", patience=PATIENCE)
     except EngineError:
         return Finding("network", Verdict.ABSENT, f"{NETWORK} is made with the first application")
+    except NoEngineError:
+        # of Docker 20.10, when many containers start and end at once: https://github.com/moby/moby/issues/46661
+        said = "the engine answers, but not when it is asked for its networks: no container can start or end"
+        return Finding("network", Verdict.WRONG, said, "restart it; Docker 20.10 needs that at times")
     return Finding("network", Verdict.GOOD, NETWORK)

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from containers import scheduler
 
+from torchx.diagnosis import Verdict
 from torchx.errors import StateError, TorchxError, UsageError
+from torchx.schedulers import docker_diagnosis
 from torchx.schedulers.docker_address import find_address, parse_address
 from torchx.schedulers.docker_engine import Engine, EngineError, NoEngineError
 
@@ -151,3 +153,16 @@ def test_an_engine_that_trips_over_a_process_that_has_just_ended_is_asked_again(
     (tmp_path / "docker.sock").unlink()
     with answering(tmp_path, ping, tripped, answer("200 OK", "[]")) as address, pytest.raises(EngineError):
         Engine(parse_address(address)).call("POST", "/containers/create")  # it may have been made
+
+
+def test_an_engine_whose_networks_are_locked_up_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(docker_diagnosis, "PATIENCE", 0.5)
+    empty = b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: 2\r\n\r\n{}"
+    with answering(tmp_path, empty, empty, empty, b"HTTP/1.1 ") as address:
+        monkeypatch.setenv("DOCKER_HOST", address)
+        *others, network = docker_diagnosis.diagnose()
+    assert [finding.verdict for finding in others if finding.what == "engine"] == [Verdict.GOOD]
+    assert (network.what, network.verdict) == ("network", Verdict.WRONG)
+    assert network.hint.startswith("restart it")
