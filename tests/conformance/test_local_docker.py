@@ -21,14 +21,14 @@ class InContainers:
 
     factory = staticmethod(create)
     image = IMAGE
-    cfg = {"grace_period": 2.0, "retry_backoff": 0.1}  # noqa: RUF012  # as the suite declares it
+    cfg = {"grace_period": 2.0, "retry_backoff": 0.1}
     begins_within = 1.0
-    fields = {  # noqa: RUF012
+    fields = {
         "min_replicas": Meaning.TOLD,
         "resource.capabilities": Meaning.UNUSED,
         "resource.tags": Meaning.UNUSED,
     }
-    probes = {"metadata": {"metadata": {"local_docker": {"user": "1000:1000"}}}}  # noqa: RUF012
+    probes = {"metadata": {"metadata": {"local_docker": {"user": "1000:1000"}}}}
 
 
 class TestLocalDocker(InContainers, SchedulerConformance):
