@@ -35,7 +35,7 @@ NEWEST = (1, 47)
 PATIENCE = 60.0
 """Seconds that an engine may take for an answer, unless it is asked to wait for something."""
 AT_A_TIME = 32
-LOOKS = 5
+LOOKS = 10
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -126,7 +126,9 @@ class Engine:
             if not (ended or gone):
                 break
         if status >= 400:
-            raise EngineError(status, _reason(data))
+            # Podman calls it a failure of its own when a container goes while it is looked at
+            absent = status >= 500 and "no such container" in _reason(data)
+            raise EngineError(404 if absent else status, _reason(data))
         try:
             return json.loads(data) if data else None
         except ValueError:

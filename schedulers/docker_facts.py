@@ -158,7 +158,7 @@ def look(
             unless they are about to start.
     """
     told = f"{APP_ID}={app_id}" if app_id is not None else APP_ID
-    listed = _list(engine, told)
+    listed = engine.call("GET", "/containers/json", {"all": 1, "filters": {"label": [told]}})
     same = {c.id: c for c in known if c.status in STEADY}
 
     def inspect(entry: Mapping[str, Any]) -> Container | None:
@@ -204,17 +204,6 @@ def told_late(engine: Engine, containers: Iterable[Container]) -> list[Container
         told = json.dumps(engine.call("GET", "/events", query))  # one event, several as text, or none
         return [replace(c, oom=True) if c in asked and c.id in told else c for c in known]
     return known
-
-
-def _list(engine: Engine, label: str) -> Any:
-    for left in range(10, -1, -1):
-        try:
-            return engine.call("GET", "/containers/json", {"all": 1, "filters": {"label": [label]}})
-        except EngineError as error:
-            # Podman fails over a container that is being removed at this very moment
-            if "no such container" not in error.message or not left:
-                raise
-    return []
 
 
 def _done(results: Iterable[Container | Exception | None]) -> Iterable[Container | None]:

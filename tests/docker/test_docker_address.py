@@ -145,9 +145,12 @@ def test_an_engine_that_trips_over_a_process_that_has_just_ended_is_asked_again(
         with answering(tmp_path, ping, passing, answer("200 OK", "[]")) as address:
             assert Engine(parse_address(address)).call("GET", "/containers/json") == []
         (tmp_path / "docker.sock").unlink()
-    with answering(tmp_path, ping, gone, answer("200 OK", "{}")) as address, pytest.raises(EngineError):
-        Engine(parse_address(address)).call("GET", "/containers/a1/json")
-    (tmp_path / "docker.sock").unlink()
+    for goes in (gone, answer("500 no", '{"message": "a1 does not exist in database: no such container"}')):
+        with answering(tmp_path, ping, goes, answer("200 OK", "{}")) as address:
+            with pytest.raises(EngineError) as caught:
+                Engine(parse_address(address)).call("GET", "/containers/a1/json")
+            assert caught.value.status == 404, "whatever it is called there, it is gone"
+        (tmp_path / "docker.sock").unlink()
     with answering(tmp_path, ping, tripped) as address, pytest.raises(EngineError, match="no such process"):
         Engine(parse_address(address)).call("GET", "/containers/json")
     (tmp_path / "docker.sock").unlink()
