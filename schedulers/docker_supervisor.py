@@ -242,7 +242,8 @@ def main(argv: list[str]) -> None:
     """
     folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
     processes.keep_descriptors_to_itself()
-    os.write(ready, b"ready")
+    with suppress(BrokenPipeError):  # whoever started it was killed: it is needed all the same
+        os.write(ready, b"ready")
     os.close(ready)
     Supervisor(Engine(), app_id, folder).run()
     for thread in threading.enumerate():  # what was asked to end is seen to its end

@@ -1,9 +1,11 @@
-"""A supervisor may end, and take its folder along, at any moment while it is seen to; needs no engine."""
+"""A supervisor may end, and take its folder along, at any moment, and outlives who has started it."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,3 +40,14 @@ def test_a_supervisor_that_has_just_done_its_work_is_not_missed(
     see_to([container])
     assert len(os.listdir("/proc/self/fd")) == before
     assert not folder.exists()
+
+
+@pytest.mark.docker
+def test_a_supervisor_whose_starter_was_killed_does_its_work(tmp_path: Path) -> None:
+    code = "import sys; from torchx.schedulers.docker_supervisor import main; main(sys.argv[1:])"
+    nobody_reads, ready = os.pipe()
+    os.close(nobody_reads)
+    words = [sys.executable, "-c", code, str(tmp_path / "job"), "no-such-job", str(ready)]
+    done = subprocess.run(words, pass_fds=[ready], capture_output=True, text=True)
+    os.close(ready)
+    assert (done.returncode, done.stderr) == (0, "")
