@@ -129,11 +129,11 @@ def paired(
         ours: runs ours once and returns what is measured, as the other two do.
         floor: runs the least that could do the same.
         peer: runs the peer.
-        rounds: how often; one round before is not counted.
+        rounds: how often; before several of them, one is run that is not counted.
         peer_rounds: in how many of the rounds the peer takes part; all unless told.
     """
     times = Times([], [], [])
-    for turn in range(rounds + 1):
+    for turn in range(0 if rounds > 1 else 1, rounds + 1):
         for action, seconds in zip((ours, floor, peer), times, strict=True):
             too_often = action is peer and not 0 < turn <= (peer_rounds or rounds)
             if action is not None and not too_often:
