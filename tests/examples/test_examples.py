@@ -25,26 +25,32 @@ def torchx(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def torchrun(script: str, *words: str, j: str) -> subprocess.CompletedProcess[str]:
+    return torchx("run", "-s", "local_cwd", "dist.torchrun", "-j", j, "--script", script, *words)
+
+
 def digits(*words: str, j: str) -> subprocess.CompletedProcess[str]:
-    train = ["--script", "examples/digits/train.py"]
-    return torchx("run", "-s", "local_cwd", "dist.torchrun", "-j", j, *train, *words)
+    return torchrun("examples/digits/train.py", *words, j=j)
 
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_two_digits_jobs_at_once_reach_95_percent() -> None:
-    """Two replicas each, which must not meet on a port; that of two processes per replica is in README.md."""
+def test_two_jobs_at_once_meet_on_no_port(tmp_path: Path) -> None:
+    """One of them trains on the digits; the two processes per replica of README.md are one job more."""
+    (tmp_path / "who.py").write_text("import os\nprint('rank', os.environ['RANK'], flush=True)\n")
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(digits, j="2x1") for _ in range(2)]
-    for job in jobs:
-        done = job.result()
-        assert done.returncode == 0, done.stderr
-        assert "training on 2 processes" in done.stderr
-        losses = [float(loss) for loss in re.findall(r"epoch +\d+ +loss ([\d.]+)", done.stderr)]
-        assert len(losses) == 5
-        assert losses[-1] < losses[0] / 5
-        (accuracy,) = re.findall(r"held-out accuracy ([\d.]+) %", done.stderr)
-        assert float(accuracy) > 95
+        training = pool.submit(digits, j="2x1")
+        asking = pool.submit(torchrun, f"{tmp_path}/who.py", j="2x1")
+    asked, done = asking.result(), training.result()
+    assert asked.returncode == 0, asked.stderr
+    assert sorted(re.findall(r"rank \d", asked.stderr)) == ["rank 0", "rank 1"]
+    assert done.returncode == 0, done.stderr
+    assert "training on 2 processes" in done.stderr
+    losses = [float(loss) for loss in re.findall(r"epoch +\d+ +loss ([\d.]+)", done.stderr)]
+    assert len(losses) == 5
+    assert losses[-1] < losses[0] / 5
+    (accuracy,) = re.findall(r"held-out accuracy ([\d.]+) %", done.stderr)
+    assert float(accuracy) > 95
 
 
 @pytest.mark.torch
