@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -250,6 +251,8 @@ def until(condition: Callable[[], bool], what: str, timeout: float = 120.0) -> N
 @contextmanager
 def place(peer: str | None, quick: bool) -> Iterator[Place]:
     """Gives a place to run in, and removes it."""
+    # what a shell starts in the background ignores Ctrl-C, and so would what is measured and ended by it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         yield Place(Path(folder).resolve(), peer, quick)
 
