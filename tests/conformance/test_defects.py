@@ -124,7 +124,7 @@ def test_what_is_ignored_in_silence_is_noticed() -> None:
     assert "`mounts` is declared as told, and no note says that it is not honoured" in told
 
     class Wrong(Suite):
-        fields = {
+        fields = {  # noqa: RUF012
             "retry_policy=ROLE": Meaning.REFUSED,
             "resource.cpu": Meaning.UNUSED,
         }
@@ -137,8 +137,8 @@ def test_what_is_ignored_in_silence_is_noticed() -> None:
 def test_what_is_declared_as_not_used_and_changes_the_request_is_noticed() -> None:
     class Wrong(Suite):
         image = "any"
-        cfg = {}
-        fields = {"resource.cpu": Meaning.UNUSED}
+        cfg = {}  # noqa: RUF012
+        fields = {"resource.cpu": Meaning.UNUSED}  # noqa: RUF012
 
     told = fails(DockerScheduler, "test_a_field_means_what_is_declared", "resource.cpu", suite=Wrong)
     assert "declared as not used, but the request has these lines for it: ['  nano_cpus: 1" in told

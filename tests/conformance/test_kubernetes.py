@@ -49,10 +49,10 @@ class OnKubernetes:
 
     factory = staticmethod(create)
     image = IMAGE
-    cfg = {"grace_period": 1.0}
+    cfg = {"grace_period": 1.0}  # noqa: RUF012  # as the suite declares it
     lacks = (Ability.STREAMS, Ability.EARLIER_LOGS)
     begins_within = 1.0
-    probes = {"metadata": {"metadata": {"kubernetes": {"spec": {"hostNetwork": True}}}}}
+    probes = {"metadata": {"metadata": {"kubernetes": {"spec": {"hostNetwork": True}}}}}  # noqa: RUF012
 
     def request_text(self, info: AppDryRunInfo[Any]) -> str:
         """The manifests without the record of the application."""
@@ -74,7 +74,7 @@ class TestAbilities(OnKubernetes, AbilityConformance):
 class TestJobSets(OnKubernetes, FieldConformance):
     """Where the kind matters: the meaning of each field, restarts of the whole, the end of the whole."""
 
-    cfg = {"grace_period": 1.0, "kind": "jobset"}
-    fields = {"resource.tags": Meaning.UNUSED, "min_replicas": Meaning.TOLD}
+    cfg = {"grace_period": 1.0, "kind": "jobset"}  # noqa: RUF012
+    fields = {"resource.tags": Meaning.UNUSED, "min_replicas": Meaning.TOLD}  # noqa: RUF012
     test_retries_are_counted = RetryConformance.test_retries_are_counted
     test_one_failure_ends_all = RetryConformance.test_one_failure_ends_all

@@ -17,9 +17,9 @@ def create() -> LocalScheduler:
 class OnProcesses:
     """What holds for all replicas that are processes of this machine."""
 
-    cfg = {"retry_backoff": 0.1}
+    cfg = {"retry_backoff": 0.1}  # noqa: RUF012  # as the suite declares it
     begins_within = 0.5
-    fields = {
+    fields = {  # noqa: RUF012
         "min_replicas": Meaning.TOLD,
         "resource.cpu": Meaning.TOLD,
         "resource.memMB": Meaning.TOLD,
@@ -29,13 +29,13 @@ class OnProcesses:
         "resource.tags": Meaning.UNUSED,
         "mounts": Meaning.TOLD,
     }
-    probes = {"metadata": {"metadata": {"requires": {"no-such-program": "write it"}}}}
+    probes = {"metadata": {"metadata": {"requires": {"no-such-program": "write it"}}}}  # noqa: RUF012
     page = PAGE
 
 
 class TestLocalCwd(OnProcesses, SchedulerConformance):
     factory = staticmethod(create)
-    fields = {**OnProcesses.fields, "image": Meaning.UNUSED}
+    fields = {**OnProcesses.fields, "image": Meaning.UNUSED}  # noqa: RUF012
     column = "local_cwd"
 
 

@@ -21,14 +21,14 @@ class InContainers:
 
     factory = staticmethod(create)
     image = IMAGE
-    cfg = {"grace_period": 2.0, "retry_backoff": 0.1}
+    cfg = {"grace_period": 2.0, "retry_backoff": 0.1}  # noqa: RUF012  # as the suite declares it
     begins_within = 1.0
-    fields = {
+    fields = {  # noqa: RUF012
         "min_replicas": Meaning.TOLD,
         "resource.capabilities": Meaning.UNUSED,
         "resource.tags": Meaning.UNUSED,
     }
-    probes = {"metadata": {"metadata": {"local_docker": {"user": "1000:1000"}}}}
+    probes = {"metadata": {"metadata": {"local_docker": {"user": "1000:1000"}}}}  # noqa: RUF012
 
 
 class TestLocalDocker(InContainers, SchedulerConformance):

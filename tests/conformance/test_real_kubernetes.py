@@ -54,14 +54,14 @@ class OnACluster(OnKubernetes):
     """What a real cluster needs more of: time."""
 
     image = IMAGE
-    options = {"grace_period": 2.0, "reserved_millicpu": 950}
+    options = {"grace_period": 2.0, "reserved_millicpu": 950}  # noqa: RUF012  # as the suite declares it
     patience = PULL
     begins_within = 10.0
 
 
 class TestJobs(OnACluster, SchedulerConformance):
     fields = FIELDS_OF_JOBS
-    options = {**OnACluster.options, "kind": "job"}
+    options = {**OnACluster.options, "kind": "job"}  # noqa: RUF012
 
 
 class TestAbilities(OnACluster, AbilityConformance):
@@ -69,8 +69,8 @@ class TestAbilities(OnACluster, AbilityConformance):
 
 
 class TestJobSets(OnACluster, RetryConformance):
-    fields = {"resource.tags": Meaning.UNUSED, "min_replicas": Meaning.TOLD}
-    options = {**OnACluster.options, "kind": "jobset"}
+    fields = {"resource.tags": Meaning.UNUSED, "min_replicas": Meaning.TOLD}  # noqa: RUF012
+    options = {**OnACluster.options, "kind": "jobset"}  # noqa: RUF012
 
     @pytest.fixture(autouse=True)
     def _only_where_there_are_some(self) -> None:

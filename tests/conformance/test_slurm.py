@@ -22,11 +22,11 @@ def create() -> Any:
 
 class TestSlurm(SchedulerConformance, AbilityConformance):
     factory = staticmethod(create)
-    cfg = {"requeue": False}  # a retry through the queue waits until a credential expires
+    cfg = {"requeue": False}  # noqa: RUF012  # a retry through the queue waits until a credential expires
     begins_within = 1.0
     page = PAGE
     column = "slurm"
-    fields = {
+    fields = {  # noqa: RUF012
         "image": Meaning.UNUSED,
         "min_replicas": Meaning.TOLD,
         "resource.devices": Meaning.TOLD,
@@ -34,7 +34,7 @@ class TestSlurm(SchedulerConformance, AbilityConformance):
         "resource.tags": Meaning.UNUSED,
         "mounts": Meaning.TOLD,
     }
-    probes = {"metadata": {"metadata": {"slurm": {"constraint": "a100"}}}}
+    probes = {"metadata": {"metadata": {"slurm": {"constraint": "a100"}}}}  # noqa: RUF012
 
     def request_text(self, info: AppDryRunInfo[Any]) -> str:
         return repr(info).replace(info.request.token, "TOKEN")

@@ -53,9 +53,15 @@ for role, replicas in (("trainer", 4), ("parameter_server", 10), ("reader", 1)):
 
 TRAINER = """
 import os, sys
+import torch
+import torch.distributed as dist
 
-rank, size = os.environ["RANK"], os.environ["WORLD_SIZE"]
-print("rank", rank, "of", size, os.environ["MY_ENV_VAR"], *sys.argv[1:])
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank()])
+dist.all_reduce(total)
+rank, size = dist.get_rank(), dist.get_world_size()
+print("rank", rank, "of", size, "sum", int(total), os.environ["MY_ENV_VAR"], *sys.argv[1:])
+dist.destroy_process_group()
 """
 SERVER = "import os\nprint('serving', os.environ['TORCHX_REPLICA'])\n"
 READER = "#!/bin/sh\n# is executable, so it starts itself\necho reading $@\n"
@@ -89,7 +95,7 @@ def test_the_overview_runs(tmp_path: Path) -> None:
     first, *lines = done.stdout.splitlines()
     assert first == "SUCCEEDED [4, 10, 1]"
     ranks = sorted(line.partition("]:")[2] for line in lines if "]:rank " in line)
-    assert ranks == [f"rank {rank} of 8 foobar --epochs 50" for rank in range(8)]
+    assert ranks == [f"rank {rank} of 8 sum 28 foobar --epochs 50" for rank in range(8)]
     assert {line for line in lines if "serving" in line} == {
         f"parameter_server/{k} serving parameter_server/{k}" for k in range(10)
     }

@@ -44,11 +44,11 @@ def write(
             if entry.kind == "dir":
                 _folder(place, entry.mode, narrow)
             elif entry.kind == "link":
-                os.symlink(entry.target, place)
+                os.symlink(entry.target, place)  # noqa: PTH211
             else:
                 _file(place, entry, source, pieces)
         for place, mode in reversed(narrow):  # a folder that nobody may write to is filled first
-            os.chmod(place, mode)
+            os.chmod(place, mode)  # noqa: PTH101
     except OSError as error:
         where = error.filename2 or error.filename or root
         raise StateError(f"the workspace cannot be copied to {where}: {error.strerror}") from error
@@ -57,18 +57,18 @@ def write(
 def _make_way(place: str, entry: Entry) -> None:
     """Removes what lies where an entry is to lie, unless both are folders."""
     with contextlib.suppress(FileNotFoundError):
-        if os.path.isdir(place) and not os.path.islink(place):
+        if os.path.isdir(place) and not os.path.islink(place):  # noqa: PTH112, PTH114
             if entry.kind != "dir":
                 shutil.rmtree(place)
         else:
-            os.unlink(place)
+            os.unlink(place)  # noqa: PTH108
 
 
 def _folder(place: str, mode: int, narrow: list[tuple[str, int]]) -> None:
     try:
-        os.mkdir(place, mode | 0o700)
+        os.mkdir(place, mode | 0o700)  # noqa: PTH102
     except FileExistsError:
-        os.chmod(place, mode | 0o700)
+        os.chmod(place, mode | 0o700)  # noqa: PTH101
     if mode & 0o700 != 0o700:
         narrow.append((place, mode))
 

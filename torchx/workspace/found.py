@@ -76,7 +76,7 @@ class Folder:
         self.left: dict[str, list[str]] = {}
         self.odd: list[str] = []
         try:
-            is_dir = stat.S_ISDIR(os.stat(root).st_mode)  # a str, like all paths of a walk
+            is_dir = stat.S_ISDIR(os.stat(root).st_mode)  # noqa: PTH116  # a str, like all paths of a walk
         except OSError as error:
             raise missing(name, error) from None
         self._root, self._single = (root, "") if is_dir else os.path.split(root)
@@ -105,7 +105,7 @@ class Folder:
     def entries(self) -> Iterator[Entry]:
         """Yields what comes along, with paths within the project, a folder before what is in it."""
         if self._single:
-            status = os.stat(self.local(self._single))
+            status = os.stat(self.local(self._single))  # noqa: PTH116
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError(f"workspace `{self.name}` is neither a folder nor a file")
             yield Entry(self._single, "file", stat.S_IMODE(status.st_mode), status.st_size)
@@ -131,7 +131,7 @@ class Folder:
         try:
             with os.scandir(place) as opened:
                 found = list(opened)
-            mode = stat.S_IMODE(os.stat(place).st_mode)
+            mode = stat.S_IMODE(os.stat(place).st_mode)  # noqa: PTH116
         except OSError as error:
             raise unreadable(self.name, at.path or ".", error) from None
         if at.path:
@@ -167,7 +167,7 @@ class Folder:
             if stat.S_ISREG(status.st_mode):
                 return Entry(path, "file", stat.S_IMODE(status.st_mode), status.st_size)
             if stat.S_ISLNK(status.st_mode):
-                return Entry(path, "link", 0o777, 0, self._target(path, os.readlink(entry.path)))
+                return Entry(path, "link", 0o777, 0, self._target(path, os.readlink(entry.path)))  # noqa: PTH115
         except FileNotFoundError:
             return None  # removed at this very moment
         except OSError as error:
@@ -177,14 +177,14 @@ class Folder:
 
     def _target(self, path: str, target: str) -> str:
         """Returns where a link leads as seen from its place, when that is in the project."""
-        here = os.path.dirname(path)
-        if os.path.isabs(target):
+        here = os.path.dirname(path)  # noqa: PTH120
+        if os.path.isabs(target):  # noqa: PTH117
             for root in (self._root, os.path.realpath(self._root)):
                 inside = os.path.relpath(target, root)
                 if inside.split("/")[0] != "..":
                     return os.path.relpath(inside, here or ".")
             self.odd.append(f"{path} is a link out of it, to {target}: kept as a link")
-        elif os.path.normpath(os.path.join(here, target)).split("/")[0] == "..":
+        elif os.path.normpath(os.path.join(here, target)).split("/")[0] == "..":  # noqa: PTH118
             self.odd.append(f"{path} is a link out of it, to {target}: kept as a link")
         return target
 
@@ -212,8 +212,8 @@ class _Below(NamedTuple):
 def _state_homes() -> dict[str, str]:
     """Returns the folder that holds the jobs, by its name: a copy of it would hold itself."""
     told = os.environ.get(settings.TORCHX_HOME)
-    home = os.path.realpath(os.path.expanduser(told)) if told else ""
-    return {os.path.basename(home): home} if home else {}
+    home = os.path.realpath(os.path.expanduser(told)) if told else ""  # noqa: PTH111
+    return {os.path.basename(home): home} if home else {}  # noqa: PTH119
 
 
 def missing(name: str, error: OSError) -> UsageError:

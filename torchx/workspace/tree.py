@@ -278,9 +278,9 @@ def open_project(name: str) -> Project:
         from urllib.parse import unquote
 
         path = name.partition("://")[2]
-        return Folder(name, os.path.abspath(path if os.path.exists(path) else unquote(path)))
+        return Folder(name, os.path.abspath(path if os.path.exists(path) else unquote(path)))  # noqa: PTH100, PTH110
     if not _URL.match(name):
-        return Folder(name, os.path.abspath(os.path.expanduser(name)))
+        return Folder(name, os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111
     from torchx.workspace.remote import Remote
 
     return Remote(shown(name), name)
