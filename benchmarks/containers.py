@@ -16,7 +16,7 @@ from measure import NOT_MEASURED, Place, Row, compared, limited, main, paired, u
 from torchx.errors import TorchxError
 from torchx.schedulers.docker_end import remove
 from torchx.schedulers.docker_engine import Engine, EngineError
-from torchx.schedulers.docker_facts import APP_ID
+from torchx.schedulers.docker_labels import APP_ID
 from torchx.schedulers.docker_request import NETWORK
 
 IMAGE = os.environ.get("TORCHX_BENCH_IMAGE") or "torchx-test:latest"

@@ -12,12 +12,16 @@ from functools import partial
 from torchx.errors import StateError
 from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
 from torchx.schedulers.docker_events import Events
-from torchx.schedulers.docker_facts import CANCELLED, Container, look, read
+from torchx.schedulers.docker_facts import CANCELLED, Container, damage_of, read
+from torchx.schedulers.docker_look import entries, look
+from torchx.schedulers.docker_owner import require_own
 from torchx.schedulers.docker_story import job_of, tell
 
 GONE, CONFLICT, SAME = 404, 409, 304
 KILLED_WITHIN = 10.0
 """Seconds that the engine may take to kill."""
+GRACE = 10.0
+"""Seconds between TERM and KILL for containers that do not say how long."""
 SOON = 0.3
 """Seconds in which most containers end that are asked to."""
 
@@ -33,8 +37,12 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
         app_id: the application.
         now: kill at once.
     """
-    containers = look(engine, app_id).get(app_id)
+    containers = look(engine, app_id, tolerant=True).get(app_id)
     if not containers:
+        return
+    require_own(containers, "cancelled", "docker stop")
+    if damage_of(containers):
+        end_all(engine, [c for c in containers if c.live], CANCELLED, 0.0 if now else GRACE)
         return
     story = tell(job_of(containers), containers)
     if story.end is not None:
@@ -222,18 +230,27 @@ def delete(engine: Engine, app_id: str) -> None:
     """Ends an application, waits for that, and removes its containers with their anonymous volumes.
 
     Raises:
-        StateError: one cannot be removed.
+        StateError: it is another user's, or one of its containers cannot be removed.
     """
-    cancel(engine, app_id)
-    containers = look(engine, app_id).get(app_id, [])
+    containers = look(engine, app_id, tolerant=True).get(app_id, [])
     if containers:
-        job = job_of(containers)
-        end = time.monotonic() + job.grace + KILLED_WITHIN
-        with closing(Events(engine, app_id)) as events:
-            while any(c.live for c in look(engine, app_id).get(app_id, ())) and time.monotonic() < end:
-                if not events.wait(min(1.0, max(end - time.monotonic(), 0.0))):
-                    break
-    while containers := look(engine, app_id).get(app_id, []):
-        failed = remove(engine, [c.id for c in containers])
+        require_own(containers, "deleted", "docker rm -f")
+        cancel(engine, app_id)
+        grace = GRACE if damage_of(containers) else job_of(containers).grace
+        _wait_for_end(engine, app_id, time.monotonic() + grace + KILLED_WITHIN)
+    # all that the engine lists of it, readable or not
+    while listed := entries(engine, app_id):
+        failed = remove(engine, [entry["Id"] for entry in listed])
         if failed:
             raise StateError(f"{app_id} cannot be removed: {failed[0]}") from failed[0]
+
+
+def _wait_for_end(engine: Engine, app_id: str, end: float) -> None:
+    """Waits until nothing of an application runs, at most until a moment of the monotonic clock."""
+    with closing(Events(engine, app_id)) as events:
+        while time.monotonic() < end:
+            containers = look(engine, app_id, tolerant=True).get(app_id, ())
+            if not any(c.live for c in containers):
+                return
+            if not events.wait(min(1.0, max(end - time.monotonic(), 0.0))):
+                return

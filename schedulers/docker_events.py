@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 
 from torchx.schedulers.docker_engine import Engine, receive
-from torchx.schedulers.docker_facts import APP_ID, Container
+from torchx.schedulers.docker_facts import Container
+from torchx.schedulers.docker_labels import APP_ID
 
 _ID = re.compile(rb'"(?:id|ID)":\s*"([0-9a-f]{64})"')
 OF_INTEREST = ["create", "start", "die", "rename", "destroy", "oom", "pause", "unpause"]

@@ -1,26 +1,29 @@
-"""What an engine says of the containers of an application: read into plain values, nothing is judged here."""
+"""A container of an application: the engine's description of it as plain values, without conclusions."""
 
 from __future__ import annotations
 
-import json
 import signal
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from torchx.schedulers.docker_engine import Engine, EngineError, in_parallel
-from torchx.schedulers.docker_request import LABEL
-
-APP_ID, ROLE, REPLICA = f"{LABEL}app-id", f"{LABEL}role-name", f"{LABEL}replica-id"
-JOB = f"{LABEL}job"
-"""Label: what was submitted, as JSON; on every container, so that no other keeper of it is needed."""
-ATTEMPT = f"{LABEL}attempt"
-"""Label: which attempt of its replica a container is, from 1; not there on first ones."""
-RETRY = f"{LABEL}retry"
-"""Label of containers made by a retry: which retries there have been, as JSON."""
+from torchx.schedulers.docker_labels import (
+    APP_ID,
+    ATTEMPT,
+    LARGEST,
+    LAST_TIME,
+    MOST_REPLICAS,
+    REPLICA,
+    ROLE,
+    USER,
+    DamageError,
+    is_app_id,
+    name_of,
+    number_of,
+    read_job,
+    read_retry,
+)
 
 CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
 MARKS = (CANCELLED, STOPPED, FAILED)
@@ -28,10 +31,7 @@ MARKS = (CANCELLED, STOPPED, FAILED)
 it stays with it, and everyone who reaches the engine sees it."""
 
 LIVE = ("running", "paused", "restarting")
-LATE = 0.5
-"""Seconds by which the engine may hear of the want of memory before or after the end it came to."""
-STEADY = ("running", "paused", "exited")
-"""States that a container does not leave without an event."""
+STATUSES = ("created", *LIVE, "exited", "dead", "removing")
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,13 @@ class Container:
         host: its name in the network.
         image: the image as it was asked for.
         gpus: the ids of the GPUs it was given.
-        job: what was submitted.
+        job: the facts of what was submitted.
         retry: which retries there have been when it was made.
+        user: who submitted it; empty when that is not known.
+        command: the program and its arguments.
+        env: its environment, as ``NAME=value``.
+        damage: why nothing can be concluded from it; empty as a rule.
+        inspected: whether the engine has described it; else there is only its line in a listing.
     """
 
     id: str
@@ -85,6 +90,11 @@ class Container:
     gpus: tuple[str, ...] = ()
     job: Mapping[str, Any] = field(default_factory=dict, repr=False)
     retry: Mapping[str, Any] = field(default_factory=dict)
+    user: str = ""
+    command: tuple[str, ...] = field(default=(), repr=False)
+    env: tuple[str, ...] = field(default=(), repr=False)
+    damage: str = ""
+    inspected: bool = True
 
     @property
     def live(self) -> bool:
@@ -106,111 +116,88 @@ _WORDS = {"initialized": "created", "configured": "created", "stopping": "runnin
 """What Podman says, and Docker's word for it."""
 
 
+DAMAGED = "damaged-"
+"""How the id begins that is made for a container whose label has none that can be used."""
+
+
 def read(inspected: Mapping[str, Any]) -> Container | None:
-    """Reads what the engine says of a container; None when it is no replica of an application."""
-    config, state, host = inspected["Config"], inspected["State"], inspected["HostConfig"]
-    labels: Mapping[str, str] = config.get("Labels") or {}
+    """Reads what the engine says of a container; None when it is no replica of an application.
+
+    One that cannot be read has the reason in ``damage``.
+    """
+    config = mapping_in(inspected, "Config")
+    labels = mapping_in(config, "Labels")
     if APP_ID not in labels:
         return None
-    name, mark = split_name(inspected["Name"].lstrip("/"))
-    status = _WORDS.get(state["Status"], str(state["Status"]))
-    ended = status in ("exited", "dead", "restarting", "removing")
-    started, finished = seconds(state.get("StartedAt")), seconds(state.get("FinishedAt"))
+    name, mark = split_name(text_in(inspected, "Name").lstrip("/"))
+    plain = Container(
+        id=text_in(inspected, "Id"),
+        name=name,
+        mark=mark,
+        app_id=id_for(labels[APP_ID], text_in(inspected, "Id")),
+        role="",
+        replica=0,
+        status=status_in(mapping_in(inspected, "State"), "Status"),
+        created=seconds(text_in(inspected, "Created")) or 0.0,
+        gpus=tuple(_gpus(mapping_in(inspected, "HostConfig"))),
+        user=_user(labels),
+    )
+    try:
+        return _whole(plain, inspected, labels)
+    except DamageError as damage:
+        return replace(plain, damage=str(damage))
+
+
+def _whole(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str, Any]) -> Container:
+    """Returns a container with all that is known of it.
+
+    Raises:
+        DamageError: a label or a value is not as it should be.
+    """
+    config, state, host = (mapping_in(inspected, name) for name in ("Config", "State", "HostConfig"))
+    if not is_app_id(labels[APP_ID]):
+        raise DamageError("its label app-id is no id")
+    if plain.status not in STATUSES:
+        raise DamageError("the engine names a state of it that does not exist")
+    ended = plain.status in ("exited", "dead", "restarting", "removing")
+    started, finished = seconds(text_in(state, "StartedAt")), seconds(text_in(state, "FinishedAt"))
     if started and finished and ended:
         # of one that ended at once, the engine may note the end first
         finished = max(started, finished)
-    return Container(
-        id=inspected["Id"],
-        name=name,
-        mark=mark,
-        app_id=labels[APP_ID],
-        role=labels.get(ROLE, ""),
-        replica=_number(labels.get(REPLICA), 0),
-        attempt=_number(labels.get(ATTEMPT), 1),
-        status=status,
-        exit_code=state["ExitCode"] if ended else None,
-        oom=bool(state.get("OOMKilled")),
-        error=str(state.get("Error") or ""),
-        created=seconds(inspected["Created"]) or 0.0,
+    role = name_of(labels, ROLE)
+    if not role:
+        raise DamageError("it has no label role-name")
+    return replace(
+        plain,
+        role=role,
+        replica=number_of(labels, REPLICA, 0, MOST_REPLICAS),
+        attempt=number_of(labels, ATTEMPT, 1, LARGEST),
+        exit_code=_exit_code(state) if ended else None,
+        oom=state.get("OOMKilled") is True,
+        error=text_in(state, "Error"),
         started=started,
         finished=finished if ended else None,
-        restarts=int(inspected.get("RestartCount") or 0),
-        allowed_restarts=int((host.get("RestartPolicy") or {}).get("MaximumRetryCount") or 0),
-        memory=int(host.get("Memory") or 0),
-        stop_signal=config.get("StopSignal") or "SIGTERM",
-        host=config.get("Hostname") or name,
-        image=config.get("Image") or "",
-        gpus=tuple(id for one in host.get("DeviceRequests") or () for id in one.get("DeviceIDs") or ()),
-        job=_mapping(labels.get(JOB)),
-        retry=_mapping(labels.get(RETRY)),
+        restarts=_integer(inspected, "RestartCount"),
+        allowed_restarts=_integer(mapping_in(host, "RestartPolicy"), "MaximumRetryCount"),
+        memory=_integer(host, "Memory"),
+        stop_signal=text_in(config, "StopSignal") or "SIGTERM",
+        host=text_in(config, "Hostname") or plain.name,
+        image=text_in(config, "Image"),
+        job=read_job(labels),
+        retry=read_retry(labels),
+        command=_texts(config, "Cmd"),
+        env=_texts(config, "Env"),
     )
 
 
-def look(
-    engine: Engine, app_id: str | None = None, known: Iterable[Container] = ()
-) -> dict[str, list[Container]]:
-    """Returns the containers of one application, or of all, by application, in the order of creation.
-
-    Args:
-        engine: where they are.
-        app_id: the application; all unless told.
-        known: containers of which nothing has been heard since an earlier look: they are not asked for again,
-            unless they are about to start.
-    """
-    told = f"{APP_ID}={app_id}" if app_id is not None else APP_ID
-    listed = engine.call("GET", "/containers/json", {"all": 1, "filters": {"label": [told]}})
-    same = {c.id: c for c in known if c.status in STEADY}
-
-    def inspect(entry: Mapping[str, Any]) -> Container | None:
-        if entry["Id"] in same:
-            return same[entry["Id"]]
-        try:
-            return read(engine.call("GET", f"/containers/{entry['Id']}/json"))
-        except EngineError as error:
-            if error.status == 404:
-                return None  # removed at this very moment
-            raise
-
-    found: dict[str, list[Container]] = defaultdict(list)
-    for container in _done(in_parallel(inspect, listed)):
-        if container is not None:
-            found[container.app_id].append(container)
-    for containers in found.values():
-        containers.sort(key=lambda c: (c.created, c.name))
-    return dict(found)
+def id_for(label: object, container: str) -> str:
+    """Returns the id of a container's application: that of its label, else one made for the container."""
+    return str(label) if is_app_id(label) else f"{DAMAGED}{container[:12]}"
 
 
-def told_late(engine: Engine, containers: Iterable[Container]) -> list[Container]:
-    """Returns containers with what the engine has heard of the want of memory only after their end.
-
-    The kernel's word of it and the end of the program come to the engine by different ways. Where the second
-    comes first, Docker tells of the first in its events, and nowhere else.
-
-    Args:
-        engine: where they are.
-        containers: all of an application.
-    """
-    known = list(containers)
-    asked = [c for c in known if c.signal == "SIGKILL" and c.memory and c.finished and not (c.oom or c.mark)]
-    if not asked:
-        return known
-    moments = [c.finished or 0.0 for c in asked]
-    query = {
-        "since": f"{min(moments) - LATE:.6f}",
-        "until": f"{max(moments) + LATE:.6f}",  # one that is still to come is waited for
-        "filters": {"type": ["container"], "event": ["oom"], "container": [c.id for c in asked]},
-    }
-    with suppress(EngineError):
-        told = json.dumps(engine.call("GET", "/events", query))  # one event, several as text, or none
-        return [replace(c, oom=True) if c in asked and c.id in told else c for c in known]
-    return known
-
-
-def _done(results: Iterable[Container | Exception | None]) -> Iterable[Container | None]:
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-        yield result
+def damage_of(containers: Sequence[Container]) -> str:
+    """Returns why an application cannot be read; empty when it can."""
+    return containers[0].damage if containers else ""
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -226,27 +213,68 @@ def split_name(name: str) -> tuple[str, str]:
 def seconds(text: str | None) -> float | None:
     """Returns a time of the engine in seconds since the epoch; None for its year 1, which means never.
 
-    >>> seconds("1970-01-01T00:00:01.500000001Z"), seconds("0001-01-01T00:00:00Z")
-    (1.500000001, None)
+    >>> seconds("1970-01-01T00:00:01.500000001Z"), seconds("0001-01-01T00:00:00Z"), seconds("soon")
+    (1.500000001, None, None)
     """
-    if not text or text.startswith("0001-"):
+    if not text or text.startswith("0001-") or not text.isascii():
         return None
     whole, rest = text[:19], text[19:]
     digits = rest[1:].rstrip("Z").split("+")[0].split("-")[0] if rest.startswith(".") else ""
     zone = rest[len(digits) + 1 :] if digits else rest
-    moment = datetime.fromisoformat(whole + ("+00:00" if zone in ("Z", "") else zone)).astimezone(
-        timezone.utc
-    )
-    return moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
-
-
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text and text.isdigit() else default
-
-
-def _mapping(text: str | None) -> Mapping[str, Any]:
     try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
+        moment = datetime.fromisoformat(whole + ("+00:00" if zone in ("Z", "") else zone)).astimezone(
+            timezone.utc
+        )
+        found = moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
+    except (ValueError, OverflowError):
+        return None
+    return found if 0.0 <= found <= LAST_TIME else None
+
+
+def status_in(data: Mapping[str, Any], name: str) -> str:
+    """Returns a state of a container in Docker's words."""
+    found = text_in(data, name)
+    return _WORDS.get(found, found)
+
+
+def mapping_in(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns a value that is a mapping; an empty one for anything else."""
+    found = data.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def text_in(data: Mapping[str, Any], name: str) -> str:
+    """Returns a value that is a text; an empty one for anything else."""
+    found = data.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = data.get(name)
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+
+
+def _integer(data: Mapping[str, Any], name: str) -> int:
+    found = data.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+
+
+def _exit_code(state: Mapping[str, Any]) -> int:
+    code = state.get("ExitCode")
+    if not isinstance(code, int):
+        raise DamageError("the engine names no exit code of it")
+    return code
+
+
+def _user(labels: Mapping[str, Any]) -> str:
+    try:
+        return name_of(labels, USER)
+    except DamageError:
+        return ""
+
+
+def _gpus(host: Mapping[str, Any]) -> Iterable[str]:
+    requests = host.get("DeviceRequests")
+    for one in requests if isinstance(requests, list) else ():
+        if isinstance(one, dict):
+            yield from _texts(one, "DeviceIDs")

@@ -16,9 +16,10 @@ from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import Home, state_home
 from torchx.schedulers.docker_address import require_socket
 from torchx.schedulers.docker_engine import Engine
-from torchx.schedulers.docker_facts import look
 from torchx.schedulers.docker_guard import docker_home
-from torchx.schedulers.docker_story import job_of, tell
+from torchx.schedulers.docker_look import look
+from torchx.schedulers.docker_record import private_folder
+from torchx.schedulers.docker_story import is_under_way
 from torchx.schedulers.local_devices import Leases, visible_gpus
 
 
@@ -33,7 +34,7 @@ def taken(engine: Engine) -> set[str]:
     return {
         gpu
         for containers in look(engine).values()
-        if tell(job_of(containers), containers).end is None
+        if is_under_way(containers)
         for container in containers
         for gpu in container.gpus
     }
@@ -106,9 +107,8 @@ def left_by_containers(gpus: Sequence[str]) -> Iterator[list[str]]:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Lets no other submission of this person choose GPUs meanwhile."""
-    state_home()
     home = docker_home().path
-    home.mkdir(mode=0o700, exist_ok=True)
+    private_folder(home)
     descriptor = os.open(home / "gpus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

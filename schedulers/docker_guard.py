@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
+import stat
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,8 +15,10 @@ from pathlib import Path
 from torchx import processes
 from torchx.errors import StateError
 from torchx.jobs import lock
-from torchx.jobs.paths import Home, JobPaths, state_home, user_home
-from torchx.schedulers.docker_facts import Container
+from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.schedulers.docker_facts import Container, damage_of
+from torchx.schedulers.docker_labels import is_app_id
+from torchx.schedulers.docker_record import private_folder
 from torchx.schedulers.docker_story import job_of, tell
 
 READY_WITHIN = 30.0
@@ -76,13 +80,30 @@ def see_to(containers: Sequence[Container]) -> None:
     Args:
         containers: its containers.
     """
-    job = job_of(containers)
-    paths = docker_home().job(job.app_id)
-    if not paths.folder.exists():
+    app_id = containers[0].app_id
+    if damage_of(containers) or not has_folder(app_id):
         return
-    if tell(job, containers).end is not None or lock.is_held(paths.lock):
+    paths = docker_home().job(app_id)
+    if tell(job_of(containers), containers).end is not None or lock.is_held(paths.lock):
         return
-    _start_unless_held(paths, job.app_id)
+    _start_unless_held(paths, app_id)
+
+
+def has_folder(app_id: str) -> bool:
+    """Returns True when the supervisor of an application has a folder here, which belongs to this user."""
+    if not is_app_id(app_id):
+        return False
+    try:
+        status = docker_home().job(app_id).folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def remove_folder(app_id: str) -> None:
+    """Removes the folder of an application's supervisor, where it has one that belongs to this user."""
+    if has_folder(app_id):
+        shutil.rmtree(docker_home().job(app_id).folder, ignore_errors=True)
 
 
 def look_after(app_id: str) -> None:
@@ -92,9 +113,10 @@ def look_after(app_id: str) -> None:
         OSError: there is no place for its folder.
         StateError: it does not come up.
     """
-    state_home()
+    if not is_app_id(app_id):
+        return
     paths = docker_home().job(app_id)
-    paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(paths.folder)
     _start_unless_held(paths, app_id)
 
 

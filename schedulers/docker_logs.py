@@ -15,9 +15,10 @@ from typing import Any
 from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.schedulers.docker_engine import Engine, EngineError, receive
 from torchx.schedulers.docker_events import Events
-from torchx.schedulers.docker_facts import Container, look
+from torchx.schedulers.docker_facts import Container
 from torchx.schedulers.docker_frames import Frames, Line, matching, seconds_of, stamp
 from torchx.schedulers.docker_guard import see_to
+from torchx.schedulers.docker_look import look
 from torchx.schedulers.docker_story import job_of, tell
 
 READ_SIZE = 1 << 18

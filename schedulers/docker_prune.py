@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from torchx.errors import StateError
 from torchx.schedulers.docker_end import remove
 from torchx.schedulers.docker_engine import Engine, EngineError, in_parallel
-from torchx.schedulers.docker_facts import Container, look
-from torchx.schedulers.docker_guard import docker_home
-from torchx.schedulers.docker_story import job_of, tell
+from torchx.schedulers.docker_facts import Container
+from torchx.schedulers.docker_guard import remove_folder
+from torchx.schedulers.docker_look import entries, look
+from torchx.schedulers.docker_owner import is_own
+from torchx.schedulers.docker_record import forget, forget_absent
+from torchx.schedulers.docker_story import is_under_way
 from torchx.schedulers.workspace_images_prune import remove_images, unused_images
 from torchx.selection import Pruned
 
@@ -24,26 +26,29 @@ def prune(engine: Engine, app_ids: Iterable[str], *, dryrun: bool = False) -> It
 
     Args:
         engine: where they are.
-        app_ids: the applications; one that has not ended is passed over.
+        app_ids: the applications; one that has not ended, or is another user's, is passed over.
         dryrun: yield all the same, and remove nothing.
 
     Raises:
         StateError: something cannot be removed.
     """
-    known = look(engine)
+    known = look(engine, tolerant=True)
     for app_id in app_ids:
         containers = known.get(app_id, [])
-        if not containers or tell(job_of(containers), containers).end is None:
+        if not containers or is_under_way(containers) or any(container.live for container in containers):
             continue
-        if any(container.live for container in containers):
+        if not is_own(containers):
             continue
         room = _room(engine, containers)
         if not dryrun:
-            failed = remove(engine, [container.id for container in containers])
+            failed = remove(engine, [entry["Id"] for entry in entries(engine, app_id)])
             if failed:
                 raise StateError(f"{app_id} cannot be removed: {failed[0]}") from failed[0]
-            shutil.rmtree(docker_home().job(app_id).folder, ignore_errors=True)
+            remove_folder(app_id)
+            forget(app_id)
         yield Pruned(containers[0].name, room, app_id)
+    if not dryrun:
+        forget_absent(engine.address.text, known)
     old = [image for image in unused_images(engine) if image.made < time.time() - IMAGES_KEPT]
     for image in old if dryrun else remove_images(engine, old):
         yield Pruned(image.name, image.size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
@@ -152,7 +151,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
             UsageError: the request cannot be right, or was submitted before.
             StateError: no engine answers, an image is missing, or a container cannot be started.
         """
-        from torchx.schedulers.docker_submit import job_data, submit
+        from torchx.schedulers.docker_record import job_data
+        from torchx.schedulers.docker_submit import submit
 
         if dryrun_info.app is None:
             raise UsageError("a request is submitted with the application that it was made from")
@@ -168,11 +168,9 @@ class DockerScheduler(Scheduler["DockerJob"]):
         containers = self._told_of(app_id)
         if not containers:
             return None
-        from torchx.schedulers.docker_tell import app_data, describe
-        from torchx.specs.serialize import app_from_dict
+        from torchx.schedulers.docker_tell import describe_all
 
-        app = app_from_dict(app_data(containers))
-        return replace(describe(containers), roles=app.roles, metadata=app.metadata)
+        return describe_all(containers)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns how an application fares, without its roles."""
@@ -194,24 +192,25 @@ class DockerScheduler(Scheduler["DockerJob"]):
         from torchx.schedulers.docker_address import require_socket
 
         require_socket()
-        from torchx.schedulers.docker_facts import look
+        from torchx.schedulers.docker_look import look
         from torchx.schedulers.docker_tell import listed
 
-        lines = [listed(containers) for containers in look(self._connected()).values()]
+        lines = [listed(containers) for containers in look(self._connected(), tolerant=True).values()]
         return sorted(
             lines, key=lambda line: (line.submitted_at is not None, line.submitted_at), reverse=True
         )
 
     def exists(self, app_id: str) -> bool:
         """Tells whether the engine has containers of an application."""
-        from torchx.schedulers.docker_facts import APP_ID
+        from torchx.schedulers.docker_look import entries
 
-        asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
-        return bool(self._connected().call("GET", "/containers/json", asked))
+        return bool(entries(self._connected(), app_id))
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until an application has ended; the engine's events wake this process."""
         from torchx.schedulers.docker_events import Events
+        from torchx.schedulers.docker_facts import damage_of
+        from torchx.schedulers.docker_story import is_under_way
         from torchx.schedulers.docker_tell import describe
         from torchx.specs.status import is_terminal
 
@@ -221,6 +220,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
             while True:
                 containers = self._containers(app_id, events.unheard(containers))
                 if not containers or is_terminal(describe(containers).state):
+                    return True
+                if damage_of(containers) and not is_under_way(containers):
                     return True
                 left = LOOK_EVERY if end is None else min(end - time.monotonic(), LOOK_EVERY)
                 if left <= 0:
@@ -243,13 +244,13 @@ class DockerScheduler(Scheduler["DockerJob"]):
         cancel(self._connected(), app_id, now=True)
 
     def _delete_existing(self, app_id: str) -> None:
-        import shutil
-
         from torchx.schedulers.docker_end import delete
-        from torchx.schedulers.docker_guard import docker_home
+        from torchx.schedulers.docker_guard import remove_folder
+        from torchx.schedulers.docker_record import forget
 
         delete(self._connected(), app_id)
-        shutil.rmtree(docker_home().job(app_id).folder, ignore_errors=True)
+        remove_folder(app_id)
+        forget(app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes applications that have ended, then images of workspaces that no container uses."""
@@ -273,9 +274,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """
         from torchx.schedulers.docker_logs import read_logs
 
-        containers = self._containers(app_id)
-        if not containers:
-            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        containers = self._readable(app_id)
         return read_logs(self._connected(), app_id, query, containers)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
@@ -286,9 +285,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """
         from torchx.schedulers.docker_exec import container_of, execute
 
-        containers = self._containers(app_id)
-        if not containers:
-            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        containers = self._readable(app_id)
         container = container_of(containers, app_id, role_name, k)
         return execute(self._connected(), container, command, streams)
 
@@ -301,17 +298,36 @@ class DockerScheduler(Scheduler["DockerJob"]):
             self._engine = Engine()
         return self._engine
 
+    def _readable(self, app_id: str) -> Containers:
+        """Returns the containers of an application.
+
+        Raises:
+            StateError: there are none, or they cannot be read.
+        """
+        from torchx.schedulers.docker_facts import damage_of
+
+        containers = self._containers(app_id)
+        if not containers:
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        damage = damage_of(containers)
+        if damage:
+            raise StateError(
+                f"nothing is known of the replicas of {app_id}: {damage}",
+                hint=f"its container is there for Docker: docker logs {containers[0].id[:12]}",
+            )
+        return containers
+
     def _told_of(self, app_id: str) -> Containers:
         """Returns the containers of an application with all that the engine knows of their ends."""
-        from torchx.schedulers.docker_facts import told_late
+        from torchx.schedulers.docker_look import told_late
 
         return told_late(self._connected(), self._containers(app_id))
 
     def _containers(self, app_id: str, known: Iterable[Container] = ()) -> Containers:
         """Returns the containers of an application, and sees to it that it has the supervisor it needs."""
-        from torchx.schedulers.docker_facts import look
+        from torchx.schedulers.docker_look import look
 
-        containers = look(self._connected(), app_id, known).get(app_id, [])
+        containers = look(self._connected(), app_id, known, tolerant=True).get(app_id, [])
         if containers:
             from torchx.schedulers.docker_guard import see_to
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container
+from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container, damage_of
 from torchx.supervisor.policy import REPLICA, Action, End, Gang, RoleRules, Start, Stop
 
 
@@ -149,15 +149,24 @@ def tell(job: Job, containers: Sequence[Container], succeeded: Mapping[int, int]
             replicas[places[container.role, container.replica]].append(container)
     for mine in replicas:
         mine.sort(key=lambda c: (c.attempt, c.created))
-    retry = max((c.retry for c in containers if c.retry), key=lambda r: sum(r["attempts"]), default={})
+    retries = [c.retry for c in containers if c.retry]
+    retry = max(retries, key=lambda r: sum(r.get("attempts", ())), default={})
     expected = [1] * len(places)
-    if len(retry.get("attempts", ())) == len(expected):
-        expected = list(retry["attempts"])
+    attempts = retry.get("attempts", ())
+    if len(attempts) == len(expected):
+        expected = list(attempts)
     used: dict[str | int, int] = dict(retry.get("used", {}))
     story = Story(job, replicas, _rules(job, used), expected=expected)
     gone = {n for n, attempt in (succeeded or {}).items() if not replicas[n] and attempt == expected[n]}
     _replay(story, gone)
     return story
+
+
+def is_under_way(containers: Sequence[Container]) -> bool:
+    """Returns True until an application has ended; one that cannot be read has when none of it runs."""
+    if damage_of(containers):
+        return any(c.live for c in containers)
+    return tell(job_of(containers), containers).end is None
 
 
 def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
@@ -220,7 +229,8 @@ def _give_up_lost(story: Story, actions: Sequence[Action]) -> list[Action]:
     started = {n for action in actions if isinstance(action, Start) for n in action.replicas}
     lost = [n for n in sorted(started) if story.newest(n) is None and story.gang.wants(n)]
     story.lost.update(lost)
-    return [action for ordinal in lost for action in story.gang.give_up(ordinal)]
+    # one of them ends all of it
+    return story.gang.give_up(lost[0]) if lost else []
 
 
 def _is_to_come(container: Container) -> bool:

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,34 +13,18 @@ from typing import Any
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.jobs import lock
-from torchx.jobs.paths import state_home
 from torchx.schedulers.docker_create import to_body
 from torchx.schedulers.docker_end import remove
 from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
-from torchx.schedulers.docker_facts import APP_ID, JOB
 from torchx.schedulers.docker_gpus import leased
 from torchx.schedulers.docker_guard import docker_home, start_supervisor
+from torchx.schedulers.docker_labels import APP_ID, JOB, USER
+from torchx.schedulers.docker_owner import user_name
 from torchx.schedulers.docker_program import is_missing
 from torchx.schedulers.docker_pull import provide
+from torchx.schedulers.docker_record import forget, label_data, private_folder, save
 from torchx.schedulers.docker_request import NETWORK, DockerContainer, DockerJob
 from torchx.schedulers.docker_story import Job, job_from
-from torchx.specs.app import AppDef
-from torchx.specs.run_options import CfgVal
-from torchx.specs.serialize import app_to_dict
-
-SCHEMA = 1
-"""Version of what the containers carry; a newer version of this program reads all the older ones."""
-
-
-def job_data(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> dict[str, Any]:
-    """Returns what the containers of an application carry."""
-    return {
-        "schema": SCHEMA,
-        "session": session,
-        "submitted_at": round(time.time(), 6),
-        "app": app_to_dict(app, strict=False),
-        "cfg": dict(cfg),
-    }
 
 
 def submit(
@@ -52,7 +35,7 @@ def submit(
     Args:
         engine: where they run.
         request: the containers.
-        data: what they carry.
+        data: all that is to be kept of it.
         tell: called with a line about what takes long.
 
     Returns:
@@ -70,7 +53,7 @@ def submit(
             f"{request.app_id} is there already: a request is submitted once",
             hint="make a new dry-run for it",
         )
-    text = json.dumps(data, separators=(",", ":"))
+    text = json.dumps(label_data(data), separators=(",", ":"))
     notes = _build(engine, request, tell)
     bodies = [_body(container, text) for container in request.containers]
     images = dict.fromkeys(container.image for container in request.containers)
@@ -82,7 +65,12 @@ def submit(
     with _lock(job) as descriptors, leased(engine, bodies, os.environ) as said:
         notes += said
         named = list(zip(names, bodies, strict=True))
-        _start(engine, request.app_id, named, lambda: _supervise(job, descriptors))
+        save(request.app_id, data, engine.address.text)
+        try:
+            _start(engine, request.app_id, named, lambda: _supervise(job, descriptors))
+        except BaseException:
+            forget(request.app_id)
+            raise
     return notes
 
 
@@ -107,7 +95,7 @@ def _build(engine: Engine, request: DockerJob, tell: Callable[[str], None]) -> l
 
 def _body(container: DockerContainer, data: str) -> dict[str, Any]:
     body = to_body(container.image, container.command, container.kwargs)
-    body["Labels"] = {**body.get("Labels", {}), JOB: data}
+    body["Labels"] = {**body.get("Labels", {}), JOB: data, USER: user_name()}
     return body
 
 
@@ -210,9 +198,8 @@ def _cause(text: str) -> str:
 
 
 def _provide_network(engine: Engine) -> None:
-    state_home()
     home = docker_home().path
-    home.mkdir(mode=0o700, exist_ok=True)
+    private_folder(home)
     descriptor = os.open(home / "network.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         # an engine may make two networks of one name when asked twice at once
@@ -238,10 +225,9 @@ def _lock(job: Job) -> Iterator[list[int]]:
     if not job.needs_supervisor:
         yield []
         return
-    state_home()
     paths = docker_home().job(job.app_id)
     try:
-        paths.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(paths.folder)
         held = lock.acquire(paths.lock)
     except OSError as error:
         raise StateError(f"the job cannot be recorded at {paths.folder}: {error.strerror}") from error

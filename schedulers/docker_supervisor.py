@@ -25,7 +25,9 @@ from torchx.schedulers.docker_create import next_body
 from torchx.schedulers.docker_end import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
 from torchx.schedulers.docker_events import Events
-from torchx.schedulers.docker_facts import ATTEMPT, CANCELLED, FAILED, RETRY, STOPPED, Container, look
+from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker_labels import ATTEMPT, RETRY
+from torchx.schedulers.docker_look import look
 from torchx.schedulers.docker_story import Story, job_of, tell
 
 LOOK_EVERY = 30.0
@@ -81,7 +83,7 @@ class Supervisor:
             if time.monotonic() > looked + LOOK_EVERY:
                 looked, known = time.monotonic(), []
             containers = look(self._engine, self._app_id, known).get(self._app_id)
-            if not containers:
+            if not containers or damage_of(containers):
                 return True
             story = self._told(containers)
             if known and (self._to_stop(story) or story.starts):
@@ -224,7 +226,9 @@ class Succeeded:
         self.attempts |= seen
         partial_file = self._path.with_suffix(".partial")
         with suppress(OSError):  # on a full disk this one still knows
-            partial_file.write_text(json.dumps(self.attempts), encoding="utf-8")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(partial_file, flags, 0o600), "w", encoding="utf-8") as file:
+                json.dump(self.attempts, file)
             partial_file.replace(self._path)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx.errors import UsageError
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
-from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container
-from torchx.schedulers.docker_story import RoleFacts, Story, job_of, tell
+from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker_record import whole
+from torchx.schedulers.docker_story import Job, RoleFacts, Story, job_of, tell
+from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
 STARTED_WITHIN = 60.0
@@ -26,6 +30,11 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         containers: all its containers, at least one.
         now: seconds since the epoch; the present unless told.
     """
+    damage = damage_of(containers)
+    if damage:
+        created = _time(min(c.created for c in containers) or None)
+        app_id = containers[0].app_id
+        return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=damage, submitted_at=created)
     story = tell(job_of(containers), containers)
     data = story.job.data
     state, msg = _state(story, containers, time.time() if now is None else now)
@@ -69,14 +78,28 @@ def listed(containers: Sequence[Container]) -> ListAppResponse:
     )
 
 
-def app_data(containers: Sequence[Container]) -> Mapping[str, Any]:
-    """Returns what the application is as plain data; of another program's, what is seen."""
+def describe_all(containers: Sequence[Container]) -> DescribeAppResponse:
+    """Returns the status of an application, its roles, its metadata and all its options.
+
+    Args:
+        containers: all its containers, at least one.
+    """
+    status = describe(containers)
+    if damage_of(containers):
+        return status
     job = job_of(containers)
-    if job.data:
-        found: Mapping[str, Any] = job.data["app"]
-        return found
+    data = whole(job.app_id, job.data, containers) if job.data else {}
+    try:
+        app = app_from_dict(data.get("app") or _seen(job, containers))
+    except UsageError:
+        app = app_from_dict(_seen(job, containers))
+    return replace(status, roles=app.roles, metadata=app.metadata, cfg=dict(data.get("cfg") or job.cfg))
+
+
+def _seen(job: Job, containers: Sequence[Container]) -> Mapping[str, Any]:
+    """Returns what can be seen of an application that carries nothing that can be read."""
     images = {c.role: c.image for c in containers}
-    roles = [{"name": r.name, "image": images[r.name], "num_replicas": r.replicas} for r in job.roles]
+    roles = [{"name": r.name, "image": images.get(r.name, ""), "num_replicas": r.replicas} for r in job.roles]
     return {"name": job.app_id, "roles": roles}
 
 

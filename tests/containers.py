@@ -13,7 +13,7 @@ from support import wait_until
 from torchx.logs import LogQuery, Stream
 from torchx.scheduler import DescribeAppResponse
 from torchx.schedulers.docker_engine import Engine
-from torchx.schedulers.docker_facts import APP_ID
+from torchx.schedulers.docker_labels import APP_ID
 from torchx.schedulers.docker_scheduler import DockerScheduler, create_scheduler
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal

@@ -161,14 +161,22 @@ def test_an_entrypoint_of_the_image_does_not_count(jobs: Jobs) -> None:
 def test_describe_loses_nothing_on_another_machine(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    own = {"local_docker": {"stop_signal": "SIGTERM"}}
     role = sh(
-        "echo $$HOME; exit 3", 2, env={"A": "ä=1"}, resource=Resource(1, 0, 64), metadata={"x": {"y": (1, 2)}}
+        "echo $$HOME ${replica_id}${app_id} $$${rank0_env}; exit 3",
+        2,
+        env={"A": "ä=1", "OUT": "/x/${app_id}/$$5"},
+        resource=Resource(1, 0, 64),
+        metadata={"x": {"y": (1, 2)}, **own},
     )
     role.mounts = [BindMount("/etc", "/data", read_only=True)]
     told = jobs.run(role, env={"B": "2"})
+    assert told.roles == [role]
+    assert told.cfg["env"] == {"B": "2"}
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "elsewhere"))
     found = scheduler().describe(told.app_id)
     assert found is not None
+    role.metadata = own  # notes to other engines stay where they were written
     assert (found.name, found.roles, found.metadata) == ("job", [role], {"team": "a"})
     assert found.cfg["env"] == {"B": "2"}
     assert [line.state for line in scheduler().list() if line.app_id == told.app_id] == [AppState.FAILED]

@@ -16,10 +16,11 @@ from torchx.errors import StateError
 from torchx.jobs.paths import Home, state_home
 from torchx.schedulers.docker_address import Address
 from torchx.schedulers.docker_engine import Engine
-from torchx.schedulers.docker_facts import APP_ID, JOB, REPLICA, ROLE
 from torchx.schedulers.docker_gpus import leased, taken
+from torchx.schedulers.docker_labels import APP_ID, JOB, REPLICA, ROLE
+from torchx.schedulers.docker_record import job_data, label_data
 from torchx.schedulers.docker_request import to_request
-from torchx.schedulers.docker_submit import _body, job_data
+from torchx.schedulers.docker_submit import _body
 from torchx.schedulers.local_devices import Leases
 from torchx.schedulers.local_scheduler import create_scheduler
 from torchx.specs.app import AppDef, Role
@@ -44,7 +45,7 @@ def bodies(replicas: int = 1, gpus: int = 1, **metadata: Any) -> tuple[str, list
     role.metadata = dict(metadata)
     app = AppDef("job", [role])
     request = to_request(app, f"job-{uuid.uuid4().hex[:12]}", {})
-    text = json.dumps(job_data(app, {"grace_period": 1.0}, "torchx"))
+    text = json.dumps(label_data(job_data(app, {"grace_period": 1.0}, "torchx")))
     return request.app_id, [_body(container, text) for container in request.containers]
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from torchx.schedulers.docker_address import parse_address
 from torchx.schedulers.docker_engine import Engine
-from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container, told_late
+from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container
+from torchx.schedulers.docker_look import told_late
 from torchx.schedulers.docker_story import Story, job_of, tell
 from torchx.schedulers.docker_tell import INTERRUPTED, describe
 from torchx.specs.app import AppDef, RetryPolicy, Role

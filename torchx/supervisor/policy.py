@@ -201,7 +201,7 @@ class Gang:
         """Orders the restarts whose members have all ended; tells the end when nothing is left."""
         actions: list[Action] = []
         for restart in list(self._restarts):
-            if not self._running.intersection(restart.members):
+            if not any(n in restart.members for n in self._running):
                 self._restarts.remove(restart)
                 again = [n for n in restart.members if n not in self._for_good]
                 actions.append(self._start(again, restart.delay))

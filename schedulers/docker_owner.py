@@ -1,0 +1,52 @@
+"""Whose an application is: on a shared engine everyone may end everything, so this is checked here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+
+from torchx.errors import StateError
+from torchx.schedulers.docker_facts import Container
+from torchx.schedulers.docker_labels import APP_ID
+
+
+def user_name() -> str:
+    """Returns the name of the user of this process; its number when it has no name."""
+    import pwd  # on demand: there is none where no local process is started, e.g. on Windows
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def owner_of(containers: Sequence[Container]) -> str:
+    """Returns the user who submitted an application; empty when its containers do not say."""
+    return next((c.user for c in containers if c.user), "")
+
+
+def is_own(containers: Sequence[Container]) -> bool:
+    """Returns True unless another user has submitted an application."""
+    return owner_of(containers) in ("", user_name())
+
+
+def require_own(containers: Sequence[Container], verb: str, command: str) -> None:
+    """Refuses to change another user's application.
+
+    Args:
+        containers: its containers, at least one.
+        verb: what is to happen to it: "cancelled".
+        command: the command of Docker that does it all the same: "docker stop".
+
+    Raises:
+        StateError: another user has submitted it.
+    """
+    if is_own(containers):
+        return
+    app_id, owner = containers[0].app_id, owner_of(containers)
+    listed = f"docker ps -aqf {shlex.quote(f'label={APP_ID}={app_id}')}"
+    raise StateError(
+        f"{app_id} was submitted by the user {owner}, and you are {user_name()}: it is not {verb}",
+        hint=f"if it is to be all the same: {command} $({listed})",
+    )
