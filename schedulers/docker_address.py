@@ -7,14 +7,18 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from torchx.errors import AbsentError, StateError, UsageError
 
+if TYPE_CHECKING:
+    import ssl
+
 DEFAULT = "unix:///var/run/docker.sock"
 PLAIN_PORT, TLS_PORT = 2375, 2376
 WITHOUT = "without Docker: -s local_cwd"
+_NO = ("0", "false", "no", "off")
 NO_SOCKET, START = "there is no such socket", "start Docker, or set DOCKER_HOST"
 
 
@@ -77,10 +81,12 @@ def find_address() -> Address:
     """
     told = os.environ.get("DOCKER_HOST", "")
     if told:
-        tls = bool(os.environ.get("DOCKER_TLS_VERIFY")) or bool(os.environ.get("DOCKER_TLS"))
+        wish = os.environ.get("DOCKER_TLS_VERIFY", "")
+        tls = bool(wish) or bool(os.environ.get("DOCKER_TLS"))
         folder = os.environ.get("DOCKER_CERT_PATH") or str(_config_folder())
-        verify = bool(os.environ.get("DOCKER_TLS_VERIFY"))
-        return parse_address(told, "DOCKER_HOST", folder if tls else None, verify)
+        # only an explicit no: who leaves it out has not thought of it
+        verify = wish.strip().lower() not in _NO
+        return parse_address(told, "DOCKER_HOST", folder, verify, encrypt=tls)
     name = os.environ.get("DOCKER_CONTEXT", "") or _current_context()
     if name in ("", "default"):
         return parse_address(DEFAULT)
@@ -88,9 +94,21 @@ def find_address() -> Address:
 
 
 def parse_address(
-    text: str, origin: str = "", certificates: str | None = None, verify: bool = True
+    text: str,
+    origin: str = "",
+    certificates: str | None = None,
+    verify: bool = True,
+    *,
+    encrypt: bool | None = None,
 ) -> Address:
     """Reads an address.
+
+    Args:
+        text: the address.
+        origin: what says so.
+        certificates: the folder of the certificates, where the engine is reached encrypted.
+        verify: whether the engine has to prove who it is.
+        encrypt: whether it is reached encrypted over ``tcp://``; where ``certificates`` are by default.
 
     Raises:
         UsageError: it is of a kind that is not known here.
@@ -104,6 +122,8 @@ def parse_address(
     if found and scheme in ("tcp", "http", "https") and rest:
         if scheme == "https":
             certificates = certificates or str(_config_folder())
+        elif encrypt is False:
+            certificates = None
         parts = urlsplit(f"//{rest}")
         try:
             port = parts.port or (PLAIN_PORT if certificates is None else TLS_PORT)
@@ -156,20 +176,25 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
-def encrypted(plain: socket.socket, where: Address) -> socket.socket:
-    """Returns an encrypted connection to an engine, on top of a plain one."""
+def tls_context(where: Address) -> ssl.SSLContext:
+    """Returns how connections to an engine are encrypted: its certificate counts unless it was opted out."""
     import ssl  # on demand: few engines are reached like this
 
     folder = Path(where.certificates or "")
     authority, certificate = folder / "ca.pem", folder / "cert.pem"
+    context = ssl.create_default_context(cafile=str(authority) if authority.exists() else None)
+    if not where.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate.exists():
+        context.load_cert_chain(str(certificate), str(folder / "key.pem"))
+    return context
+
+
+def encrypted(plain: socket.socket, where: Address) -> socket.socket:
+    """Returns an encrypted connection to an engine, on top of a plain one."""
     try:
-        context = ssl.create_default_context(cafile=str(authority) if authority.exists() else None)
-        if not where.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if certificate.exists():
-            context.load_cert_chain(str(certificate), str(folder / "key.pem"))
-        return context.wrap_socket(plain, server_hostname=where.host)
+        return tls_context(where).wrap_socket(plain, server_hostname=where.host)
     except BaseException:
         plain.close()
         raise

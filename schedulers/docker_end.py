@@ -10,11 +10,12 @@ from contextlib import closing, suppress
 from functools import partial
 
 from torchx.errors import StateError
-from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
+from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_events import Events
 from torchx.schedulers.docker_facts import CANCELLED, Container, damage_of, read
 from torchx.schedulers.docker_look import entries, look
 from torchx.schedulers.docker_owner import require_own
+from torchx.schedulers.docker_parallel import all_of, in_parallel
 from torchx.schedulers.docker_story import job_of, tell
 
 GONE, CONFLICT, SAME = 404, 409, 304

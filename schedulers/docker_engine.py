@@ -9,11 +9,9 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from torchx.errors import StateError
@@ -27,6 +25,10 @@ from torchx.schedulers.docker_address import (
     find_address,
     no_engine,
 )
+from torchx.schedulers.docker_http import keep_alive, plain_request, read_all, reason, status_of
+
+if TYPE_CHECKING:
+    from torchx.schedulers.docker_duplex import Duplex
 
 OLDEST = (1, 40)
 """The oldest version of the engine's interface that is spoken here: Docker 19.03."""
@@ -34,11 +36,7 @@ NEWEST = (1, 47)
 """The newest that is known here; an engine that is newer speaks it too."""
 PATIENCE = 60.0
 """Seconds that an engine may take for an answer, unless it is asked to wait for something."""
-AT_A_TIME = 32
 LOOKS = 10
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class EngineError(StateError):
@@ -121,14 +119,14 @@ class Engine:
         for _ in range(LOOKS if method == "GET" else 1):
             status, _, data = self._request(method, url, body, patience)
             # Podman cannot tell of anything when a container ends or goes while it looks at all of them
-            ended = status >= 500 and "no such process" in _reason(data)
-            gone = status >= 400 and path == "/containers/json" and "no such container" in _reason(data)
+            ended = status >= 500 and "no such process" in reason(data)
+            gone = status >= 400 and path == "/containers/json" and "no such container" in reason(data)
             if not (ended or gone):
                 break
         if status >= 400:
             # Podman calls it a failure of its own when a container goes while it is looked at
-            absent = status >= 500 and "no such container" in _reason(data)
-            raise EngineError(404 if absent else status, _reason(data))
+            absent = status >= 500 and "no such container" in reason(data)
+            raise EngineError(404 if absent else status, reason(data))
         try:
             return json.loads(data) if data else None
         except ValueError:
@@ -140,7 +138,7 @@ class Engine:
         query: Mapping[str, Any] | None = None,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-        body: Any = None,
+        patience: float | None = None,
     ) -> tuple[socket.socket, bytes]:
         """Returns a connection on which the answer comes as it is made, and what has come of it already.
 
@@ -149,26 +147,17 @@ class Engine:
             query: mappings and lists are told as JSON.
             method: GET or POST.
             headers: further ones.
-            body: told as JSON.
+            patience: seconds that may pass without a byte of it; None for ever.
 
         Raises:
             EngineError: the engine refuses.
             NoEngineError: it does not answer.
         """
-        url = self._url(path, query)
-        # in the older HTTP an answer is sent as it is, without a word of how long its pieces are
-        lines = [
-            f"{method} {url} HTTP/1.0",
-            "Host: docker",
-            *(f"{k}: {v}" for k, v in (headers or {}).items()),
-        ]
-        sent = b"" if body is None else json.dumps(body).encode()
-        if sent:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(sent)}"]
+        request = plain_request(method, self._url(path, query), headers or {})
         try:
             connection = self._connect(PATIENCE)
             try:
-                connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + sent)
+                connection.sendall(request)
                 data = b""
                 while b"\r\n\r\n" not in data:
                     more = connection.recv(1 << 16)
@@ -176,12 +165,42 @@ class Engine:
                         raise ConnectionResetError("it hung up")
                     data += more
                 head, _, rest = data.partition(b"\r\n\r\n")
-                status = int(head.split(None, 2)[1])
+                status = status_of(head)
                 if status >= 400:
                     while more := connection.recv(1 << 16):
                         rest += more
-                    raise EngineError(status, _reason(rest))
-                connection.settimeout(None)
+                    raise EngineError(status, reason(rest))
+                connection.settimeout(patience)
+            except BaseException:
+                connection.close()
+                raise
+        except OSError as error:
+            raise self._unreachable(error) from error
+        return connection, rest
+
+    def exchange(self, path: str, body: Any) -> tuple[Duplex, bytes]:
+        """Returns a connection on which both sides send, and what has come already.
+
+        Args:
+            path: without the version.
+            body: what is posted there, as JSON.
+
+        Raises:
+            EngineError: the engine refuses.
+            NoEngineError: it does not answer.
+        """
+        from torchx.schedulers.docker_duplex import Duplex  # on demand: for exec alone
+
+        sent = json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
+        try:
+            connection = Duplex(self._plain(PATIENCE), self.address)
+            try:
+                connection.send(plain_request("POST", self._url(path, None), headers) + sent)
+                head, rest = connection.head(PATIENCE)
+                status = status_of(head)
+                if status >= 400:
+                    raise EngineError(status, reason(rest + connection.rest(PATIENCE)))
             except BaseException:
                 connection.close()
                 raise
@@ -217,7 +236,7 @@ class Engine:
                 connection.sock.settimeout(None)  # a step may take its time
                 response = connection.getresponse()
                 if response.status >= 400:
-                    raise EngineError(response.status, _reason(response.read()))
+                    raise EngineError(response.status, reason(response.read()))
                 yield response
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
@@ -239,16 +258,21 @@ class Engine:
                 connection.sock = self._connect(patience)
                 connection.request(method, url, data, headers)
                 response = connection.getresponse()
-                return response.status, response.headers, response.read()
+                return response.status, response.headers, read_all(response, patience)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
 
     def _connect(self, patience: float | None) -> socket.socket:
+        plain = self._plain(patience)
+        return plain if self.address.certificates is None else encrypted(plain, self.address)
+
+    def _plain(self, patience: float | None) -> socket.socket:
         where = self.address
         if not where.path:
             plain = socket.create_connection((where.host, where.port), min(patience or PATIENCE, 10.0))
+            keep_alive(plain)
             plain.settimeout(patience)
-            return plain if where.certificates is None else encrypted(plain, where)
+            return plain
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(patience)
@@ -269,69 +293,16 @@ class Engine:
             why, hint = "no answer in time", "see how it fares: docker info"
         elif isinstance(error, ConnectionRefusedError):
             why, hint = "nothing listens there", START
+        elif (
+            type(error).__name__ == "SSLCertVerificationError"
+        ):  # its module is not loaded for its name alone
+            why = f"its certificate is not trusted: {getattr(error, 'verify_message', error)}"
+            context = self.address.origin.startswith("context")
+            any_certificate = "SkipTLSVerify in the context" if context else "DOCKER_TLS_VERIFY=0"
+            hint = (
+                f"put its authority at {self.address.certificates}/ca.pem, "
+                f"or accept any certificate: {any_certificate}"
+            )
         else:
             why, hint = str(error) or type(error).__name__, START
         return no_engine(self.address, why, hint)
-
-
-def receive(connection: socket.socket, size: int) -> tuple[bytes, bool]:
-    """Returns what has come on a connection that does not block, and whether that was the end of it."""
-    data = b""
-    while len(data) < size:
-        try:
-            more = connection.recv(size)
-        except OSError as error:
-            # the second is the first on an encrypted connection; its module is not loaded for its name alone
-            waits = isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError"
-            return data, not waits
-        if not more:
-            return data, True
-        data += more
-    return data, False
-
-
-def _reason(data: bytes) -> str:
-    """Returns the reason in an answer of the engine, on one line."""
-    text = data.decode("utf-8", "replace")
-    with suppress(ValueError, KeyError, TypeError):
-        text = str(json.loads(text)["message"])
-    return " ".join(text.split()) or "no reason was given"
-
-
-def in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R | Exception]:
-    """Calls a function with each item, many at a time, and returns the results or errors in order."""
-    work = deque(enumerate(items))
-    count = len(work)
-    results: dict[int, R | Exception] = {}
-
-    def run() -> None:
-        while True:
-            try:
-                number, item = work.popleft()
-            except IndexError:
-                return
-            try:
-                results[number] = function(item)
-            except Exception as error:
-                results[number] = error
-
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(AT_A_TIME, count) - 1)]
-    for thread in threads:
-        thread.start()
-    try:
-        run()
-    finally:
-        work.clear()  # when this thread was interrupted: the others begin nothing more
-        for thread in threads:
-            thread.join()
-    return [results[number] for number in range(count)]
-
-
-def all_of(results: Iterable[R | Exception]) -> list[R]:
-    """Returns results, and raises the first error among them."""
-    done: list[R] = []
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-        done.append(result)
-    return done

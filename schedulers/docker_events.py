@@ -7,8 +7,9 @@ import select
 import time
 from collections.abc import Iterable, Sequence
 
-from torchx.schedulers.docker_engine import Engine, receive
+from torchx.schedulers.docker_engine import Engine
 from torchx.schedulers.docker_facts import Container
+from torchx.schedulers.docker_http import receive
 from torchx.schedulers.docker_labels import APP_ID
 
 _ID = re.compile(rb'"(?:id|ID)":\s*"([0-9a-f]{64})"')

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import select
-import socket
-import threading
+import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from torchx.errors import StateError
 from torchx.execution import Streams
+from torchx.schedulers.docker_duplex import AT_A_TIME, Duplex
 from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_facts import Container
 
@@ -56,67 +56,126 @@ def execute(engine: Engine, container: str, command: Sequence[str], streams: Str
         "Cmd": list(command),
     }
     made = engine.call("POST", f"/containers/{container}/exec", body=wanted)["Id"]
-    begin = {"Detach": False, "Tty": streams.terminal}
     try:
-        connection, data = engine.stream(f"/exec/{made}/start", method="POST", body=begin)
+        connection, data = engine.exchange(f"/exec/{made}/start", {"Detach": False, "Tty": streams.terminal})
     except EngineError as error:
         raise StateError(f"`{command[0]}` could not be run there: {error.message}") from None
-    over = threading.Event()
-    feeder = threading.Thread(target=_feed, args=(engine, made, connection, streams, over), daemon=True)
-    feeder.start()
-    try:
-        _receive(connection, data, streams)
-    finally:
-        over.set()
-        feeder.join(timeout=2)
-        connection.close()
-    return int(engine.call("GET", f"/exec/{made}/json").get("ExitCode") or 0)
+    with closing(connection):
+        try:
+            _Exchange(engine, made, connection, streams).run(data)
+        except (ConnectionError, TimeoutError) as error:
+            raise StateError(
+                f"the connection to `{command[0]}` was lost: {error.strerror or error}",
+                hint="it may still run there",
+            ) from error
+    return _exit_code(engine, made, command[0])
 
 
-def _receive(connection: socket.socket, data: bytes, streams: Streams) -> None:
-    """Hands on what comes until the program has ended."""
-    while True:
-        if streams.terminal:
-            _show(streams, 1, data)
+class _Exchange:
+    """Hands on what is typed and what is printed until the program has ended; all by one thread.
+
+    Args:
+        engine: where the program runs.
+        made: the engine's id of it.
+        connection: to the program.
+        streams: what it reads and prints to.
+    """
+
+    def __init__(self, engine: Engine, made: str, connection: Duplex, streams: Streams) -> None:
+        self._engine, self._made = engine, made
+        self._connection, self._streams = connection, streams
+        self._source = streams.stdin
+        self._size: tuple[int, int] | None = None
+        self._data = b""
+
+    def run(self, data: bytes) -> None:
+        """Runs until the program has ended.
+
+        Args:
+            data: what has come of its output already.
+
+        Raises:
+            ConnectionError: the connection was lost.
+        """
+        self._show(data)
+        while True:
+            self._resize()
+            poll = select.poll()
+            poll.register(
+                self._connection, select.POLLIN | (0 if self._connection.is_sent else select.POLLOUT)
+            )
+            if self._source is not None and self._connection.is_sent:
+                poll.register(self._source, select.POLLIN)
+            ready = {descriptor for descriptor, _ in poll.poll(LOOK_EVERY * 1000)}
+            if self._connection.fileno() in ready and self._receive():
+                return
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # it reads no more: what it printed is to come
+                self._connection.flush()
+                if self._source in ready and self._source is not None:
+                    self._feed(self._source)
+
+    def _receive(self) -> bool:
+        """Shows what has come; True when that was all."""
+        data, ended = self._connection.receive()
+        self._show(data)
+        return ended
+
+    def _feed(self, source: int) -> None:
+        """Sends what can be read; when there is no more of it, the program sees the end, too."""
+        try:
+            data = os.read(source, AT_A_TIME)
+        except OSError:
             data = b""
-        while len(data) >= HEAD:
-            stop = HEAD + int.from_bytes(data[4:HEAD], "big")
+        if data:
+            self._connection.send(data)
+            return
+        self._source = None
+        self._connection.finish()
+
+    def _resize(self) -> None:
+        """Hands on the size of the terminal when it has changed."""
+        if not self._streams.terminal or self._streams.size() == self._size:
+            return
+        rows, columns = self._size = self._streams.size()
+        with suppress(StateError):  # it has ended
+            self._engine.call("POST", f"/exec/{self._made}/resize", {"h": rows, "w": columns})
+
+    def _show(self, data: bytes) -> None:
+        if self._streams.terminal:
+            self._write(1, data)
+            return
+        data = self._data + data if self._data else data
+        at = 0
+        while at + HEAD <= len(data):
+            stop = at + HEAD + int.from_bytes(data[at + 4 : at + HEAD], "big")
             if len(data) < stop:
                 break
-            _show(streams, data[0], data[HEAD:stop])
-            data = data[stop:]
-        more = connection.recv(1 << 16)
-        if not more:
-            return
-        data += more
+            self._write(data[at], data[at + HEAD : stop])
+            at = stop
+        self._data = data[at:]
+
+    def _write(self, stream: int, data: bytes) -> None:
+        if data:
+            output = self._streams.stderr if stream == STDERR else self._streams.stdout
+            output.write(data)
+            output.flush()
 
 
-def _show(streams: Streams, stream: int, data: bytes) -> None:
-    if data:
-        output = streams.stderr if stream == STDERR else streams.stdout
-        output.write(data)
-        output.flush()
+def _exit_code(engine: Engine, made: str, program: str) -> int:
+    """Returns what a program has ended with, once it has: it may run on with its outputs closed.
 
-
-def _feed(
-    engine: Engine, made: str, connection: socket.socket, streams: Streams, over: threading.Event
-) -> None:
-    """Sends what is typed, and the size of the terminal whenever it changes."""
-    size: tuple[int, int] | None = None
-    source = streams.stdin
-    with suppress(OSError, StateError):  # it has ended: who receives knows how
-        while not over.is_set():
-            if streams.terminal and streams.size() != size:
-                size = streams.size()
-                engine.call("POST", f"/exec/{made}/resize", {"h": size[0], "w": size[1]})
-            if source is None:
-                over.wait(LOOK_EVERY)
-                continue
-            if not select.select([source], [], [], LOOK_EVERY)[0]:
-                continue
-            data = os.read(source, 1 << 16)
-            if data:
-                connection.sendall(data)
-                continue
-            source = None
-            connection.shutdown(socket.SHUT_WR)
+    Raises:
+        StateError: the engine does not know.
+    """
+    pause = 0.01
+    while True:
+        told = engine.call("GET", f"/exec/{made}/json")
+        if not told.get("Running"):
+            code = told.get("ExitCode")
+            if isinstance(code, int):
+                return code
+            raise StateError(f"the engine does not know the exit code of `{program}`")
+        time.sleep(pause)
+        pause = min(pause * 2, LOOK_EVERY)

@@ -13,11 +13,12 @@ from operator import itemgetter
 from typing import Any
 
 from torchx.logs import LogChunk, LogQuery, Stream
-from torchx.schedulers.docker_engine import Engine, EngineError, receive
+from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_events import Events
 from torchx.schedulers.docker_facts import Container
 from torchx.schedulers.docker_frames import Frames, Line, matching, seconds_of, stamp
 from torchx.schedulers.docker_guard import see_to
+from torchx.schedulers.docker_http import receive
 from torchx.schedulers.docker_look import look
 from torchx.schedulers.docker_story import job_of, tell
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import StateError
-from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
+from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_facts import (
     DAMAGED,
     Container,
@@ -23,6 +23,7 @@ from torchx.schedulers.docker_facts import (
     text_in,
 )
 from torchx.schedulers.docker_labels import APP_ID, LAST_TIME
+from torchx.schedulers.docker_parallel import all_of, in_parallel
 
 STEADY = ("running", "paused", "exited")
 """States that a container does not leave without an event."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from posixpath import join
 from typing import Any
 
-from torchx.schedulers.docker_engine import Engine, EngineError, in_parallel
+from torchx.schedulers.docker_engine import Engine, EngineError
+from torchx.schedulers.docker_parallel import in_parallel
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torchx.errors import StateError
 from torchx.schedulers.docker_end import remove
-from torchx.schedulers.docker_engine import Engine, EngineError, in_parallel
+from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_facts import Container
 from torchx.schedulers.docker_guard import remove_folder
 from torchx.schedulers.docker_look import entries, look
 from torchx.schedulers.docker_owner import is_own
+from torchx.schedulers.docker_parallel import in_parallel
 from torchx.schedulers.docker_record import forget, forget_absent
 from torchx.schedulers.docker_story import is_under_way
 from torchx.schedulers.workspace_images_prune import remove_images, unused_images

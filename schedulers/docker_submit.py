@@ -15,11 +15,12 @@ from torchx.errors import StateError, UsageError
 from torchx.jobs import lock
 from torchx.schedulers.docker_create import to_body
 from torchx.schedulers.docker_end import remove
-from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
+from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_gpus import leased
 from torchx.schedulers.docker_guard import docker_home, start_supervisor
 from torchx.schedulers.docker_labels import APP_ID, JOB, USER
 from torchx.schedulers.docker_owner import user_name
+from torchx.schedulers.docker_parallel import all_of, in_parallel
 from torchx.schedulers.docker_program import is_missing
 from torchx.schedulers.docker_pull import provide
 from torchx.schedulers.docker_record import forget, label_data, private_folder, save

@@ -23,11 +23,12 @@ from torchx import processes
 from torchx.errors import StateError
 from torchx.schedulers.docker_create import next_body
 from torchx.schedulers.docker_end import KILLED_WITHIN, end_all, remove
-from torchx.schedulers.docker_engine import Engine, EngineError, all_of, in_parallel
+from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_events import Events
 from torchx.schedulers.docker_facts import CANCELLED, FAILED, STOPPED, Container, damage_of
 from torchx.schedulers.docker_labels import ATTEMPT, RETRY
 from torchx.schedulers.docker_look import look
+from torchx.schedulers.docker_parallel import all_of, in_parallel
 from torchx.schedulers.docker_story import Story, job_of, tell
 
 LOOK_EVERY = 30.0

@@ -1,0 +1,52 @@
+"""Calls to an engine, many at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+AT_A_TIME = 32
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R | Exception]:
+    """Calls a function with each item, many at a time, and returns the results or errors in order."""
+    work = deque(enumerate(items))
+    count = len(work)
+    results: dict[int, R | Exception] = {}
+
+    def run() -> None:
+        while True:
+            try:
+                number, item = work.popleft()
+            except IndexError:
+                return
+            try:
+                results[number] = function(item)
+            except Exception as error:
+                results[number] = error
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(AT_A_TIME, count) - 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        run()
+    finally:
+        work.clear()  # when this thread was interrupted: the others begin nothing more
+        for thread in threads:
+            thread.join()
+    return [results[number] for number in range(count)]
+
+
+def all_of(results: Iterable[R | Exception]) -> list[R]:
+    """Returns results, and raises the first error among them."""
+    done: list[R] = []
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+        done.append(result)
+    return done
