@@ -175,7 +175,7 @@ class Engine:
                 connection.close()
                 raise
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise self.unreachable(error) from error
         return connection, rest
 
     def exchange(self, path: str, body: Any) -> tuple[Duplex, bytes]:
@@ -205,7 +205,7 @@ class Engine:
                 connection.close()
                 raise
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise self.unreachable(error) from error
         return connection, rest
 
     @contextmanager
@@ -239,7 +239,7 @@ class Engine:
                     raise EngineError(response.status, reason(response.read()))
                 yield response
         except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(error) from error
+            raise self.unreachable(error) from error
 
     def _url(self, path: str, query: Mapping[str, Any] | None) -> str:
         told = {
@@ -260,7 +260,7 @@ class Engine:
                 response = connection.getresponse()
                 return response.status, response.headers, read_all(response, patience)
         except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(error) from error
+            raise self.unreachable(error) from error
 
     def _connect(self, patience: float | None) -> socket.socket:
         plain = self._plain(patience)
@@ -282,7 +282,8 @@ class Engine:
             raise
         return connection
 
-    def _unreachable(self, error: Exception) -> NoEngineError:
+    def unreachable(self, error: Exception) -> NoEngineError:
+        """Returns the error that says why the engine does not answer, and what to do."""
         if isinstance(error, socket.gaierror):
             why, hint = "no such host", "check the address"
         elif isinstance(error, PermissionError):

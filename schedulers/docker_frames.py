@@ -72,7 +72,8 @@ class Frames:
     def rest(self) -> list[Line]:
         """Returns the last lines, which have no end."""
         parts, self._parts, self._rest = self._parts, {}, b""
-        return sorted((time, self.container.id, stream, line) for stream, (time, line) in parts.items())
+        lines = sorted((time, self.container.id, stream, line) for stream, (time, line) in parts.items())
+        return self._without_known(lines) if self._skip else lines
 
     def note(self, line: Line) -> None:
         """Notes that a line was told."""

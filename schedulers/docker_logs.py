@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from torchx.logs import LogChunk, LogQuery, Stream
-from torchx.schedulers.docker_engine import Engine, EngineError
+from torchx.schedulers.docker_engine import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker_events import Events
 from torchx.schedulers.docker_facts import Container
 from torchx.schedulers.docker_frames import Frames, Line, matching, seconds_of, stamp
@@ -29,6 +29,8 @@ TOGETHER = 0.01
 """Seconds in which lines of other replicas are waited for once one has come, so that they stand in order."""
 LOOK_EVERY = 10.0
 """Seconds after which a follower looks at the containers, whatever the events say."""
+AGAIN_AFTER = 1.0
+"""Seconds after which the log of a container is opened again that the engine has closed while it runs."""
 TIME = itemgetter(0)
 
 
@@ -81,7 +83,8 @@ def read_log(
     """Yields the lines of a container that are there now."""
     frames = Frames(container)
     try:
-        connection, data = engine.stream(f"/containers/{container.id}/logs", _asked(query, follow=False))
+        asked = _asked(query, follow=False)
+        connection, data = engine.stream(f"/containers/{container.id}/logs", asked, patience=PATIENCE)
     except EngineError as error:
         if error.status == 404:
             return  # it was removed
@@ -93,6 +96,8 @@ def read_log(
             data = connection.recv(READ_SIZE)
             if not data:
                 break
+    except OSError as error:
+        raise engine.unreachable(error) from error
     finally:
         connection.close()
     lines = frames.rest()
@@ -159,7 +164,10 @@ class _Follower:
         self._containers: dict[str, Container] = {}
         self._open: dict[int, tuple[socket.socket, Frames]] = {}
         self._frames: dict[str, Frames] = {}
-        self._runs: dict[str, float | None] = {}  # which run of a container was read last
+        # which run of a container was read last, and whether it ran when that began
+        self._runs: dict[str, tuple[float | None, bool]] = {}
+        self._closed: dict[str, float] = {}  # when the engine ended the log of a container that ran
+        self._unended: dict[str, list[Line]] = {}  # its last lines, which had no end there
         self._poll = select.poll()
         self._seen: list[Container] = []
         self._over = False
@@ -171,7 +179,7 @@ class _Follower:
         try:
             yield from self._history()
             while True:
-                self._look(events)
+                yield from chunks(list(self._containers.values()), iter(self._look(events)))
                 if self._over and not self._open:
                     return
                 changed = False
@@ -207,8 +215,15 @@ class _Follower:
             note(line)
             yield line
 
-    def _look(self, events: Events) -> None:
-        """Opens the logs of containers that have started since, and sees whether all has ended."""
+    def _look(self, events: Events) -> list[Line]:
+        """Opens the logs of containers that have started or ended since, and sees whether all has ended.
+
+        Of a container that ends, an engine may close the log before its last line is in it. So the log is
+        read to its end once more when the container has ended: then nothing is added.
+
+        Returns:
+            Last lines of containers whose log cannot be read any more.
+        """
         unheard = events.unheard(self._seen)
         containers = self._seen = look(self._engine, self._app_id, unheard).get(self._app_id, [])
         reading = {frames.container.id for _, frames in self._open.values()}
@@ -216,20 +231,33 @@ class _Follower:
             if not wants(self._query, container) or not _has_log(container) or container.id in reading:
                 continue
             # one that waits for the engine to start it again has told all that it had
-            if self._runs.get(container.id) == container.started or container.status == "restarting":
+            if container.status == "restarting":
                 continue
-            self._runs[container.id] = container.started
+            run = container.started, container.live
+            closed_just_now = time.monotonic() < self._closed.get(container.id, 0.0) + AGAIN_AFTER
+            if self._runs.get(container.id) == run and (closed_just_now or not container.live):
+                continue
+            self._runs[container.id] = run
             self._containers[container.id] = container
-            self._follow(container)
+            if self._follow(container):
+                self._unended.pop(container.id, None)
+        present = {c.id for c in containers}
+        gone = [lines for one, lines in self._unended.items() if one not in present]
+        self._unended = {one: lines for one, lines in self._unended.items() if one in present}
         self._over = _is_over(containers)
         see_to(containers)
+        return sorted((line for lines in gone for line in lines if self._wanted(line)), key=TIME)
 
-    def _follow(self, container: Container) -> None:
+    def _wanted(self, line: Line) -> bool:
+        return self._keep is None or self._keep(line)
+
+    def _follow(self, container: Container) -> bool:
+        """Opens the log of a container behind its last line; False when it was removed."""
         frames = self._frames.get(container.id) or Frames(container)
         self._frames[container.id] = frames
         since = stamp(frames.last) if frames.last else ""
         frames.resume()
-        with suppress(EngineError):  # it was removed
+        with suppress(EngineError):
             asked = _asked(self._query, follow=True, since=since)
             connection, data = self._engine.stream(
                 f"/containers/{container.id}/logs", {**asked, "tail": "all"}
@@ -238,6 +266,8 @@ class _Follower:
             frames.held_back = data
             self._open[connection.fileno()] = (connection, frames)
             self._poll.register(connection, select.POLLIN)
+            return True
+        return False
 
     def _wait(self, events: Events) -> tuple[list[Line], bool]:
         """Waits for lines or for something that happens; returns the lines, and whether to look."""
@@ -270,7 +300,12 @@ class _Follower:
         received, closed = receive(connection, READ_SIZE)
         lines += frames.feed(received)
         if closed:
-            lines += frames.rest()
+            container = frames.container.id
+            if self._runs[container][1]:
+                self._closed[container] = time.monotonic()
+                self._unended[container] = frames.rest()
+            else:
+                lines += frames.rest()
             self._poll.unregister(connection)
             del self._open[descriptor]
             connection.close()

@@ -112,7 +112,7 @@ def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_socket_that_one_may_not_use(tmp_path: Path) -> None:
-    error = Engine(parse_address("unix:///x"))._unreachable(PermissionError())
+    error = Engine(parse_address("unix:///x")).unreachable(PermissionError())
     assert str(error) == (
         "no Docker engine answers at unix:///x (permission denied)\n"
         "  add yourself to the group `docker`, or set DOCKER_HOST; without Docker: -s local_cwd"

@@ -74,3 +74,17 @@ def test_long_lines_arrive_whole(jobs: Jobs) -> None:
     code = "print('x' * 50000); print('é')"
     told = jobs.run(sh("", entrypoint="python3", args=["-c", code]))
     assert b"".join(c.data for c in chunks(told.app_id)) == b"x" * 50000 + b"\n" + "é\n".encode()
+
+
+def test_a_last_line_without_an_end_is_followed_too(jobs: Jobs) -> None:
+    """Engines close the log of a container that ends before such a line is in it, more often than not."""
+    app_id = jobs.submit(sh("echo up; sleep 0.2; printf last", 4))
+    followed = chunks(app_id, follow=True)
+    for replica in range(4):
+        assert b"".join(c.data for c in followed if c.replica == replica) == b"up\nlast"
+
+
+@pytest.mark.parametrize("policy", ["APPLICATION", "REPLICA"])
+def test_a_last_line_without_an_end_is_followed_in_every_attempt(jobs: Jobs, policy: str) -> None:
+    app_id = jobs.submit(sh("sleep 0.1; printf end; exit 1", 1, max_retries=2, policy=policy))
+    assert b"".join(c.data for c in chunks(app_id, follow=True)) == b"endendend"
