@@ -36,6 +36,8 @@ NEWEST = (1, 47)
 """The newest that is known here; an engine that is newer speaks it too."""
 PATIENCE = 60.0
 """Seconds that an engine may take for an answer, unless it is asked to wait for something."""
+FIRST_PATIENCE = 10.0
+"""Seconds that an engine may take for its first answer, which costs it nothing."""
 LOOKS = 10
 
 
@@ -73,9 +75,11 @@ class Engine:
             StateError: what answers is no engine, or too old a one.
         """
         if not self._version:
-            status, headers, _ = self._request("GET", "/_ping", None, 10.0)
+            status, headers, _ = self._request("GET", "/_ping", None, FIRST_PATIENCE)
             told = headers.get("Api-Version") or ""
             parts = tuple(int(p) for p in told.split(".") if p.isdigit())
+            if status >= 500:
+                raise no_engine(self.address, f"it answers with status {status}", "see: docker info")
             if status != 200 or not parts:
                 raise StateError(f"what answers at {self.address} is no Docker engine")
             if parts < OLDEST:

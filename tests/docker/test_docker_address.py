@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,11 @@ from containers import scheduler
 
 from torchx.diagnosis import Verdict
 from torchx.errors import StateError, TorchxError, UsageError
-from torchx.schedulers import docker_diagnosis
+from torchx.logs import LogQuery
+from torchx.schedulers import docker_diagnosis, docker_engine
 from torchx.schedulers.docker_address import find_address, parse_address
 from torchx.schedulers.docker_engine import Engine, EngineError, NoEngineError
+from torchx.schedulers.docker_look import entries
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +133,84 @@ def test_something_else_and_an_engine_that_is_too_old(
     (tmp_path / "docker.sock").unlink()
     with answering(tmp_path, b"") as address:
         assert error_of(monkeypatch, address).message.startswith("no Docker engine answers")
+
+
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: 9\r\n\r\n"])
+def test_an_engine_that_hangs_is_never_one_without_the_application(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begin: bytes
+) -> None:
+    monkeypatch.setattr(docker_engine, "FIRST_PATIENCE", 0.2)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "docker.sock"))
+        server.listen()
+        held: list[socket.socket] = []
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    held.append(server.accept()[0])
+                    held[-1].sendall(begin)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+        calls = [
+            lambda: scheduler().exists("job-b1"),
+            lambda: scheduler().describe("job-b1"),
+            lambda: scheduler().glance("job-b1"),
+            lambda: list(scheduler().list()),
+            lambda: scheduler().wait("job-b1", 1.0),
+            lambda: scheduler().cancel("job-b1"),
+            lambda: scheduler().delete("job-b1"),
+            lambda: scheduler().log_chunks("job-b1", LogQuery()),
+        ]
+        try:
+            for call in calls:
+                with pytest.raises(NoEngineError, match="no answer in time"):
+                    call()
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for one in held:
+                one.close()
+
+
+def test_an_answer_that_comes_drop_by_drop_has_a_limit_too(tmp_path: Path) -> None:
+    ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
+    over = threading.Event()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "docker.sock"))
+        server.listen()
+
+        def serve() -> None:
+            with server.accept()[0] as client:
+                client.recv(1 << 16)
+                client.sendall(ping)
+            with server.accept()[0] as client, suppress(OSError):
+                client.recv(1 << 16)
+                client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while not over.wait(0.02):
+                    client.sendall(b" ")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(NoEngineError, match="no answer in time"):
+                Engine(parse_address(f"unix://{tmp_path}/docker.sock")).call("GET", "/info", patience=0.3)
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("body", ["{}", "[1]", '["a"]', "<html>", "null"])
+def test_an_answer_that_is_no_list_is_an_error_and_not_an_empty_engine(tmp_path: Path, body: str) -> None:
+    ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
+    refused = pytest.raises(StateError, match="is not that of a Docker engine")
+    with answering(tmp_path, ping, answer("200 OK", body)) as address, refused:
+        entries(Engine(parse_address(address)), "job-b1")
+    (tmp_path / "docker.sock").unlink()
+    with answering(tmp_path, answer("503 no", "busy")) as address, pytest.raises(NoEngineError, match="503"):
+        Engine(parse_address(address)).call("GET", "/info")
 
 
 def answer(status: str, body: str, headers: str = "") -> bytes:

@@ -10,6 +10,7 @@ from containers import Jobs, ended, scheduler, sh, text, until_logged
 
 from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.specs.mounts import BindMount
+from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
 
@@ -82,6 +83,17 @@ def test_a_last_line_without_an_end_is_followed_too(jobs: Jobs) -> None:
     followed = chunks(app_id, follow=True)
     for replica in range(4):
         assert b"".join(c.data for c in followed if c.replica == replica) == b"up\nlast"
+
+
+def test_following_ends_with_the_first_failure_whatever_else_runs(jobs: Jobs) -> None:
+    failing = sh("echo bad; exit 3", name="w")
+    app_id = jobs.submit(sh("exec sleep 600", name="server"), failing, grace_period=1.0)
+    assert b"".join(c.data for c in chunks(app_id, follow=True)) == b"bad\n"
+    told = ended(app_id)
+    assert (told.state, [r.replicas[0].state for r in told.roles_statuses]) == (
+        AppState.FAILED,
+        [AppState.CANCELLED, AppState.FAILED],
+    )
 
 
 @pytest.mark.parametrize("policy", ["APPLICATION", "REPLICA"])
