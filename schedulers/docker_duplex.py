@@ -95,6 +95,11 @@ class Duplex:
             self._unsent += self._outgoing.read()
         self.flush()
 
+    def discard(self) -> None:
+        """Gives up what is left to send."""
+        self._unsent.clear()
+        self._finishing = False
+
     def finish(self) -> None:
         """Ends the direction from here to there, behind all that is to be sent; the other one stays open."""
         self._finishing = True

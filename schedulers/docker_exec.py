@@ -61,13 +61,7 @@ def execute(engine: Engine, container: str, command: Sequence[str], streams: Str
     except EngineError as error:
         raise StateError(f"`{command[0]}` could not be run there: {error.message}") from None
     with closing(connection):
-        try:
-            _Exchange(engine, made, connection, streams).run(data)
-        except (ConnectionError, TimeoutError) as error:
-            raise StateError(
-                f"the connection to `{command[0]}` was lost: {error.strerror or error}",
-                hint="it may still run there",
-            ) from error
+        _Exchange(engine, made, connection, streams).run(data)
     return _exit_code(engine, made, command[0])
 
 
@@ -95,30 +89,37 @@ class _Exchange:
             data: what has come of its output already.
 
         Raises:
-            ConnectionError: the connection was lost.
+            StateError: the connection was lost.
         """
         self._show(data)
         while True:
             self._resize()
             poll = select.poll()
-            poll.register(
-                self._connection, select.POLLIN | (0 if self._connection.is_sent else select.POLLOUT)
-            )
-            if self._source is not None and self._connection.is_sent:
+            sent = self._connection.is_sent
+            poll.register(self._connection, select.POLLIN | (0 if sent else select.POLLOUT))
+            if self._source is not None and sent:
                 poll.register(self._source, select.POLLIN)
             ready = {descriptor for descriptor, _ in poll.poll(LOOK_EVERY * 1000)}
             if self._connection.fileno() in ready and self._receive():
                 return
-            with suppress(
-                BrokenPipeError, ConnectionResetError
-            ):  # it reads no more: what it printed is to come
+            try:
                 self._connection.flush()
                 if self._source in ready and self._source is not None:
                     self._feed(self._source)
+            except (BrokenPipeError, ConnectionResetError):
+                # it reads no more; there may still be output of it to come
+                self._source = None
+                self._connection.discard()
 
     def _receive(self) -> bool:
         """Shows what has come; True when that was all."""
-        data, ended = self._connection.receive()
+        try:
+            data, ended = self._connection.receive()
+        except OSError as error:
+            raise StateError(
+                f"the connection to the program was lost: {error.strerror or error}",
+                hint="it may still run there",
+            ) from error
         self._show(data)
         return ended
 

@@ -104,6 +104,16 @@ def _read_job(text: str) -> Mapping[str, Any]:
         raise DamageError("its label job has no schema")
     if schema > SCHEMA:
         raise DamageError(f"it was made by a newer version (schema {schema}, known: {SCHEMA})")
+    check_job(data)
+    return data
+
+
+def check_job(data: Mapping[str, Any]) -> None:
+    """Checks the facts of an application, in a label or in a file.
+
+    Raises:
+        DamageError: they are not as this program writes them.
+    """
     _check(_JOB, data, "job")
     roles = data["app"]["roles"]
     for number, role in enumerate(roles):
@@ -114,7 +124,6 @@ def _read_job(text: str) -> Mapping[str, Any]:
         raise DamageError("its label job is damaged: two roles have one name")
     if sum(role["num_replicas"] for role in roles) > MOST_REPLICAS:
         raise DamageError(f"its label job names more than {MOST_REPLICAS} replicas")
-    return data
 
 
 def read_retry(labels: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.paths import file_name, state_home, user_home
-from torchx.schedulers.docker_labels import SCHEMA, is_app_id
+from torchx.schedulers.docker_labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker_request import OWN
 
 if TYPE_CHECKING:
@@ -261,10 +261,11 @@ def _is_whole(data: Mapping[str, Any]) -> bool:
     from torchx.specs.serialize import app_from_dict
 
     try:
+        check_job(data)
         app_from_dict(data["app"])
-    except (UsageError, KeyError, TypeError):
+    except (DamageError, UsageError, RecursionError):
         return False
-    return isinstance(data.get("cfg", {}), dict)
+    return True
 
 
 def forget(app_id: str) -> None:

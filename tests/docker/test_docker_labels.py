@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from torchx.schedulers.docker_facts import Container, read
 from torchx.schedulers.docker_labels import APP_ID, ATTEMPT, JOB, REPLICA, RETRY, ROLE, USER
 from torchx.schedulers.docker_look import sound
-from torchx.schedulers.docker_record import job_data, label_data, restored, spans_of
+from torchx.schedulers.docker_record import forget, job_data, label_data, load, restored, save, spans_of
 from torchx.schedulers.docker_story import is_under_way
 from torchx.schedulers.docker_tell import describe_all, listed
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macros
+from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import AppState
 
 APP = AppDef("train", [Role("w", "img", entrypoint="sh", args=["-c", "x"], env={"A": "1"}, num_replicas=2)])
@@ -192,6 +195,57 @@ def test_any_value_in_the_label_of_a_job_can_be_read(path: tuple[Any, ...], valu
 @given(st.sampled_from(["app", "role", "replica", "attempt", "retry", "job"]), st.text())
 def test_any_text_in_a_label_can_be_read(name: str, text: str) -> None:
     show(inspected(**{name: text}))
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The private file of an application."""
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
+    save("train-b1", DATA, "unix:///x")
+    (path,) = (tmp_path / "home" / "docker" / "records").iterdir()
+    return path
+
+
+def test_the_private_file_holds_all_of_an_application(kept: Path) -> None:
+    found = load("train-b1")
+    assert found is not None
+    assert app_from_dict(found["app"]) == APP
+    assert (found["cfg"], kept.stat().st_mode & 0o777) == (DATA["cfg"], 0o600)
+    forget("train-b1")
+    assert load("train-b1") is None
+
+
+def test_a_private_file_is_believed_only_when_it_is_one(kept: Path, tmp_path: Path) -> None:
+    text = kept.read_text()
+    assert load("train-b2") is None
+    (kept.parent / "train-b2.json").write_text(text)
+    assert load("train-b2") is None, "it is about another application"
+    for damaged in ("", "[]", "{", "[" * 100_000, text.replace('"schema":2', '"schema":3')):
+        kept.write_text(damaged)
+        assert load("train-b1") is None
+    kept.unlink()
+    os.mkfifo(kept)
+    assert load("train-b1") is None, "and nobody waits for it"
+    kept.unlink()
+    (tmp_path / "elsewhere").write_text(text)
+    kept.symlink_to(tmp_path / "elsewhere")
+    assert load("train-b1") is None
+    kept.unlink()
+    kept.write_text(text)
+    assert load("train-b1") is not None
+    if os.geteuid() == 0:
+        os.chown(kept, 65534, 65534)
+        assert load("train-b1") is None, "it is another user's"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([p for p in places(json.loads(json.dumps(DATA))) if p]), VALUES)
+def test_any_value_in_the_private_file_can_be_read(kept: Path, path: tuple[Any, ...], value: Any) -> None:
+    data = json.loads(json.dumps({"app_id": "train-b1", **DATA}))
+    kept.write_text(json.dumps(put(data, path, value)))
+    found = load("train-b1")
+    assert found is None or app_from_dict(found["app"]) is not None
+    assert describe_all([container(INSPECTED)]).roles_statuses
 
 
 @given(st.lists(st.sampled_from(["$", "$$", "${app_id}", "${replica_id}", "${x}", "0", "-", "{", "b1"])))
