@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchx.errors import StateError, UsageError
+from torchx.jobs import shape
+from torchx.jobs.record import is_own_log_dir
 from torchx.schedulers.local_request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef, Role
 from torchx.supervisor.replicas import files_needed
@@ -47,6 +49,25 @@ def check_texts(request: PopenRequest) -> None:
             for name, value in param.env.items():
                 if "\0" in name + value or "=" in name or not name:
                     raise UsageError(f"role `{role}` has an environment variable that cannot be: {name!r}")
+
+
+def check_places(request: PopenRequest, session: str) -> None:
+    """Checks that the record of a job will be one that can be read again.
+
+    Raises:
+        UsageError: the session cannot stand in a handle, or the log folder is not one of this job alone.
+    """
+    try:
+        shape.word(session, "session")
+    except ValueError as error:
+        raise UsageError(
+            f"the session {session!r} cannot stand in a handle: it has control characters"
+        ) from error
+    if not is_own_log_dir(request.log_dir, session, request.app_id):
+        raise UsageError(
+            f"the log folder {request.log_dir} is not one of this job alone",
+            hint=f"its path ends with {Path(session, request.app_id)}",
+        )
 
 
 def check_programs(app: AppDef, request: PopenRequest) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from torchx import files
 from torchx.jobs import lock
 from torchx.jobs.paths import file_name
 
@@ -47,7 +48,7 @@ class Leases:
 
     def take(self, devices: list[str], count: int) -> list[str]:
         """Leases up to ``count`` of the devices, the first free ones, and returns which."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_folder(self._folder)
         taken: list[str] = []
         for device in devices:
             if len(taken) == count:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -12,13 +13,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchx import processes
+from torchx import files, processes
 from torchx.errors import StateError
-from torchx.jobs import ended, lock
-from torchx.jobs.catalog import catalog
+from torchx.jobs import ended, lock, shape
+from torchx.jobs.catalog import catalog, paths_of
 from torchx.jobs.ended import EndedJob
-from torchx.jobs.paths import Home, LogPaths
-from torchx.jobs.settled import settle
+from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name
+from torchx.jobs.record import LARGEST
+from torchx.jobs.settled import is_supervised, settle
 from torchx.jobs.view import AttemptView, JobView, load
 from torchx.results import read_error_file
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
@@ -27,6 +29,13 @@ from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, Rep
 
 if TYPE_CHECKING:
     from torchx.logs import LogChunk, LogQuery
+
+
+FIRST = "local_cwd"
+"""The scheduler that tells of a job of which it is not known which scheduler has made it."""
+
+_SCHEDULER = re.compile(rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"')
+_OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
 
 
 class LocalJobs:
@@ -44,7 +53,7 @@ class LocalJobs:
     def find(self, app_id: str) -> JobView | None:
         """Returns a job, None when it is not on record; one whose supervisor is dead is ended first."""
         try:
-            view = settle(self._home.job(app_id))
+            view = settle(paths_of(self._home, app_id))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return view if view.record.scheduler == self._scheduler else None
@@ -52,19 +61,22 @@ class LocalJobs:
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the jobs on record that are wanted, newest first; reads of the ended ones what is taken."""
         if query.called and self._is_on_record(query.called):
-            whole = self._of_record(query.called)  # an id: no need to look at the others
+            # an id: no need to look at the others
+            whole = self._of_record(query.called, paths_of(self._home, query.called))
             if whole is not None and _takes(query, whole):
                 yield whole
                 return
         on_record, known = (listed := catalog(self._home)).app_ids, listed.lines
         mine = f'"scheduler":"{self._scheduler}"'.encode()
-        found: list[tuple[float, bytes, ListAppResponse | None]] = [
-            (ended.submitted_at(line), app_id, None)
-            for app_id, line in known.items()
-            if mine in line and app_id in on_record
-        ]
-        for app_id in on_record - known.keys():
-            if (app := self._of_record(os.fsdecode(app_id), remember=True)) is not None:
+        found: list[tuple[float, bytes, ListAppResponse | None]] = []
+        unlisted_ids = set(on_record - known.keys())
+        for app_id, line in known.items():
+            if mine in line and app_id in on_record:
+                found.append((ended.submitted_at(line), app_id, None))
+            elif app_id in on_record and not any(other in line for other in _OTHERS):
+                unlisted_ids.add(app_id)  # a damaged line, or a scheduler of a plugin: its record tells
+        for app_id in unlisted_ids:
+            if (app := self._unlisted(app_id)) is not None:
                 found.append((app.submitted_at.timestamp() if app.submitted_at else 0.0, app_id, app))
         found.sort(key=itemgetter(0, 1), reverse=True)
         since = query.since.timestamp() if query.since is not None else None
@@ -77,9 +89,9 @@ class LocalJobs:
 
     def _is_on_record(self, app_id: str) -> bool:
         try:
-            return self._home.job(app_id).record.exists()
-        except OSError:
-            return False  # longer than any file may be called
+            return os.path.lexists(paths_of(self._home, app_id).folder)
+        except (OSError, ValueError):
+            return False  # longer than any file may be called, or no text that a file may have
 
     def _listed(self, line: bytes, app_id: bytes, query: AppQuery) -> ListAppResponse | None:
         """Reads a line of the list of ended jobs; None, without much ado, for one that is not wanted."""
@@ -89,31 +101,70 @@ class LocalJobs:
             if word and json.dumps(word)[1:-1].encode() not in line:
                 return None
         job = ended.parse(line)
-        return _line(job) if job is not None else self._of_record(os.fsdecode(app_id), remember=True)
+        if job is None or os.fsencode(job.app_id) != app_id:
+            return self._unlisted(app_id)
+        return _line(job)
 
-    def _of_record(self, app_id: str, *, remember: bool = False) -> ListAppResponse | None:
+    def _unlisted(self, name: bytes) -> ListAppResponse | None:
+        """Returns the line of a job that the list of ended jobs lacks, from its record."""
+        folder = os.fsdecode(name)
+        return self._of_record(file_name(folder), JobPaths(self._home.jobs / folder), remember=True)
+
+    def _of_record(self, app_id: str, paths: JobPaths, *, remember: bool = False) -> ListAppResponse | None:
         """Returns the line of a job from its record.
 
         Args:
             app_id: the job.
+            paths: its record.
             remember: put it into the list of ended jobs, where its line was lost, when it has ended.
         """
-        paths = self._home.job(app_id)
         try:
             view = settle(paths)
-        except (FileNotFoundError, NotADirectoryError):
-            return None  # removed at this very moment
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if not os.path.lexists(paths.folder):
+                return None  # removed at this very moment
+            return self._unreadable(app_id, paths, f"{paths.folder} has no record: {error.strerror}")
         except StateError as error:
-            return ListAppResponse(app_id, AppState.UNKNOWN, msg=error.message)
+            return self._unreadable(app_id, paths, error.message)
         if view.record.scheduler != self._scheduler:
+            if self._claims(paths):
+                why = f"its scheduler `{view.record.scheduler}` is not installed"
+                return self._unreadable(app_id, paths, why)
             return None
         if view.has_ended and remember:
             ended.remember(view, paths)
         return _line(EndedJob.of(view))
 
+    def _unreadable(self, app_id: str, paths: JobPaths, why: str) -> ListAppResponse | None:
+        """Returns the line of a job of which no more is known than that there is something of it.
+
+        One that no supervisor holds has ended, so that it can be deleted and pruned by its age.
+        """
+        if not self._claims(paths):
+            return None
+        try:
+            changed = _time(shape.moment(paths.folder.lstat().st_mtime, "st_mtime"))
+        except FileNotFoundError:
+            return None  # removed at this very moment
+        except (OSError, ValueError):
+            changed = _time(0.0)
+        over = None if is_supervised(paths) else changed
+        return ListAppResponse(app_id, AppState.UNKNOWN, submitted_at=changed, ended_at=over, msg=why)
+
+    def _claims(self, paths: JobPaths) -> bool:
+        """Returns True when a job that cannot be read is this scheduler's: each is told by one of them."""
+        from torchx.schedulers import get_scheduler_factories  # on demand: few records are damaged
+
+        head = b""
+        with contextlib.suppress(OSError):
+            head = files.read_file(paths.record, LARGEST)
+        named = _SCHEDULER.search(head)
+        name = named[1].decode() if named else FIRST
+        return self._scheduler == (name if name in get_scheduler_factories() else FIRST)
+
     def wait(self, app_id: str, timeout: float | None) -> bool:
         """Blocks until a job has ended, at most so many seconds."""
-        paths = self._home.job(app_id)
+        paths = paths_of(self._home, app_id)
         if timeout is None:
             return lock.wait_free(paths.lock)
         end = time.monotonic() + timeout
@@ -131,17 +182,31 @@ class LocalJobs:
         if view is not None and not view.has_ended:
             from torchx.jobs import end
 
-            end.request(self._home.job(app_id), now=now)
+            end.request(paths_of(self._home, app_id), now=now)
 
     def delete(self, app_id: str) -> None:
         """Ends a job and removes its record and its logs; what is gone already is gone."""
-        from torchx.jobs.pruning import remove_job
+        from torchx.jobs.pruning import remove_job, remove_unreadable
 
-        self.request_end(app_id)
-        paths = self._home.job(app_id)
-        lock.wait_free(paths.lock)
-        with contextlib.suppress(FileNotFoundError):  # someone else is at it
-            remove_job(paths, Path(load(paths).record.log_dir))
+        paths = paths_of(self._home, app_id)
+        try:
+            view = self.find(app_id)
+            if view is None:
+                if os.path.lexists(paths.folder) and self._claims(paths):
+                    remove_unreadable(self._home, paths)
+                return
+            self.request_end(app_id)
+            lock.wait_free(paths.lock)
+            record = load(paths).record
+        except FileNotFoundError:
+            return  # someone else is at it
+        except StateError:
+            if not self._claims(paths):
+                raise
+            remove_unreadable(self._home, paths)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            remove_job(paths, Path(record.log_dir))
 
     def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the log of a job.
@@ -155,8 +220,11 @@ class LocalJobs:
         if view is None:
             raise StateError(f"{self._scheduler} knows no application `{app_id}`")
         paths = self._home.job(app_id)
+        folder = Path(view.record.log_dir)
+        if os.path.lexists(folder) and not files.is_own_folder(folder):
+            raise StateError(f"the log folder {folder} is not a folder of this user")
         members = [Member(replica.role, replica.id) for replica in view.replicas]
-        log = JobLog(LogPaths(Path(view.record.log_dir)), members, lambda: lock.is_held(paths.lock))
+        log = JobLog(LogPaths(folder), members, lambda: lock.is_held(paths.lock))
         return log.read(query)
 
 

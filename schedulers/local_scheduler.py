@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import UsageError
+from torchx.errors import TorchxError, UsageError
 from torchx.jobs.paths import Home, file_name, user_home
 from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.local_jobs import LocalJobs, describe_job
@@ -167,9 +167,14 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         view = self._jobs().find(app_id)
         if view is None:
             return None
+        from torchx.jobs.record import damaged
         from torchx.specs.serialize import app_from_dict
 
-        app = app_from_dict(view.record.app)
+        try:
+            app = app_from_dict(view.record.app)
+        except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            record = Home(user_home()).job(app_id).record
+            raise damaged(record, "`app` is not an application") from error
         return replace(describe_job(view), roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
@@ -206,7 +211,8 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Kills all processes of a job at once."""
         self._jobs().request_end(app_id, now=True)
 
-    def _delete_existing(self, app_id: str) -> None:
+    def delete(self, app_id: str) -> None:
+        """Removes a job with its logs, also one whose record cannot be read; cancels it first."""
         self._jobs().delete(app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:

@@ -17,7 +17,7 @@ from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.scheduler import replicas_of
 from torchx.schedulers.ids import make_unique
 from torchx.schedulers.image_providers import ImageProvider
-from torchx.schedulers.local_checks import check_limits, check_programs, check_texts
+from torchx.schedulers.local_checks import check_limits, check_places, check_programs, check_texts
 from torchx.schedulers.local_devices import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
 from torchx.schedulers.local_request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef, Role
@@ -125,6 +125,7 @@ class Submitter:
         for role in app.roles:
             self.provider.fetch_role(role)
         check_texts(request)
+        check_places(request, self.session)
         if not request.workspaces:
             check_programs(app, request)
         check_limits(request)

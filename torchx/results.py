@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchx import files
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -30,11 +32,9 @@ def result_of(exit_code: int | None, signal: str | None) -> int | None:
 
 def read_error_file(folder: Path) -> str:
     """Returns the text of a replica's ``error.json``, as far as it is read; empty when there is none."""
-    path = folder / "error.json"
-    if not path.is_file():  # a replica can make anything of it: a pipe would hold up who reads it
-        return ""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+    try:  # a replica can make anything of it: a pipe would hold up who reads it, a link lead elsewhere
+        descriptor = files.open_file(folder / "error.json", own=False)
+        with open(descriptor, encoding="utf-8", errors="replace") as file:
             return file.read(LONGEST_ERROR_FILE)
     except OSError:
         return ""

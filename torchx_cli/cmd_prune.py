@@ -117,13 +117,13 @@ class Sweep:
         """
         import time
 
-        from torchx.specs.status import is_terminal
+        from torchx.specs.status import AppState, is_terminal
 
         found = [
             (app.ended_at.timestamp(), backend, app)
             for backend in backends
             for app in self.runner.select(backend, query)
-            if app.ended_at is not None and is_terminal(app.state)
+            if app.ended_at is not None and (is_terminal(app.state) or app.state is AppState.UNKNOWN)
         ]
         found.sort(key=lambda each: each[0], reverse=True)
         limit = time.time() - age

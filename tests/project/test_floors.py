@@ -15,7 +15,15 @@ import pytest
 from project.sources import all_imported, imports_of, modules, tree_of
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("torchx.errors", "torchx.version", "torchx.settings", "torchx.words", "torchx.results", "torchx"),
+    (
+        "torchx.errors",
+        "torchx.files",
+        "torchx.version",
+        "torchx.settings",
+        "torchx.words",
+        "torchx.results",
+        "torchx",
+    ),
     ("torchx.plugins",),
     ("torchx.specs",),
     (

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from torchx.jobs import ended
-from torchx.jobs.paths import Home
+from torchx.jobs.paths import Home, JobPaths, file_name
 
 SETTLED = 0.1
 """Seconds after which two changes of a folder have different times, whatever the clock of its file system."""
@@ -47,6 +47,19 @@ def catalog(home: Home) -> Catalog:
         return found
 
 
+def paths_of(home: Home, app_id: str) -> JobPaths:
+    """Returns the paths of a job by the id that a listing shows.
+
+    A folder that no job has made may have a name that is no id; it is listed as that name in a path.
+    """
+    paths = home.job(app_id)
+    if "%" in app_id and not os.path.lexists(paths.folder):
+        for name in catalog(home).app_ids:
+            if file_name(os.fsdecode(name)) == app_id:
+                return JobPaths(home.jobs / os.fsdecode(name))
+    return paths
+
+
 def _signature(path: os.PathLike[str]) -> tuple[int, int, int] | None:
     try:
         told = os.stat(path)  # noqa: PTH116  # any path
@@ -58,7 +71,7 @@ def _signature(path: os.PathLike[str]) -> tuple[int, int, int] | None:
 def _look(home: Home) -> Catalog:
     try:
         names = os.listdir(os.fsencode(home.jobs))  # noqa: PTH208  # bytes, as in the list
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return Catalog(frozenset(), {})
     app_ids = frozenset(name for name in names if not name.startswith(b"."))
     return Catalog(app_ids, ended.lines(home) if app_ids else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from torchx import processes
+from torchx import files, processes
 from torchx.errors import StateError
 from torchx.jobs import lock
 from torchx.jobs.paths import JobPaths
@@ -47,7 +47,7 @@ def request(paths: JobPaths, *, now: bool = False) -> None:
 def _write(paths: JobPaths, request: bytes) -> OSError | None:
     """Writes a request; returns why that could not be done."""
     try:
-        descriptor = os.open(paths.cancel, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = files.open_file(paths.cancel, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError as error:
         return error
     try:

@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchx import files
+from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, LogPaths
-from torchx.jobs.view import JobView
+from torchx.jobs.view import ENDS, JobView
 
 
 class EndedJob(NamedTuple):
@@ -46,6 +48,12 @@ class EndedJob(NamedTuple):
         )
 
 
+_FIELDS = frozenset(EndedJob._fields)
+
+LARGEST = 1 << 28
+"""Bytes of the list; with more it is passed over, and the records are read."""
+
+
 def remember(view: JobView, paths: JobPaths) -> None:
     """Appends a job to the list of ended jobs; the list is a shortcut and may lack some."""
     line = json.dumps(EndedJob.of(view)._asdict(), separators=(",", ":")) + "\n"
@@ -66,7 +74,7 @@ def _open_to_append(path: Path) -> int:
     """
     tries = 50
     while True:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         tries -= 1
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -84,20 +92,27 @@ _SUBMITTED = b'"submitted_at":'
 
 
 def lines(home: Home) -> dict[bytes, bytes]:
-    """Returns the list of ended jobs as it is written, by id; of several lines of a job the last."""
+    """Returns the list of ended jobs as it is written, by id; of several lines of a job the last.
+
+    A list that cannot be read is none: it is a shortcut, and the records tell the same.
+    """
     try:
-        data = home.ended.read_bytes()
-    except FileNotFoundError:
+        data = files.read_file(home.ended, LARGEST)
+    except OSError:
         return {}
     start = len(HEAD)
-    return {line[start : line.find(b'"', start)]: line for line in data.split(b"\n") if line.startswith(HEAD)}
+    return {
+        line[start : line.find(b'"', start)]: line
+        for line in data.split(b"\n")
+        if line.startswith(HEAD) and line.endswith(b"}")
+    }
 
 
 def submitted_at(line: bytes) -> float:
     """Returns when the job of a line was submitted, without reading the rest; 0.0 for a damaged line."""
     at = line.find(_SUBMITTED) + len(_SUBMITTED)
     try:
-        return float(line[at : line.index(b",", at)])
+        return shape.moment(float(line[at : line.index(b",", at)]), "submitted_at")
     except ValueError:
         return 0.0
 
@@ -105,16 +120,39 @@ def submitted_at(line: bytes) -> float:
 def parse(line: bytes) -> EndedJob | None:
     """Reads a line of the list; None when it is damaged."""
     try:
-        return EndedJob(**json.loads(line))
-    except (ValueError, TypeError):
+        data = shape.mapping(json.loads(line), "line")
+        if not data.keys() <= _FIELDS:
+            return None
+        job = EndedJob(**data)
+        started, ended = job.started_at, job.ended_at
+        return job._replace(
+            app_id=shape.word(job.app_id, "app_id"),
+            scheduler=shape.word(job.scheduler, "scheduler"),
+            session=shape.word(job.session, "session"),
+            name=shape.text(job.name, "name"),
+            state=ENDS[ENDS.index(job.state)],
+            submitted_at=shape.moment(job.submitted_at, "submitted_at"),
+            started_at=None if started is None else shape.moment(started, "started_at"),
+            ended_at=None if ended is None else shape.moment(ended, "ended_at"),
+            exit_code=shape.exit_code(job.exit_code, "exit_code"),
+            msg=shape.text(job.msg, "msg"),
+        )
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
 def compact(home: Home) -> None:
-    """Writes the list anew, with one line for each job that is on record; nothing when someone appends."""
+    """Writes the list anew, with one line for each job that is on record; nothing when someone appends.
+
+    What is no list, such as a link in its place, is removed: the next listing begins another.
+    """
     try:
-        descriptor = os.open(home.ended, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = files.open_file(home.ended)
     except FileNotFoundError:
+        return
+    except OSError:
+        with contextlib.suppress(OSError):
+            home.ended.unlink()
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,10 +160,7 @@ def compact(home: Home) -> None:
             return  # someone else has just done it
         on_record = set(os.listdir(os.fsencode(home.jobs)))  # noqa: PTH208  # bytes, as in the list
         kept = [line + b"\n" for app_id, line in lines(home).items() if app_id in on_record]
-        partial = home.ended.with_name("ended.jsonl.partial")
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as new:
-            new.writelines(kept)
-        partial.replace(home.ended)
+        files.write_file(home.ended, b"".join(kept))
     except BlockingIOError:
         return  # the next one does it
     finally:
@@ -151,7 +186,7 @@ def write_success(view: JobView, logs: LogPaths) -> None:
             }
         )
     facts = {"app_id": view.record.app_id, "final_state": view.state, "roles": roles}
-    partial = logs.success.with_name("SUCCESS.partial")
+    if not files.is_own_folder(logs.folder):
+        return  # removed meanwhile, or a record led elsewhere
     with contextlib.suppress(OSError):
-        partial.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        partial.rename(logs.success)
+        files.write_file(logs.success, (json.dumps(facts, indent=1) + "\n").encode())

@@ -10,6 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torchx import files
+
+LARGEST = 1 << 28
+"""Bytes of all events of a job; some million of them."""
+
+LONGEST_LINE = 1 << 16
+"""Bytes of an event; a longer one is damaged."""
+
 
 class Clock:
     """A clock that starts at the time of day and then runs evenly, whatever is done to the machine's clock.
@@ -47,7 +55,7 @@ class EventLog:
     def __init__(self, path: Path, clock: Clock, reserve: Path | None = None) -> None:
         self._clock = clock
         self._reserve = reserve
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = files.open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
             # whoever wrote last was killed at it, and that must cost no more than its own line
@@ -80,17 +88,22 @@ class EventLog:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a job in order; a line that is damaged or half written is passed over."""
+    """Yields the events of a job in order; a line that is damaged or half written is passed over.
+
+    Raises:
+        OSError: it is not a regular file of this user, is larger than :data:`LARGEST`, or cannot be read.
+    """
     try:
-        data = path.read_bytes()
+        descriptor = files.open_file(path)
     except FileNotFoundError:
         return
-    for line in data.split(b"\n"):
-        if not line:
-            continue
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and isinstance(event.get("e"), str):
-            yield event
+    with open(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_size > LARGEST:
+            raise OSError(errno.EFBIG, f"it is larger than {LARGEST >> 20} MB", str(path))
+        while line := file.readline(LONGEST_LINE):  # of a longer one the parts are damaged lines
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(event, dict) and isinstance(event.get("e"), str):
+                yield event

@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+from torchx import files
+
 
 def acquire(path: Path) -> int | None:
     """Takes the lock for good.
@@ -15,13 +17,16 @@ def acquire(path: Path) -> int | None:
     Returns:
         A descriptor that holds the lock until it and its copies in child processes are closed; None when
         someone else holds it.
+
+    Raises:
+        OSError: it is not a regular file of this user, or cannot be opened.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT):
             raise
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # one that is there can be held all the same
+        descriptor = files.open_file(path)  # one that is there can be held all the same
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -46,10 +51,13 @@ def wait_free(path: Path, timeout: float | None = None) -> bool:
 
     Returns:
         False when the time was up before.
+
+    Raises:
+        OSError: it is not a regular file of this user, or cannot be opened.
     """
     try:
         # shared: those who ask do not stand in each other's way
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = files.open_file(path)
     except FileNotFoundError:
         return True
     try:

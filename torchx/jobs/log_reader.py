@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from torchx import files
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
 from torchx.jobs.paths import LogPaths
 from torchx.logs import LogChunk, LogQuery, Stream
@@ -32,6 +33,12 @@ MOST_OPEN = 256
 
 LONGEST_LINE = 1 << 20
 """Bytes after which a line that has no end yet is handed on in parts."""
+
+LONGEST_PIECE = 1 << 24
+"""Bytes; a supervisor writes no longer ones."""
+
+LARGEST_LOG = 1 << 62
+"""Bytes; no file is larger."""
 
 _STREAMS = {STDOUT: Stream.STDOUT, STDERR: Stream.STDERR}
 
@@ -73,6 +80,9 @@ class JobLog:
                     continue
                 if not self._is_of(piece, wanted):
                     continue
+                attempt, end = ends.get(piece.replica, (0, 0))
+                if piece.attempt < attempt or (piece.attempt == attempt and piece.offset < end):
+                    continue  # a damaged entry: what was told is not told again
                 ends[piece.replica] = (piece.attempt, piece.offset + piece.length)
                 if takes(piece, query):
                     yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
@@ -95,11 +105,13 @@ class JobLog:
         while True:
             alive = self._lives()  # asked before the look: what was written until then is seen by it
             try:
-                descriptor = os.open(self._paths.index, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = files.open_file(self._paths.index, own=False)
                 break
             except FileNotFoundError:
                 if not (query.follow and alive):
                     return
+            except OSError:
+                return  # a pipe or a link in its place is no index
             time.sleep(pause)
             pause = min(2 * pause, POLL)
         try:
@@ -153,7 +165,7 @@ class JobLog:
         for replica, (attempt, told) in sorted(ends.items()):
             try:
                 size = os.fstat(self._open(replica, attempt)).st_size
-            except FileNotFoundError:
+            except OSError:
                 continue  # somebody removed it
             if size > told and query.stream is not Stream.COMBINED:
                 yield from self._rest_of_stream(replica, attempt, query.stream)
@@ -169,9 +181,10 @@ class JobLog:
         Of the combined log only the index tells which bytes came from which stream.
         """
         number = STDERR if stream is Stream.STDERR else STDOUT
-        with contextlib.suppress(FileNotFoundError):  # somebody removed the log
+        with contextlib.suppress(OSError):  # somebody removed the log
             told = self._noted.get((replica, attempt, number), 0)
-            with open(self._paths.replica(*self._members[replica]) / f"{stream}.log", "rb") as file:
+            path = self._paths.replica(*self._members[replica]) / f"{stream}.log"
+            with open(files.open_file(path, own=False), "rb") as file:
                 file.seek(told)
                 while data := file.read(LONGEST_LINE):
                     yield Piece(time.time_ns(), told, len(data), replica, attempt, number, PARTIAL), data
@@ -181,7 +194,10 @@ class JobLog:
     def _noted(self) -> dict[tuple[int, int, int], int]:
         """How many bytes the index tells of, by replica, attempt and stream; read once for all of them."""
         noted: dict[tuple[int, int, int], int] = {}
-        with contextlib.suppress(FileNotFoundError), open(self._paths.index, "rb") as index:
+        with (
+            contextlib.suppress(OSError),
+            open(files.open_file(self._paths.index, own=False), "rb") as index,
+        ):
             while data := index.read(BLOCK):
                 for p in decode(data):
                     key = p.replica, p.attempt, p.stream
@@ -202,8 +218,8 @@ class JobLog:
     def _bytes(self, piece: Piece) -> bytes:
         try:
             return os.pread(self._open(piece.replica, piece.attempt), piece.length, piece.offset)
-        except FileNotFoundError:
-            return b""  # somebody removed it
+        except OSError:
+            return b""  # somebody removed it, or made something else of it
 
     def _open(self, replica: int, attempt: int) -> int:
         key = (replica, attempt)
@@ -219,16 +235,22 @@ class JobLog:
         folder = self._paths.replica(role, replica)
         aside = folder / f"attempt-{attempt}" / "combined.log"
         if not aside.exists():
-            descriptor = os.open(folder / "combined.log", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = files.open_file(folder / "combined.log", own=False)
             if not aside.exists():
                 return descriptor
             os.close(descriptor)
-        return os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
+        return files.open_file(aside, own=False)
 
     @staticmethod
     def _is_of(piece: Piece, wanted: list[bool]) -> bool:
         """Tells whether an entry is of a wanted replica; a damaged index may hold anything."""
-        return piece.replica < len(wanted) and wanted[piece.replica] and piece.stream in _STREAMS
+        return (
+            piece.replica < len(wanted)
+            and wanted[piece.replica]
+            and piece.stream in _STREAMS
+            and piece.length <= LONGEST_PIECE
+            and piece.offset <= LARGEST_LOG
+        )
 
     @staticmethod
     def _wants(member: Member, query: LogQuery) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from torchx import settings
+from torchx import files, settings
 from torchx.errors import StateError
 
 
@@ -19,33 +19,28 @@ def state_home() -> Path:
     """
     home = user_home()
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = home.stat()
-        if status.st_uid != os.geteuid():
-            raise StateError(f"the state home {home} belongs to another user", hint=_OTHER_HOME)
-        if status.st_mode & 0o077:
-            home.chmod(0o700)
+        files.make_folder(home)
     except OSError as error:
         raise StateError(
-            f"the state home {home} cannot be used: {error.strerror}", hint=_OTHER_HOME
+            f"the state home {home} cannot be used: {error.strerror}", hint=files.OTHER_HOME
         ) from error
+    files.check_home(home)
     return home
-
-
-_OTHER_HOME = f"set {settings.TORCHX_HOME} to a folder of your own"
 
 
 def user_home() -> Path:
     """Returns the folder that holds all state, there or not.
 
     Raises:
-        StateError: nothing says where it should be.
+        StateError: nothing says where it should be, it belongs to another user, or others may write to it.
     """
     told = os.environ.get(settings.TORCHX_HOME)
     try:
-        return Path(told).expanduser().absolute() if told else Path.home() / ".torchx"
+        home = Path(told).expanduser().absolute() if told else Path.home() / ".torchx"
     except RuntimeError as error:  # no HOME, and a user without an entry in the password file
-        raise StateError("no home folder is known for this user", hint=_OTHER_HOME) from error
+        raise StateError("no home folder is known for this user", hint=files.OTHER_HOME) from error
+    files.check_home(home)
+    return home
 
 
 def file_name(name: str) -> str:

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from torchx import files
 from torchx.errors import StateError
 from torchx.jobs import ended, lock
+from torchx.jobs.catalog import paths_of
 from torchx.jobs.paths import Home, JobPaths
-from torchx.jobs.record import JobRecord
+from torchx.jobs.record import LARGEST, JobRecord
+from torchx.jobs.recovery import end_unreadable, what_could_not_be_ended
 from torchx.jobs.removal import cannot_be_removed, remove
+from torchx.jobs.settled import is_supervised
 from torchx.jobs.view import load
 from torchx.selection import Pruned
 
 SETTLED = 3600.0
 """Seconds after which nobody is at work any more on what looks like a leftover."""
+
+FREE_WITHIN = 10.0
+"""Seconds within which a supervisor that was ended lets go of the lock of its job."""
 
 
 def prune(home: Home, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
@@ -33,17 +41,26 @@ def prune(home: Home, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterat
     Raises:
         StateError: something cannot be removed.
     """
-    gone = set()
+    gone: set[str] = set()
+    failed: list[StateError] = []  # what cannot be removed is in the way of nothing else
     for app_id in app_ids:
-        paths = home.job(app_id)
-        room = _remove_ended(paths, dryrun)
+        paths = paths_of(home, app_id)
+        try:
+            room = _remove_ended(home, paths, dryrun)
+        except StateError as error:
+            failed.append(error)
+            continue
         if room is not None:
             gone.add(paths.folder.name)
             yield Pruned(str(paths.folder), room, app_id)
     for path in list(_broken_off(home)):
         room = size(path)
-        if not dryrun:
-            remove(path)
+        try:
+            if not dryrun:
+                remove(path)
+        except StateError as error:
+            failed.append(error)
+            continue
         yield Pruned(str(path), room)
     for path in list(_unused_images(home, gone)):
         room = size(path)
@@ -51,20 +68,32 @@ def prune(home: Home, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterat
             yield Pruned(str(path), room)
     if not dryrun:
         ended.compact(home)
+    if failed:
+        raise failed[0]
 
 
-def _remove_ended(paths: JobPaths, dryrun: bool) -> int | None:
+def _remove_ended(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
     """Removes one job and returns the room it took; None when it has not ended or is gone already."""
     try:
         view = load(paths)
-        held = lock.acquire(paths.lock) if view.has_ended else None
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except StateError:
+        return _remove_unreadable(home, paths, dryrun)
+    if not view.has_ended:
+        return None
+    try:
+        held = lock.acquire(paths.lock)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a pipe or a link in its place: no supervisor holds that
+        held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if held is None:
         return None
     try:
+        room = size(paths.folder)
         logs = Path(view.record.log_dir)
-        room = size(paths.folder) + size(logs)
+        room += 0 if why_not_removable(logs) else size(logs)
         if not dryrun:
             remove_job(paths, logs)
         return room
@@ -74,12 +103,21 @@ def _remove_ended(paths: JobPaths, dryrun: bool) -> int | None:
         os.close(held)
 
 
+def _remove_unreadable(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
+    if is_supervised(paths):
+        return None
+    room = size(paths.folder) + sum(size(logs) for logs in _default_logs(home, paths))
+    if not dryrun:
+        remove_unreadable(home, paths)
+    return room
+
+
 def remove_job(paths: JobPaths, logs: Path) -> None:
     """Removes the record and the logs of a job that nobody supervises.
 
     Raises:
         FileNotFoundError: they are gone already.
-        StateError: something cannot be removed.
+        StateError: something cannot be removed, or the logs are none that torchx has made.
     """
     # under another name at once: whoever looks now sees the job whole or not at all
     going = paths.folder.with_name(f".{paths.folder.name}")
@@ -89,8 +127,78 @@ def remove_job(paths: JobPaths, logs: Path) -> None:
         raise
     except OSError as error:
         raise cannot_be_removed(error, paths.folder) from error
-    remove(logs)
+    why = why_not_removable(logs)
+    if not why:
+        remove(logs)
     remove(going)  # last: it names the logs
+    if why:
+        raise StateError(
+            f"the record of {paths.folder.name} is removed, but not its logs: {logs} {why}",
+            hint="look at that folder, and remove it yourself where it is not needed",
+        )
+
+
+def remove_unreadable(home: Home, paths: JobPaths) -> None:
+    """Removes a job whose record cannot be read; of its logs those in the state home.
+
+    Raises:
+        StateError: something cannot be removed, or still runs.
+    """
+    left = end_unreadable(paths)
+    if left:
+        raise StateError(f"{paths.folder.name} is not removed: {what_could_not_be_ended(left)}")
+    end = time.monotonic() + FREE_WITHIN
+    while is_supervised(paths):
+        if time.monotonic() > end:
+            raise StateError(f"{paths.folder.name} is not removed: its supervisor runs, and no pid is known")
+        time.sleep(0.02)
+    for logs in _default_logs(home, paths):
+        remove(logs)
+    remove(paths.folder)
+
+
+def _default_logs(home: Home, paths: JobPaths) -> list[Path]:
+    """Returns the log folders that have the name of a job, of all sessions."""
+    found = [session / paths.folder.name for session in _entries(home.logs) if files.is_own_folder(session)]
+    return [logs for logs in found if logs.is_dir() and not why_not_removable(logs)]
+
+
+def why_not_removable(logs: Path) -> str:
+    """Returns what keeps the log folder of a record from being removed; empty when nothing does.
+
+    A record may be old, copied or damaged: only a folder that is this user's and looks like one that a
+    supervisor has written is removed on its word.
+    """
+    try:
+        status = logs.lstat()
+    except OSError:
+        return ""  # not there, or out of reach
+    if not stat.S_ISDIR(status.st_mode):
+        return "is not a folder"
+    if status.st_uid != os.geteuid():
+        return "belongs to another user"
+    return "" if _is_log_tree(logs) else "holds none of the files of a job"
+
+
+def _is_log_tree(folder: Path) -> bool:
+    """Returns True for a folder of logs, and for one that is empty."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  # names
+    except OSError:
+        return False
+    if not names or _OF_LOGS.intersection(names):
+        return True
+    return any(name.isdigit() for each in names for name in _names(folder / each))
+
+
+_OF_LOGS = frozenset(("log.index", "SUCCESS", "torchelastic"))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder) if not folder.is_symlink() else []  # noqa: PTH208  # names
+    except OSError:
+        return []
 
 
 def size(path: Path) -> int:
@@ -111,16 +219,19 @@ def size(path: Path) -> int:
 def _broken_off(home: Home) -> Iterator[Path]:
     """Yields what commands that were killed have left: half-made and half-removed jobs, logs of no job."""
     for folder in _entries(home.jobs):
-        if folder.name.startswith(".") and _is_settled(folder) and not lock.is_held(folder / "lock"):
+        if not folder.name.startswith(".") or not _is_settled(folder):
+            continue
+        if folder.is_symlink() or not is_supervised(JobPaths(folder)):
             logs = _logs_of(JobPaths(folder))
             if logs is not None and not home.job(logs.name).folder.exists() and _is_settled(logs):
                 yield logs
             yield folder
     for session in _entries(home.logs):
-        for logs in _entries(session):
+        for logs in _entries(session) if files.is_own_folder(session) else ():
             folder = home.job(logs.name).folder
             half = folder.with_name(f".{folder.name}")
-            if not folder.exists() and not half.exists() and _is_settled(logs):
+            gone = not os.path.lexists(folder) and not os.path.lexists(half)
+            if gone and _is_settled(logs) and not why_not_removable(logs):
                 yield logs
     for path in [*home.path.glob("*.partial"), *home.images.glob(".unpacking-*")]:
         if _is_settled(path):
@@ -128,12 +239,12 @@ def _broken_off(home: Home) -> Iterator[Path]:
 
 
 def _logs_of(paths: JobPaths) -> Path | None:
+    """Returns the logs that a half-removed job names; None unless they are its own."""
     try:
         logs = Path(JobRecord.load(paths.record).log_dir)
     except (OSError, StateError):
         return None
-    # a record that was tampered with does not lead anywhere else
-    return logs if f".{logs.name}" == paths.folder.name and logs.is_dir() else None
+    return logs if logs.is_dir() and not why_not_removable(logs) else None
 
 
 def _unused_images(home: Home, gone: set[str]) -> Iterator[Path]:
@@ -144,9 +255,14 @@ def _unused_images(home: Home, gone: set[str]) -> Iterator[Path]:
     for job in _entries(home.jobs):
         if job.name in gone:
             continue
-        with contextlib.suppress(OSError):
-            record = JobPaths(job).record.read_bytes()
-            images = {path for path in images if path.name.encode() not in record}
+        paths = JobPaths(job)
+        try:
+            record = files.read_file(paths.record, LARGEST)
+        except OSError:
+            if is_supervised(paths):
+                return  # it runs in an image that is not known
+            continue
+        images = {path for path in images if path.name.encode() not in record}
     yield from (path for path in sorted(images) if not _is_wanted(path))
 
 
@@ -192,5 +308,5 @@ def _last_change(path: Path) -> float:
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return []

@@ -5,14 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchx import files
 from torchx.errors import StateError
+from torchx.jobs import shape
+from torchx.jobs.paths import file_name
 
 SCHEMA = 1
 """Version of the record; a newer version of this program reads all the older ones."""
+
+LARGEST = 1 << 26
+"""Bytes of a record; one with more is not read."""
 
 
 class ReplicaRecord(NamedTuple):
@@ -96,12 +103,16 @@ class JobRecord(NamedTuple):
                 ordinal += 1
 
     def save(self, path: Path) -> None:
-        """Writes the record, whole or not at all, readable by this user only."""
-        partial = path.with_name(path.name + ".partial")
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump(self._plain(), file, separators=(",", ":"))
-        partial.rename(path)
+        """Writes the record, whole or not at all, readable by this user only.
+
+        Raises:
+            OSError: it cannot be written.
+            StateError: it is larger than a record may be.
+        """
+        data = json.dumps(self._plain(), separators=(",", ":")).encode()
+        if len(data) > LARGEST:
+            raise StateError(f"the application takes {len(data) >> 20} MB on record; at most {LARGEST >> 20}")
+        files.write_file(path, data)
 
     def _plain(self) -> dict[str, Any]:
         """Returns it as JSON takes it: a tuple with names would lose them."""
@@ -115,52 +126,128 @@ class JobRecord(NamedTuple):
     def load(cls, path: Path) -> JobRecord:
         """Reads a record.
 
-        What this version does not know is left out.
+        Fields that this version does not know are left out.
 
         Raises:
             FileNotFoundError: there is none.
-            StateError: it is damaged, cannot be read, or was written by a newer version.
+            StateError: it is damaged, cannot be read, is not this user's, or was written by a newer version.
         """
         try:
-            text = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            raise
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # no job was ever called so
-                raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
-            raise StateError(f"the record {path} cannot be read: {error.strerror}") from error
+            data = json.loads(_read(path))
+        except (ValueError, RecursionError) as error:
+            raise damaged(
+                path, "it is nested too deep" if isinstance(error, RecursionError) else error
+            ) from error
         try:
-            data = json.loads(text)
-            schema = data.pop("schema")
+            schema = shape.whole(shape.mapping(data, "record").get("schema"), "schema", least=1)
             if schema > SCHEMA:
                 raise StateError(
                     f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",
                     hint="upgrade torchx to read it",
                 )
-            roles = [_role(role) for role in data["roles"]]
-            record = cls(**{**_known(cls._fields, data), "roles": roles})
-            for name in ("app_id", "scheduler", "session", "name", "log_dir"):
-                if not isinstance(getattr(record, name), str):
-                    raise TypeError(f"`{name}` is no text")
-            if not isinstance(data["roles"], list):
-                raise TypeError("`roles` is no list")
-            if not isinstance(record.submitted_at, (int, float)):
-                raise TypeError("`submitted_at` is no time")
-            return record
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            import shlex  # on demand: few records are damaged
-
-            raise StateError(
-                f"the record {path} is damaged: {error}",
-                hint=f"nothing can be told of it any more; remove it: rm -r {shlex.quote(str(path.parent))}",
-            ) from error
+            record = _record(data)
+            _check_place(record, path.parent.name)
+        except KeyError as error:
+            raise damaged(path, f"{error} is missing") from error
+        except (ValueError, TypeError) as error:
+            raise damaged(path, error) from error
+        return record
 
 
-def _role(data: dict[str, Any]) -> RoleRecord:
-    replicas = [ReplicaRecord(**_known(ReplicaRecord._fields, one)) for one in data.pop("replicas")]
-    return RoleRecord(replicas=replicas, **_known(RoleRecord._fields, data))
+def is_own_log_dir(log_dir: str, session: str, app_id: str) -> bool:
+    """Returns True for ``<folder>/<session>/<app_id>``: no other folder is a job's own.
+
+    >>> is_own_log_dir("/logs/torchx/a-1", "torchx", "a-1"), is_own_log_dir("/home/me", "torchx", "a-1")
+    (True, False)
+    """
+    folder, own = Path(log_dir), Path(session, app_id).parts
+    return (
+        "\0" not in log_dir
+        and folder.is_absolute()
+        and ".." not in folder.parts
+        and len(folder.parts) > len(own) + 1
+        and folder.parts[-len(own) :] == own
+    )
 
 
-def _known(names: Sequence[str], data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the entries that a part of the record has a place for."""
-    return {name: value for name, value in data.items() if name in names}
+def damaged(path: Path, why: object) -> StateError:
+    """Returns the error of a record that cannot be believed."""
+    import shlex  # on demand: few records are damaged
+
+    folder = path.parent
+    return StateError(
+        f"the record {path} is damaged: {why}",
+        hint=f"remove it: torchx delete {shlex.quote(folder.name)}   or: rm -r {shlex.quote(str(folder))}",
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        folder = path.parent
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise damaged(path, f"{folder} is not a folder")
+        if status.st_uid != os.geteuid():
+            raise damaged(path, f"{folder} belongs to another user")
+        return files.read_file(path, LARGEST)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # no job was ever called so
+            raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
+        if error.errno in (errno.EINVAL, errno.EPERM, errno.EFBIG):
+            raise damaged(path, error.strerror) from error
+        raise StateError(f"the record {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a zero byte
+        raise FileNotFoundError(errno.ENOENT, str(error), str(path)) from error
+
+
+def _record(data: Mapping[str, Any]) -> JobRecord:
+    return JobRecord(
+        app_id=shape.word(data["app_id"], "app_id"),
+        scheduler=shape.word(data["scheduler"], "scheduler"),
+        session=shape.word(data["session"], "session"),
+        name=shape.text(data["name"], "name"),
+        submitted_at=shape.moment(data["submitted_at"], "submitted_at"),
+        log_dir=shape.system_text(data["log_dir"], "log_dir"),
+        roles=[_role(shape.mapping(role, "roles")) for role in shape.sequence(data["roles"], "roles")],
+        app=dict(shape.mapping(data["app"], "app")),
+        cfg=dict(shape.mapping(data["cfg"], "cfg")),
+        grace=shape.number(data.get("grace", 10.0), "grace", shape.LATEST),
+        fail_fast=bool(data.get("fail_fast", True)),
+        backoff=shape.number(data.get("backoff", 1.0), "backoff", shape.LATEST),
+    )
+
+
+def _role(data: Mapping[str, Any]) -> RoleRecord:
+    cwd, workspace = data.get("cwd"), data.get("workspace")
+    return RoleRecord(
+        name=shape.system_text(data["name"], "name of a role"),
+        replicas=[
+            _replica(shape.mapping(each, "replicas")) for each in shape.sequence(data["replicas"], "replicas")
+        ],
+        env=shape.environment(data["env"], "env"),
+        cwd=None if cwd is None else shape.system_text(cwd, "cwd"),
+        max_retries=shape.whole(data.get("max_retries", 0), "max_retries"),
+        retry_policy=shape.word(data.get("retry_policy", "APPLICATION"), "retry_policy"),
+        gpus=shape.whole(data.get("gpus", 0), "gpus"),
+        workspace=None if workspace is None else shape.system_text(workspace, "workspace"),
+    )
+
+
+def _replica(data: Mapping[str, Any]) -> ReplicaRecord:
+    return ReplicaRecord(shape.system_texts(data["args"], "args"), shape.environment(data["env"], "env"))
+
+
+def _check_place(record: JobRecord, folder: str) -> None:
+    """Checks that a record lies in the folder of its job, and names no folder that is not its own.
+
+    Raises:
+        ValueError: it does not, or it does.
+    """
+    if folder.removeprefix(".") != file_name(record.app_id):  # a dot: it is being made or removed
+        raise ValueError("it is the record of another job")
+    if not is_own_log_dir(record.log_dir, record.session, record.app_id):
+        raise ValueError("`log_dir` is not a folder of this job")
+    if not record.scheduler:
+        raise ValueError("`scheduler` is empty")

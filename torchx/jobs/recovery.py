@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from torchx import processes, settings
-from torchx.jobs import ended
-from torchx.jobs.events import Clock, EventLog
+from torchx.jobs import ended, shape
+from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import JobPaths, LogPaths
 from torchx.jobs.view import JobView, fold
 from torchx.processes import Process
@@ -35,15 +35,24 @@ def bury(
         descendants: what this process knows besides to be of the job.
     """
     rebooted = bool(view.boot_id) and view.boot_id != processes.boot_id()
-    left = set() if rebooted else end_left_overs(view, descendants)
     why = "the machine was restarted while it ran" if rebooted else "its supervisor was killed"
+    # before they are ended: then no process tells any more which replica it was
+    what = [] if rebooted else _announced_that_run(view)
+    for event in what:
+        fold(view, {**event, "t": view.seen_at})
+    left = set() if rebooted else end_left_overs(view, descendants)
     lost: tuple[int, int] | None = None
-    what: list[dict[str, Any]] = []
     for ordinal, replica in enumerate(view.replicas):
-        if replica.attempts and replica.attempts[-1].ended_at is None:
+        number = replica.announced or replica.current
+        if replica.announced:
+            msg = f"{why} at the moment of this start: whether it ran is not known"
+            what.append({"e": "not_started", "r": ordinal, "a": number, "code": None, "msg": msg})
+        elif replica.attempts and replica.attempts[-1].ended_at is None:
             msg = f"{why}: nobody saw its end, and what it printed last may be missing"
-            what.append({"e": "exit", "r": ordinal, "a": replica.current, "msg": msg})
-            lost = lost or (ordinal, replica.current)
+            what.append({"e": "exit", "r": ordinal, "a": number, "msg": msg})
+        else:
+            continue
+        lost = lost or (ordinal, number)
     if left:
         why += f"; {what_could_not_be_ended(left)}"
     state = "CANCELLED" if view.cancelling else "FAILED"
@@ -53,7 +62,8 @@ def bury(
     now = clock.now()
     for event in what:
         event["t"] = now
-        fold(view, event)
+        if event["e"] != "start":  # those have been folded
+            fold(view, event)
     with contextlib.suppress(OSError):  # a full or read-only disk: the next one who asks finds the same
         events = EventLog(paths.events, clock, paths.reserve)
         with contextlib.closing(events):
@@ -62,6 +72,25 @@ def bury(
         paths.reserve.unlink(missing_ok=True)
         ended.write_success(view, LogPaths(Path(view.record.log_dir)))
         ended.remember(view, paths)
+
+
+def _announced_that_run(view: JobView) -> list[dict[str, Any]]:
+    """Returns the starts of replicas that were announced and have a process, of which no pid is on record."""
+    starts = []
+    marked = _marked(view) if any(replica.announced for replica in view.replicas) else ()
+    for ordinal, replica in enumerate(view.replicas):
+        if replica.announced is not None:
+            own = [process for process in marked if _is_of(process, f"{replica.role}/{replica.id}")]
+            if own:
+                first = min(own, key=lambda p: (p.start, p.pid))  # what it has started itself is younger
+                facts = {"r": ordinal, "a": replica.announced, "pid": first.pid, "start": first.start}
+                starts.append({"e": "start", **facts})
+    return starts
+
+
+def _is_of(process: Process, replica: str) -> bool:
+    mark = f"{settings.TORCHX_REPLICA}={replica}".encode("utf-8", "surrogateescape")
+    return mark in processes.environment_of(process)
 
 
 def what_could_not_be_ended(left: set[Process]) -> str:
@@ -74,15 +103,34 @@ def end_left_overs(
     view: JobView, descendants: Callable[[], set[Process]] = lambda: set[Process]()
 ) -> set[Process]:
     """Ends what still runs of a job that nobody supervises any more, and returns what cannot be ended."""
-    spared = _self_and_ancestors()
+    return _end(lambda: _left_overs(view) | descendants(), min(view.record.grace, LONGEST_GRACE))
 
+
+def end_unreadable(paths: JobPaths) -> set[Process]:
+    """Ends what runs of a job whose record cannot be read, and returns what cannot be ended."""
+    mark = processes.mark_of(paths.folder.name)
+    return _end(lambda: {*processes.limit_marked(mark), *_supervisor_on_record(paths)}, LONGEST_GRACE)
+
+
+def _supervisor_on_record(paths: JobPaths) -> set[Process]:
+    """Returns the supervisor, where its events tell of one: a job of an older version carries no mark."""
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+        for event in read_events(paths.events):
+            if event["e"] == "supervisor":
+                return {Process(shape.whole(event["pid"], "pid", 2), shape.whole(event["start"], "start"))}
+    return set()
+
+
+def _end(find: Callable[[], set[Process]], grace: float) -> set[Process]:
+    """Ends processes and what they start meanwhile: TERM, then KILL; returns what cannot be ended."""
+    spared = _self_and_ancestors()
     known: set[Process] = set()
 
     def left_overs() -> set[Process]:
-        known.update((_left_overs(view) | descendants()) - spared)
+        known.update(find() - spared)
         return {process for process in known if processes.is_alive(process)}
 
-    end = time.monotonic() + min(view.record.grace, LONGEST_GRACE)
+    end = time.monotonic() + grace
     for process in sorted(left_overs(), key=lambda p: (p.start, p.pid)):  # supervisors within it first
         processes.send(process, signal.SIGTERM)
         processes.send(process, signal.SIGCONT)
@@ -100,18 +148,23 @@ def end_left_overs(
 def _left_overs(view: JobView) -> set[Process]:
     """Returns the job's replicas that still run and their families.
 
-    What has moved to another parent is known by the handle in its environment. What has taken that off as
-    well is known to the job's guard alone: sessions of ended leaders may be someone else's by now.
+    What has moved to another parent is known by the handle in its environment; what has taken that off as
+    well by its limits. Sessions of ended leaders tell nothing: they may be someone else's by now.
     """
     leaders = [
         r.attempts[-1].process for r in view.replicas if r.attempts and r.attempts[-1].ended_at is None
     ]
     alive = [leader for leader in leaders if leader is not None and processes.is_alive(leader)]
-    found = set(alive) | processes.family([p.pid for p in alive])
+    return set(alive) | processes.family([p.pid for p in alive]) | _marked(view)
+
+
+def _marked(view: JobView) -> set[Process]:
+    """Returns the processes that carry a mark of the job."""
     # nothing that is older than the job is of it, whatever its environment says
     since = view.supervisor.start if view.supervisor is not None else 0
     marked = processes.marked(settings.TORCHX_JOB_ID, view.record.handle)
-    return found | {process for process in marked if process.start >= since}
+    marked += processes.limit_marked(processes.mark_of(view.record.app_id))
+    return {process for process in marked if process.start >= since}
 
 
 def _failed_first(view: JobView) -> tuple[int, int] | None:

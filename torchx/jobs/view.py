@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
-from torchx.jobs.record import JobRecord
+from torchx.jobs.record import JobRecord, damaged
 from torchx.processes import Process
 from torchx.results import result_of
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+_LARGEST_PID = 1 << 22
+"""The most that Linux gives."""
 
 
 @dataclass
@@ -54,12 +59,21 @@ class AttemptView:
 
 @dataclass
 class ReplicaView:
-    """One replica: its place in the application and its attempts so far."""
+    """One replica: its place in the application and its attempts so far.
+
+    Attributes:
+        role: its role.
+        id: within the role, from 0.
+        max_retries: how often a failure may be answered by a new start.
+        attempts: those that were started, or could not be.
+        announced: the number of an attempt whose start was announced, and of which no more is known.
+    """
 
     role: str
     id: int
     max_retries: int
     attempts: list[AttemptView] = field(default_factory=list)
+    announced: int | None = None
 
     @property
     def current(self) -> int:
@@ -137,72 +151,94 @@ def load(paths: JobPaths) -> JobView:
         for event in read_events(paths.events):
             fold(view, event)
     except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EPERM, errno.EFBIG):
+            raise damaged(paths.events, error.strerror) from error
         raise StateError(f"the record {paths.events} cannot be read: {error.strerror}") from error
     return view
 
 
 def fold(view: JobView, event: dict[str, Any]) -> None:
-    """Takes one event into the state of a job; one that is damaged or unknown changes nothing."""
+    """Takes one event into the state of a job; one that is damaged, unknown or too late changes nothing."""
     apply = _FOLD.get(event["e"])
-    if apply is not None:  # an event of a newer version is no reason to know nothing
+    if apply is not None and not view.has_ended:  # an event of a newer version is no reason to know nothing
         with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
-            apply(view, event)
-            view.seen_at = max(view.seen_at, event["t"])
+            at = shape.moment(event["t"], "t")
+            apply(view, event, at)
+            view.seen_at = max(view.seen_at, at)
 
 
-def _supervisor(view: JobView, event: dict[str, Any]) -> None:
-    view.supervisor = Process(event["pid"], event["start"])
-    view.boot_id = event["boot"]
+# each reads all of its values before it changes anything
+
+
+def _process(pid: Any, start: Any) -> Process:
+    return Process(shape.whole(pid, "pid", 2, _LARGEST_PID), shape.whole(start, "start"))
+
+
+def _replica(view: JobView, event: dict[str, Any]) -> ReplicaView:
+    return view.replicas[shape.whole(event["r"], "r")]
+
+
+def _supervisor(view: JobView, event: dict[str, Any], at: float) -> None:
+    supervisor, boot = _process(event["pid"], event["start"]), shape.text(event["boot"], "boot")
     guard = event.get("guard")
-    view.guard = Process(guard[0], guard[1]) if guard else None
+    view.guard = _process(*guard) if guard else None
+    view.supervisor, view.boot_id = supervisor, boot
 
 
-def _start(view: JobView, event: dict[str, Any]) -> None:
-    view.replicas[event["r"]].attempts.append(
-        AttemptView(event["a"], Process(event["pid"], event["start"]), started_at=event["t"])
-    )
+def _starting(view: JobView, event: dict[str, Any], at: float) -> None:
+    _replica(view, event).announced = shape.whole(event["a"], "a", least=1)
+
+
+def _start(view: JobView, event: dict[str, Any], at: float) -> None:
+    replica, number = _replica(view, event), shape.whole(event["a"], "a", least=1)
+    attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at)
+    replica.attempts.append(attempt)
+    replica.announced = None
     view.state = "RUNNING"
     if view.started_at is None:
-        view.started_at = event["t"]
+        view.started_at = at
 
 
-def _not_started(view: JobView, event: dict[str, Any]) -> None:
-    view.replicas[event["r"]].attempts.append(
-        AttemptView(
-            event["a"], started_at=event["t"], ended_at=event["t"], exit_code=event["code"], msg=event["msg"]
-        )
+def _not_started(view: JobView, event: dict[str, Any], at: float) -> None:
+    replica, number = _replica(view, event), shape.whole(event["a"], "a", least=1)
+    code, msg = shape.exit_code(event["code"], "code"), shape.text(event["msg"], "msg")
+    replica.attempts.append(AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg))
+    replica.announced = None
+
+
+def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
+    attempt = _replica(view, event).attempts[-1]
+    code, signal = (
+        shape.exit_code(event.get("code"), "code"),
+        shape.signal_name(event.get("signal"), "signal"),
     )
+    stopped, msg = shape.text(event.get("stopped", ""), "stopped"), shape.text(event.get("msg", ""), "msg")
+    peak = event.get("peak_kib")
+    attempt.peak_kib = None if peak is None else shape.whole(peak, "peak_kib")
+    attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
+    attempt.stopped, attempt.msg = stopped, msg
 
 
-def _exit(view: JobView, event: dict[str, Any]) -> None:
-    attempt = view.replicas[event["r"]].attempts[-1]
-    attempt.ended_at = event["t"]
-    attempt.exit_code = event.get("code")
-    attempt.signal = event.get("signal")
-    attempt.stopped = event.get("stopped", "")
-    attempt.msg = event.get("msg", "")
-    attempt.peak_kib = event.get("peak_kib")
-
-
-def _retry(view: JobView, event: dict[str, Any]) -> None:
+def _retry(view: JobView, event: dict[str, Any], at: float) -> None:
     view.restarts += 1
 
 
-def _cancel(view: JobView, event: dict[str, Any]) -> None:
+def _cancel(view: JobView, event: dict[str, Any], at: float) -> None:
     view.cancelling = True
 
 
-def _end(view: JobView, event: dict[str, Any]) -> None:
-    first = event.get("first")
+def _end(view: JobView, event: dict[str, Any], at: float) -> None:
+    first, state = event.get("first"), shape.word(event["state"], "state")
+    msg = shape.text(event.get("msg", ""), "msg")
     if first:
-        view.first_failure = (range(len(view.replicas))[first[0]], first[1])
-    view.state = event["state"] if event["state"] in ENDS else "FAILED"
-    view.msg = event.get("msg", "")
-    view.ended_at = event["t"]
+        ordinal, number = (shape.whole(each, "first") for each in first)
+        view.first_failure = (range(len(view.replicas))[ordinal], number)
+    view.state, view.msg, view.ended_at = state if state in ENDS else "FAILED", msg, at
 
 
 _FOLD = {
     "supervisor": _supervisor,
+    "starting": _starting,
     "start": _start,
     "not_started": _not_started,
     "exit": _exit,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from torchx import settings
+from torchx import files, settings
 from torchx.errors import AbsentError, StateError, TorchxError
 from torchx.runner.survey import EXPECTED, survey
 from torchx.scheduler import Shared
@@ -33,6 +32,9 @@ SESSION = "torchx"
 _KEPT = 10
 """How many handles are kept for it: of those that were deleted it is the one before."""
 
+_LARGEST = 1 << 16
+"""Bytes of the file that keeps them."""
+
 _TOLD = 5
 """How many applications an error lists."""
 
@@ -44,9 +46,7 @@ def remember_last(handle: str) -> None:
     try:
         path = TORCHX_HOME() / "last"
         kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
-        partial = path.with_name(f"last.{os.getpid()}.{threading.get_ident()}.partial")
-        partial.write_text("".join(f"{each}\n" for each in kept), encoding="utf-8")
-        partial.replace(path)
+        files.write_file(path, "".join(f"{each}\n" for each in kept).encode())
     except (OSError, TorchxError):
         return  # the application runs: a convenience must not turn that into an error
 
@@ -54,7 +54,7 @@ def remember_last(handle: str) -> None:
 def recall_last() -> list[str]:
     """Returns the handles that were kept, the last one first."""
     try:
-        return (TORCHX_HOME() / "last").read_text(encoding="utf-8").split()
+        return files.read_file(TORCHX_HOME() / "last", _LARGEST).decode().split()
     except (OSError, TorchxError, UnicodeDecodeError):
         return []
 

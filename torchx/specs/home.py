@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from torchx import settings
+from torchx import files, settings
 from torchx.errors import StateError
 
 if TYPE_CHECKING:
@@ -21,17 +21,18 @@ def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
         subdir_paths: path of the folder below the home.
 
     Raises:
-        StateError: it cannot be made.
+        StateError: it cannot be made, or the state home belongs to another user.
     """
     from pathlib import Path  # on demand: most who describe an application need no folder
 
     home = Path(os.environ.get(settings.TORCHX_HOME) or "~/.torchx").expanduser().absolute()
     folder = home
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_folder(home)
+        files.check_home(home)
         for part in Path(*subdir_paths).parts:
-            folder = folder / part  # one by one: mkdir gives its mode to the last folder alone
-            folder.mkdir(mode=0o700, exist_ok=True)
+            folder = folder / part
+            files.make_folder(folder)
     except OSError as e:
         raise StateError(
             f"the state folder {folder} cannot be made: {e.strerror}",

@@ -46,8 +46,10 @@ def supervise(paths: JobPaths, ready: int) -> None:
         paths: where it is on record.
         ready: descriptor on which to say that the job has a supervisor.
     """
+    umask = os.umask(0o077)  # all that it makes is private; the replicas get back the one of the caller
     record = JobRecord.load(paths.record)
-    supervisor = Supervisor(record, paths, os.environ)
+    processes.mark_limit(processes.mark_of(record.app_id))
+    supervisor = Supervisor(record, paths, os.environ, umask)
     me, behind = _process(os.getpid()), _process(os.getppid())
     supervisor.note(
         "supervisor",

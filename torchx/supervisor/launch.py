@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torchx
-from torchx import processes
+from torchx import files, processes
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths, LogPaths
@@ -28,6 +28,9 @@ UNDONE_WITHIN = 5.0
 
 RESERVE = 1 << 14
 """Bytes of the disk that are kept for events; enough to tell the end of some hundred replicas."""
+
+LARGEST_COMPLAINT = 1 << 20
+"""Bytes of what a supervisor prints itself."""
 
 # -I -S: neither the caller's Python settings nor its site packages have a say in the supervisor, and it
 # starts in half the time; the folder of this package goes last: it hides no standard module
@@ -74,7 +77,7 @@ def launch(
             raise StateError(f"the lock {making.lock} is held by someone else")
         try:
             record.save(making.record)
-            making.reserve.write_bytes(bytes(RESERVE))
+            files.write_file(making.reserve, bytes(RESERVE))
             if fill is not None:
                 fill(making.folder)
             making.folder.rename(paths.folder)
@@ -100,9 +103,8 @@ def _make(folder: Path, made: list[Path]) -> None:
     Raises:
         UsageError: it is there, so the same request is being submitted twice.
     """
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        folder.mkdir(mode=0o700)
+        files.make_folder(folder, exist_ok=False)
     except FileExistsError as error:
         raise UsageError(
             f"{folder} is there already: a request is submitted once", hint="make a new dry-run for it"
@@ -120,7 +122,7 @@ def _undo(paths: JobPaths) -> None:
 def _start(paths: JobPaths, held: Sequence[int]) -> None:
     root = str(Path(torchx.__file__).resolve().parent.parent)
     ready, says_ready = os.pipe2(os.O_CLOEXEC)
-    complaints = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    complaints = files.open_file(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     # -I hides it, and without it the same text may have other bytes there
     utf8 = f"utf8={sys.flags.utf8_mode}"
     args = [sys.executable, "-I", "-S", "-X", utf8, "-c", BOOTSTRAP, root, str(paths.folder), str(says_ready)]
@@ -135,8 +137,7 @@ def _start(paths: JobPaths, held: Sequence[int]) -> None:
         os.close(complaints)
     try:
         if not _answers(ready):
-            complaint = paths.supervisor_log.read_text(errors="replace").strip().splitlines()
-            raise StateError(f"the supervisor did not start: {complaint[-1] if complaint else 'no answer'}")
+            raise StateError(f"the supervisor did not start: {_complaint(paths) or 'no answer'}")
     except BaseException:
         # all of its session; it is not reaped yet, so nobody else has this number
         with contextlib.suppress(ProcessLookupError):
@@ -147,6 +148,16 @@ def _start(paths: JobPaths, held: Sequence[int]) -> None:
         # it has gone on in a child of its own at once, so that nothing is left for us to look after
         with contextlib.suppress(ChildProcessError):
             os.waitpid(child.pid, 0)
+
+
+def _complaint(paths: JobPaths) -> str:
+    """Returns the last line that a supervisor printed before it ended; empty for none."""
+    with contextlib.suppress(OSError):
+        lines = (
+            files.read_file(paths.supervisor_log, LARGEST_COMPLAINT).decode("utf-8", "replace").split("\n")
+        )
+        return next((line for line in reversed(lines) if line.strip()), "")
+    return ""
 
 
 def _answers(ready: int) -> bool:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchx import processes
+from torchx import files, processes
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
@@ -27,6 +27,9 @@ STARTS_AT_A_TIME = 16
 GIVE_UP_AFTER = 5.0
 """Seconds after the first KILL at which a process that still runs is taken for one that cannot be ended."""
 
+LARGEST_REQUEST = 1 << 16
+"""Bytes of all requests for the end of a job."""
+
 LOOK_EVERY = 0.03
 """Seconds between two looks at processes whose end is no event here, as they are children of others."""
 
@@ -38,15 +41,18 @@ class Supervisor:
         record: the job.
         paths: where its record lies.
         base_env: the environment below that of the roles.
+        umask: that of the replicas; this process's own when -1.
     """
 
-    def __init__(self, record: JobRecord, paths: JobPaths, base_env: Mapping[str, str]) -> None:
+    def __init__(
+        self, record: JobRecord, paths: JobPaths, base_env: Mapping[str, str], umask: int = -1
+    ) -> None:
         self._record = record
         self._paths = paths
         self._clock = Clock(record.submitted_at)
         self._events = EventLog(paths.events, self._clock, paths.reserve)
         self._selector = selectors.DefaultSelector()
-        self._replicas = Replicas(record, self._clock, self._selector, base_env)
+        self._replicas = Replicas(record, self._clock, self._selector, base_env, umask)
         rules = []
         first = 0
         for role in record.roles:
@@ -141,6 +147,8 @@ class Supervisor:
         for old in self._replicas.still_open():
             if old.ordinal == ordinal:
                 self._replicas.finish(old)
+        # on record before there is a process: whoever finds this process killed looks for that one
+        self.note("starting", r=ordinal, a=self._replicas.attempt(ordinal) + 1)
         try:
             running = self._replicas.start(ordinal)
         except (OSError, ValueError) as error:  # ValueError: what cannot be told to the system
@@ -279,7 +287,7 @@ class Supervisor:
 
     def _look_at_requests(self) -> None:
         try:
-            text = self._paths.cancel.read_text(encoding="utf-8")
+            text = files.read_file(self._paths.cancel, LARGEST_REQUEST).decode("utf-8", "replace")
         except OSError:
             return
         self._cancel("cancelled")

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchx import files
 from torchx.jobs.events import Clock
 from torchx.jobs.log_index import PARTIAL, STDERR, STDOUT, WHOLE, Piece, encode
 
@@ -30,8 +31,8 @@ class LogFile:
 
     def __init__(self, path: Path, keep_open: bool) -> None:
         self.path = path
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._descriptor: int | None = descriptor
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        self._descriptor: int | None = files.open_file(path, flags, own=False)
         if not keep_open:
             self.close()
 
@@ -43,7 +44,7 @@ class LogFile:
         """
         descriptor = self._descriptor
         if descriptor is None:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            descriptor = files.open_file(self.path, os.O_WRONLY | os.O_APPEND, own=False)
         try:
             view = memoryview(data)
             while view:
@@ -67,7 +68,7 @@ class Index:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, own=False)
         self._waiting = bytearray()
 
     def add(self, piece: Piece) -> None:
@@ -113,7 +114,7 @@ class AttemptOutput:
     _offset: int = 0
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_folder(self.folder)
         self._raw = {s: LogFile(self.folder / name, self.keep_open) for s, name in NAMES.items()}
         self._combined = LogFile(self.folder / COMBINED, self.keep_open)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchx import processes
+from torchx import files, processes
 from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.paths import LogPaths
@@ -59,11 +59,18 @@ class Replicas:
         clock: the job's clock.
         selector: where the pipes are watched; the data of its keys are ``(Running, stream)``.
         base_env: the environment below that of the roles.
+        umask: that of the replicas; this process's own when -1.
     """
 
     def __init__(
-        self, record: JobRecord, clock: Clock, selector: selectors.BaseSelector, base_env: Mapping[str, str]
+        self,
+        record: JobRecord,
+        clock: Clock,
+        selector: selectors.BaseSelector,
+        base_env: Mapping[str, str],
+        umask: int = -1,
     ) -> None:
+        self._umask = umask
         self._clock = clock
         self._selector = selector
         self._base_env = base_env
@@ -113,7 +120,12 @@ class Replicas:
                 reads[stream], writes[stream] = os.pipe2(os.O_CLOEXEC)
                 os.set_blocking(reads[stream], False)
             process = processes.spawn(
-                spec.args, env=env, cwd=role.cwd, stdout=writes[STDOUT], stderr=writes[STDERR]
+                spec.args,
+                env=env,
+                cwd=role.cwd,
+                stdout=writes[STDOUT],
+                stderr=writes[STDERR],
+                umask=self._umask,
             )
         except BaseException:
             for descriptor in reads.values():
@@ -219,7 +231,7 @@ def _waiting_in(pipe: int) -> int:
 def set_aside(folder: Path, attempt: int) -> None:
     """Moves the logs of an attempt that has ended out of the way of the next."""
     aside = folder / f"attempt-{attempt}"
-    aside.mkdir(mode=0o700, exist_ok=True)
+    files.make_folder(aside)
     for name in KEPT_OF_AN_ATTEMPT:
         with contextlib.suppress(FileNotFoundError):
             (folder / name).rename(aside / name)
