@@ -36,7 +36,7 @@ def doctor_(
     from torchx.diagnosis import Verdict
 
     form = chosen_format(output, json)
-    with session_of(ctx).runner() as runner:
+    with session_of(ctx).runner(check_home=False) as runner:
         names = [scheduler] if scheduler else _distinct(runner.scheduler_backends())
         found = {name: list(_look(runner, name)) for name in names}
     wrong = any(finding.verdict is Verdict.WRONG for findings in found.values() for finding in findings)
@@ -62,7 +62,7 @@ def _look(runner: Runner, name: str) -> Iterable[Finding]:
     from torchx.errors import AbsentError, PluginError, TorchxError, UsageError
 
     try:
-        return runner.diagnose(name)
+        return list(runner.diagnose(name))
     except PluginError as error:
         return [Finding("plugin", Verdict.WRONG, error.message, error.hint or "")]
     except UsageError:

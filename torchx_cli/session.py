@@ -51,10 +51,21 @@ class Session:
         return self._config
 
     @contextmanager
-    def runner(self) -> Iterator[Runner]:
-        """Opens the runner, and closes it at the end."""
+    def runner(self, *, check_home: bool = True) -> Iterator[Runner]:
+        """Opens the runner, and closes it at the end.
+
+        Args:
+            check_home: refuse a state home of another user; else whoever uses it does.
+
+        Raises:
+            StateError: the state home belongs to another user, or others may write to it.
+        """
         from torchx.runner import get_runner
 
+        if check_home:
+            from torchx.jobs.paths import check_user_home
+
+            check_user_home()
         with get_runner(SESSION) as runner:
             yield runner
 

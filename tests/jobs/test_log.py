@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -182,13 +183,31 @@ def test_output_that_cannot_be_kept_is_counted(writer: Writer) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("needs /dev/full, which Linux has")
-    stdout = writer.paths.replica("w", 0) / "stdout.log"
-    stdout.unlink()
-    stdout.symlink_to(full)
-    output = AttemptOutput(stdout.parent, 0, 1, writer.index, writer.clock, keep_open=False)
+    output = AttemptOutput(writer.paths.replica("w", 0), 0, 1, writer.index, writer.clock)
+    with open(full, "wb") as disk:
+        os.dup2(disk.fileno(), output._raw[STDOUT]._descriptor or -1)
     output.feed(STDOUT, b"lost\n")
     assert (output.lost, output.lost_why) == (5, "No space left on device")
     output.close()
+
+
+@pytest.mark.parametrize("keep_open", [True, False])
+def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: Path, keep_open: bool) -> None:
+    target = tmp_path / "precious"
+    target.write_bytes(b"precious")
+    index, folder = Index(tmp_path / "log.index"), tmp_path / "w" / "0"
+    folder.mkdir(parents=True)
+    (folder / "stdout.log").symlink_to(target)
+    with pytest.raises(OSError, match="a link, not a regular file"):
+        AttemptOutput(folder, 0, 1, index, Clock(), keep_open)
+    (folder / "stdout.log").unlink()
+    output = AttemptOutput(folder, 0, 1, index, Clock(), keep_open)
+    (folder / "stdout.log").unlink()
+    (folder / "stdout.log").symlink_to(target)  # as a replica could do
+    output.feed(STDOUT, b"more\n")
+    output.close()
+    index.close()
+    assert target.read_bytes() == b"precious"
 
 
 def test_files_need_not_stay_open(tmp_path: Path) -> None:

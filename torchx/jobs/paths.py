@@ -34,13 +34,30 @@ def user_home() -> Path:
     Raises:
         StateError: nothing says where it should be, it belongs to another user, or others may write to it.
     """
-    told = os.environ.get(settings.TORCHX_HOME)
-    try:
-        home = Path(told).expanduser().absolute() if told else Path.home() / ".torchx"
-    except RuntimeError as error:  # no HOME, and a user without an entry in the password file
-        raise StateError("no home folder is known for this user", hint=files.OTHER_HOME) from error
+    home = _home_folder()
     files.check_home(home)
     return home
+
+
+def check_user_home() -> None:
+    """Checks the state home for a command that may do without one.
+
+    Raises:
+        StateError: it belongs to another user, or others may write to it.
+    """
+    try:
+        home = _home_folder()
+    except StateError:
+        return
+    files.check_home(home)
+
+
+def _home_folder() -> Path:
+    told = os.environ.get(settings.TORCHX_HOME)
+    try:
+        return Path(told).expanduser().absolute() if told else Path.home() / ".torchx"
+    except RuntimeError as error:  # no HOME, and a user without an entry in the password file
+        raise StateError("no home folder is known for this user", hint=files.OTHER_HOME) from error
 
 
 def file_name(name: str) -> str:

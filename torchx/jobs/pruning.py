@@ -76,19 +76,15 @@ def _remove_ended(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
     """Removes one job and returns the room it took; None when it has not ended or is gone already."""
     try:
         view = load(paths)
+        held = lock.acquire(paths.lock) if view.has_ended or not lock.is_held(paths.lock) else None
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    except StateError:
+        return _remove_unreadable(home, paths, dryrun) if os.path.lexists(paths.folder) else None
+    except (StateError, OSError):
         return _remove_unreadable(home, paths, dryrun)
-    if not view.has_ended:
-        return None
-    try:
-        held = lock.acquire(paths.lock)
-    except FileNotFoundError:
-        return None
-    except OSError:  # a pipe or a link in its place: no supervisor holds that
-        held = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     if held is None:
+        return None
+    if not view.has_ended:  # its supervisor was killed: who looks at it next finds its end
+        os.close(held)
         return None
     try:
         room = size(paths.folder)
