@@ -55,7 +55,7 @@ def describe(app_id: str) -> DescribeAppResponse:
     return found
 
 
-def ended(app_id: str, timeout: float = 60.0) -> DescribeAppResponse:
+def ended(app_id: str, timeout: float = 120.0) -> DescribeAppResponse:
     """Waits for the end of a job and returns what is known of it."""
     assert scheduler().wait(app_id, timeout), f"{app_id} still runs"
     return describe(app_id)
@@ -106,7 +106,7 @@ def kill_supervision(app_id: str) -> None:
     processes.send(guard, signal.SIGKILL)
     wait_until(lambda: not processes.is_alive(guard), "the guard has ended")
     processes.send(supervisor, signal.SIGKILL)
-    assert lock.wait_free(paths(app_id).lock, 10)
+    assert lock.wait_free(paths(app_id).lock, 120)
 
 
 def running(app_id: str, count: int = 1) -> DescribeAppResponse:

@@ -32,7 +32,7 @@ def torchx(
         text=True,
         env=environment(env),
         cwd=cwd,
-        timeout=90,
+        timeout=180,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
+def wait_until(condition: Callable[[], T], what: str, timeout: float = 120.0) -> T:
     """Returns the first true value of ``condition``; fails when ``timeout`` seconds bring none."""
     end = time.monotonic() + timeout
     while True:

@@ -3,6 +3,10 @@
 A port that was merely found free can be taken before the job listens on it. A lease is held by a socket of
 Linux's abstract namespace, named after the port: it is as wide as the port itself (one network namespace, all
 its users), and the kernel gives it back when its holder ends, however it ends.
+
+Such a name has no owner: any user can take all of them. They are a courtesy between users therefore. When no
+port is left without a name, ports whose names another user holds are leased all the same, as long as no
+program listens on them; between processes of one user a lease is always kept.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from torchx.errors import StateError
 
 POOL = range(20000, 32768)
 """Ports of no well-known service, and below those that Linux hands out by itself."""
+
+_NAME = "torchx-port-"
 
 PREFIX = "TORCHX_PORT_"
 """A port called ``c10d`` is told to the replicas as ``TORCHX_PORT_C10D``."""
@@ -42,9 +48,14 @@ class PortLeases:
         self._locks: list[socket.socket] = []
         self.ports: dict[str, int] = {}
         untried = _from_a_random_one_on(pool)
+        contested: Iterator[int] | None = None
         try:
             for name in dict.fromkeys(names):
                 port = next(filter(self._take, untried), None)
+                if port is None:
+                    if contested is None:
+                        contested = iter(_held_by_others(pool))
+                    port = next(filter(self._take_contested, contested), None)
                 if port is None:
                     raise StateError(f"no port from {pool[0]} to {pool[-1]} is free on this machine")
                 self.ports[name] = port
@@ -81,14 +92,22 @@ class PortLeases:
         self.close()
 
     def _take(self, port: int) -> bool:
+        return self._lease(port, f"{_NAME}{port}")
+
+    def _take_contested(self, port: int) -> bool:
+        """Leases a port whose name another user holds, under a name that cannot be known before."""
+        return self._lease(port, f"{_NAME}{port}.{os.urandom(8).hex()}")
+
+    def _lease(self, port: int, name: str) -> bool:
         lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            lock.bind(f"\0torchx-port-{port}")
+            lock.bind(f"\0{name}")
         except OSError:
             lock.close()
             return False
-        if not _is_free(port):
-            lock.close()
+        others = [inode for other, inode in _names().get(port, ()) if other != name]
+        if not _is_free(port) or (others and not _own_sockets().isdisjoint(others)):
+            lock.close()  # in use, or leased by another process of this user under another name
             return False
         self._locks.append(lock)
         return True
@@ -107,6 +126,45 @@ def _from_a_random_one_on(pool: range) -> Iterator[int]:
     """Yields every port of the pool once; holders that start apart seldom ask for the same one."""
     start = int.from_bytes(os.urandom(4), "big")
     return (pool[(start + n) % len(pool)] for n in range(len(pool)))
+
+
+def _names() -> dict[int, list[tuple[str, str]]]:
+    """Returns the names that leases are held by, with the inodes of their sockets, by port."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
+        for line in table:
+            begin = line.find(f" @{_NAME}")
+            if begin >= 0:
+                name = line[begin + 2 :].rstrip("\n")
+                port = name[len(_NAME) :].partition(".")[0]
+                if port.isdecimal() and len(port) <= 5:
+                    found.setdefault(int(port), []).append((name, line[:begin].rpartition(" ")[2]))
+    return found
+
+
+def _own_sockets() -> set[str]:
+    """Returns the inodes of the sockets that processes of this user have open."""
+    found: set[str] = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - names
+        with suppress(OSError):
+            if os.stat(f"/proc/{pid}").st_uid != os.geteuid():  # noqa: PTH116 - many
+                continue
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names
+                with suppress(OSError):
+                    found.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))  # noqa: PTH115 - many
+    return {link[len("socket:[") : -1] for link in found if link.startswith("socket:[")}
+
+
+def _held_by_others(pool: range) -> list[int]:
+    """Returns the ports of a pool whose names are held, none of them by a process of this user."""
+    names = _names()
+    if not any(port in pool for port in names):
+        return []
+    own = _own_sockets()
+    free = [port for port, held in names.items() if not any(inode in own for _, inode in held)]
+    untried = _from_a_random_one_on(pool)
+    wanted = set(free)
+    return [port for port in untried if port in wanted]
 
 
 def _is_free(port: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -100,3 +101,49 @@ def test_who_inherits_the_descriptors_holds_the_lease_too(free: range) -> None:
         heir.kill()
         heir.wait()
     PortLeases("a", pool).close()
+
+
+SQUATTER = """
+import socket, sys, time
+held = []
+for port in range(int(sys.argv[1]), int(sys.argv[2])):
+    held.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    held[-1].bind(f"\\0torchx-port-{port}")
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(bool(os.geteuid()), reason="needs another user: run the tests as root")
+def test_another_user_who_holds_all_names_blocks_nobody(free: range) -> None:
+    words = ["setpriv", "--reuid", "65534", "--clear-groups", sys.executable, "-I", "-S", "-c", SQUATTER]
+    with subprocess.Popen(
+        [*words, str(free[0]), str(free[-1] + 1)], stdout=subprocess.PIPE, text=True
+    ) as squatter:
+        try:
+            assert squatter.stdout is not None
+            assert squatter.stdout.readline() == "held\n"
+            with PortLeases("ab", free) as one, PortLeases("c", free) as two:
+                ports = [*one.ports.values(), *two.ports.values()]
+                assert sorted(ports) == list(free), "each is leased once"
+                with pytest.raises(StateError):
+                    PortLeases("d", free)
+                assert len(one.descriptors) == 2
+            with (
+                socket.create_server(("", free[0])),
+                PortLeases("ab", free) as left,
+                pytest.raises(StateError),
+            ):
+                assert sorted(left.ports.values()) == list(free[1:]), "what is listened on is in use"
+                PortLeases("c", free)
+        finally:
+            squatter.kill()
+
+
+def test_a_lease_under_another_name_is_kept(free: range) -> None:
+    """As it is made while another user holds the usual name, who may give that up meanwhile."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(f"\0torchx-port-{free[0]}.0123456789abcdef")
+        with PortLeases("ab", free) as leases, pytest.raises(StateError):
+            assert free[0] not in leases.ports.values()
+            PortLeases("c", free)

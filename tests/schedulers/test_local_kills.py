@@ -73,7 +73,7 @@ def test_an_attached_command_line_that_is_killed_leaves_the_job_running(number: 
     with start("run", "-s", "local_cwd", "utils.sh", SCRIPT) as cli:
         app_id = started(cli)
         cli.send_signal(number)
-        assert cli.wait(30) == -number
+        assert cli.wait(120) == -number
     assert describe(app_id).state is AppState.RUNNING
     assert text(app_id) == "ready\n"
     scheduler().cancel(app_id)
@@ -113,7 +113,7 @@ def test_kill_9_of_the_supervisor_ends_the_job_with_nobody_asking(tmp_path: Path
     app_id, daemon = with_daemon(tmp_path, "trap '' TERM; while :; do sleep 0.05; done")
     processes.send(supervision_of(app_id)[0], signal.SIGKILL)
     wait_until(lambda: not processes.is_alive(daemon), "what nothing marks as the job's has ended")
-    assert scheduler().wait(app_id, 10)
+    assert scheduler().wait(app_id, 120)
     assert '"e":"end"' in paths(app_id).events.read_text()
     done = describe(app_id)
     assert (done.state, done.msg) == (AppState.FAILED, "its supervisor was killed")
