@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -107,6 +108,30 @@ def kill_supervision(app_id: str) -> None:
     wait_until(lambda: not processes.is_alive(guard), "the guard has ended")
     processes.send(supervisor, signal.SIGKILL)
     assert lock.wait_free(paths(app_id).lock, 120)
+
+
+NAMELESS = """
+import os, time
+if os.fork(): os._exit(0)
+os.setsid()
+if os.fork(): os._exit(0)
+open("{file}", "w").write(str(os.getpid()))
+os.rename("{file}", "{file}.done")
+os.execve("/bin/sleep", ["sleep", "600"], dict())
+"""
+"""A daemon in a session of its own, with another parent and an empty environment."""
+
+
+def with_daemon(tmp_path: Path, script: str = "sleep 600") -> tuple[str, Process]:
+    """A job one of whose processes has left all that could tell where it belongs."""
+    file = tmp_path / "pid"
+    daemon = tmp_path / "daemon.py"
+    daemon.write_text(NAMELESS.format(file=file))
+    app_id = submit(sh(f"{sys.executable} {daemon}; echo ready; {script}"), grace_period=0.3)
+    wait_until(lambda: Path(f"{file}.done").exists() and text(app_id) == "ready\n", "the daemon runs")
+    entry = processes.look_up(int(Path(f"{file}.done").read_text()))
+    assert entry is not None
+    return app_id, entry.process
 
 
 def running(app_id: str, count: int = 1) -> DescribeAppResponse:

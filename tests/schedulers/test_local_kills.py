@@ -25,27 +25,16 @@ from local import (
     submit,
     supervision_of,
     text,
+    with_daemon,
 )
 from program import COMMAND, environment, start
 from support import wait_until
 
 from torchx import processes
-from torchx.processes import Process
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
 
 SCRIPT = "echo ready; sleep 600"
-
-NAMELESS = """
-import os, time
-if os.fork(): os._exit(0)
-os.setsid()
-if os.fork(): os._exit(0)
-open("{file}", "w").write(str(os.getpid()))
-os.rename("{file}", "{file}.done")
-os.execve("/bin/sleep", ["sleep", "600"], dict())
-"""
-"""A daemon in a session of its own, with another parent and an empty environment."""
 
 
 def started(process: subprocess.Popen[str]) -> str:
@@ -54,18 +43,6 @@ def started(process: subprocess.Popen[str]) -> str:
     app_id = process.stdout.readline().strip().rsplit("/", 1)[-1]
     wait_until(lambda: "ready" in text(app_id), "it is ready")
     return app_id
-
-
-def with_daemon(tmp_path: Path, script: str = "sleep 600") -> tuple[str, Process]:
-    """A job one of whose processes has left all that could tell where it belongs."""
-    file = tmp_path / "pid"
-    daemon = tmp_path / "daemon.py"
-    daemon.write_text(NAMELESS.format(file=file))
-    app_id = submit(sh(f"{sys.executable} {daemon}; echo ready; {script}"), grace_period=0.3)
-    wait_until(lambda: Path(f"{file}.done").exists() and text(app_id) == "ready\n", "the daemon runs")
-    entry = processes.look_up(int(Path(f"{file}.done").read_text()))
-    assert entry is not None
-    return app_id, entry.process
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])

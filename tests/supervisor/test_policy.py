@@ -134,6 +134,21 @@ def test_a_start_that_fails_undoes_the_whole_start_and_is_not_retried() -> None:
 
 
 @pytest.mark.parametrize("policy", ["REPLICA", "ROLE", "APPLICATION"])
+@pytest.mark.parametrize("fail_fast", [True, False])
+def test_a_replica_that_was_stopped_has_not_failed(policy: str, fail_fast: bool) -> None:
+    """Whatever it returned when it was ended, no retry answers that, and no failure is named for it."""
+    g = Gang([RoleRules("w", range(2), 5, policy)], fail_fast=fail_fast)
+    g.begin()
+    g.started(0)
+    assert g.give_up(1) == [Stop((0,), "the start failed")]
+    assert g.exited(0, False, stopped=True) == [End("FAILED", 1)]
+    g = gang(RoleRules("w", range(2), 5, policy), fail_fast=fail_fast)
+    assert g.exited(0, False, stopped=True) == []
+    assert g.first_failure is None
+    assert g.used_retries == {}
+
+
+@pytest.mark.parametrize("policy", ["REPLICA", "ROLE", "APPLICATION"])
 def test_retries_run_out_under_every_policy(policy: str) -> None:
     g = gang(RoleRules("w", range(1), 2, policy))
     for _ in range(2):

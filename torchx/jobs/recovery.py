@@ -39,7 +39,8 @@ def bury(
     # before they are ended: then no process tells any more which replica it was
     what = [] if rebooted else _announced_that_run(view)
     for event in what:
-        fold(view, {**event, "t": view.seen_at})
+        event["t"] = view.seen_at
+        fold(view, event)
     left = set() if rebooted else end_left_overs(view, descendants)
     lost: tuple[int, int] | None = None
     for ordinal, replica in enumerate(view.replicas):
@@ -61,8 +62,8 @@ def bury(
     clock = Clock(view.seen_at)
     now = clock.now()
     for event in what:
-        event["t"] = now
         if event["e"] != "start":  # those have been folded
+            event["t"] = now
             fold(view, event)
     with contextlib.suppress(OSError):  # a full or read-only disk: the next one who asks finds the same
         events = EventLog(paths.events, clock, paths.reserve)
