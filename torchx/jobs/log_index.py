@@ -37,6 +37,18 @@ class Piece(NamedTuple):
     flags: int
 
 
+LONGEST_PIECE = 1 << 24
+"""Bytes; a supervisor writes no longer ones."""
+
+LARGEST_LOG = 1 << 62
+"""Bytes; no file is larger."""
+
+
+def is_plausible(piece: Piece) -> bool:
+    """Returns True for an entry that a supervisor can have written; a damaged index may hold anything."""
+    return piece.stream in (STDOUT, STDERR) and piece.length <= LONGEST_PIECE and piece.offset <= LARGEST_LOG
+
+
 def encode(piece: Piece) -> bytes:
     """Returns the entry as it stands in the file."""
     return LAYOUT.pack(*piece)

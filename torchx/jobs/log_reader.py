@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from torchx import files
-from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
+from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode, is_plausible
 from torchx.jobs.paths import LogPaths
 from torchx.logs import LogChunk, LogQuery, Stream
 
@@ -33,12 +33,6 @@ MOST_OPEN = 256
 
 LONGEST_LINE = 1 << 20
 """Bytes after which a line that has no end yet is handed on in parts."""
-
-LONGEST_PIECE = 1 << 24
-"""Bytes; a supervisor writes no longer ones."""
-
-LARGEST_LOG = 1 << 62
-"""Bytes; no file is larger."""
 
 _STREAMS = {STDOUT: Stream.STDOUT, STDERR: Stream.STDERR}
 
@@ -244,13 +238,7 @@ class JobLog:
     @staticmethod
     def _is_of(piece: Piece, wanted: list[bool]) -> bool:
         """Tells whether an entry is of a wanted replica; a damaged index may hold anything."""
-        return (
-            piece.replica < len(wanted)
-            and wanted[piece.replica]
-            and piece.stream in _STREAMS
-            and piece.length <= LONGEST_PIECE
-            and piece.offset <= LARGEST_LOG
-        )
+        return piece.replica < len(wanted) and wanted[piece.replica] and is_plausible(piece)
 
     @staticmethod
     def _wants(member: Member, query: LogQuery) -> bool:
