@@ -191,22 +191,18 @@ class LocalJobs:
         paths = paths_of(self._home, app_id)
         try:
             view = self.find(app_id)
-            if view is None:
-                if os.path.lexists(paths.folder) and self._claims(paths):
-                    remove_unreadable(self._home, paths)
-                return
-            self.request_end(app_id)
-            lock.wait_free(paths.lock)
-            record = load(paths).record
-        except FileNotFoundError:
-            return  # someone else is at it
         except StateError:
             if not self._claims(paths):
                 raise
-            remove_unreadable(self._home, paths)
+            view = None
+        if view is None:
+            if os.path.lexists(paths.folder) and self._claims(paths):
+                remove_unreadable(self._home, paths)
             return
-        with contextlib.suppress(FileNotFoundError):
-            remove_job(paths, Path(record.log_dir))
+        self.request_end(app_id)
+        lock.wait_free(paths.lock)
+        with contextlib.suppress(FileNotFoundError):  # someone else is at it
+            remove_job(paths, Path(load(paths).record.log_dir))
 
     def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the log of a job.

@@ -20,6 +20,7 @@ from local import (
     scheduler,
     sh,
     submit,
+    supervision_of,
     text,
     with_daemon,
 )
@@ -172,3 +173,16 @@ def test_all_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
         if path.stat().st_mode & 0o777 != (0o700 if path.is_dir() else 0o600)
     }
     assert not wrong
+
+
+def test_a_running_job_whose_record_was_damaged_ends_when_it_is_deleted(tmp_path: Path) -> None:
+    app_id, daemon = with_daemon(tmp_path)
+    supervisor = supervision_of(app_id)
+    paths(app_id).record.write_text("{")
+    (line,) = scheduler().list()
+    assert (line.state, line.ended_at) == (AppState.UNKNOWN, None)
+    scheduler().delete(app_id)
+    assert list(scheduler().list()) == []
+    assert not processes.is_alive(daemon)
+    assert not any(processes.is_alive(each) for each in supervisor)
+    assert_nothing_runs(app_id)

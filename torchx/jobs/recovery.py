@@ -117,7 +117,7 @@ def _supervisor_on_record(paths: JobPaths) -> set[Process]:
     """Returns the supervisor, where its events tell of one: a job of an older version carries no mark."""
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
         for event in read_events(paths.events):
-            if event["e"] == "supervisor":
+            if event["e"] == "supervisor" and event["boot"] == processes.boot_id():
                 return {Process(shape.whole(event["pid"], "pid", 2), shape.whole(event["start"], "start"))}
     return set()
 
