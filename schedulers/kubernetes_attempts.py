@@ -18,6 +18,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 ENDED = "it was asked to end"
 _LONGEST = 300
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
 _NO_IMAGE = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -55,11 +56,14 @@ def time_of(text: Any) -> datetime | None:
     >>> time_of("1970-01-01T00:00:00Z") is None
     True
     """
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", str(text or ""))
+    match = _TIME.fullmatch(str(text or ""))
     if match is None or match[1].startswith(("1970-01-01", "0001-")):
         return None
     micro = (match[2] or "")[:6].ljust(6, "0")
-    return datetime.fromisoformat(f"{match[1]}.{micro}+00:00").astimezone()
+    try:
+        return datetime.fromisoformat(f"{match[1]}.{micro}+00:00").astimezone()
+    except (ValueError, OverflowError):  # the 30th of February, or a year that no clock shows
+        return None
 
 
 def container_of(pod: Object, role: str = "main") -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 from torchx.schedulers.kubernetes_config import load
 from torchx.schedulers.kubernetes_errors import ClusterError, refused
+from torchx.schedulers.kubernetes_shape import shaped
 from torchx.version import __version__
 
 Object = dict[str, Any]
@@ -113,8 +114,10 @@ class Cluster:
                 # the list took so long that its version is gone: once more, from its start
                 found, asked = [], {key: value for key, value in asked.items() if key != "continue"}
                 continue
-            found += page.get("items") or []
-            metadata = page.get("metadata") or {}
+            items, metadata = page.get("items") or [], page.get("metadata") or {}
+            if not isinstance(items, list) or not isinstance(metadata, dict):
+                raise self._not_a_cluster(f"a list of {path} without items")
+            found += [each for item in items if (each := shaped(item)) is not None]
             if not metadata.get("continue"):
                 return found, str(metadata.get("resourceVersion", ""))
             asked["continue"] = metadata["continue"]
@@ -269,14 +272,16 @@ class Cluster:
     def _parsed(self, data: bytes) -> Object:
         try:
             found = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            start = data[:60].decode("utf-8", "replace")
-            error = ClusterError(f"what answers at {self.host} is no Kubernetes cluster: it says {start!r}")
-            error.hopeless = True
-            raise error
+            raise self._not_a_cluster(repr(data[:60].decode("utf-8", "replace")))
         return found
+
+    def _not_a_cluster(self, answer: str) -> ClusterError:
+        error = ClusterError(f"what answers at {self.host} is no Kubernetes cluster: it says {answer}")
+        error.hopeless = True
+        return error
 
 
 def why(error: BaseException) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx.errors import StateError
+from torchx.errors import UsageError
 from torchx.schedulers.kubernetes_attempts import annotation, label
 from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
-from torchx.schedulers.kubernetes_names import APP, APP_ID, PREFIX
-from torchx.schedulers.kubernetes_record import read_record
+from torchx.schedulers.kubernetes_names import APP, APP_ID, PREFIX, ROLE_INDEX
+from torchx.schedulers.kubernetes_record import RecordError, read_record
+from torchx.schedulers.kubernetes_shape import MALFORMED
 
 BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
 RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
@@ -23,6 +26,10 @@ STOPPED = f"{PREFIX}stopped"
 """Annotation: when it was stopped because another role failed."""
 HELD = f"{PREFIX}held"
 """Annotation: its start is not complete; it is suspended until all of it is there."""
+
+_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+"""The value of a label: those of this project are narrower, but what others wrote can be deleted too."""
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 
 Objects = list[Object]
 
@@ -64,24 +71,58 @@ class Facts:
     @property
     def record(self) -> dict[str, Any]:
         """What was written down at the submission; empty when it cannot be read."""
+        return self._read[0]
+
+    @property
+    def damage(self) -> str:
+        """Why its objects or its record cannot be relied on, in one sentence; empty when they can."""
+        return self.malformed or self._read[1]
+
+    @functools.cached_property
+    def malformed(self) -> str:
+        """Which of the submitted objects has fields of a wrong type; empty when none has."""
         for main in self.mains:
-            text = annotation(main, APP)
-            if text:
-                try:
-                    return read_record(text)
-                except StateError:
-                    return {}
-        return {}
+            name = f"its {self.kind} {main['metadata']['name']}"
+            if main.get(MALFORMED):
+                return f"{name} is malformed: {main[MALFORMED]}"
+            if self.kind == "job" and role_index(main) is None:
+                return f"{name} is malformed: its label {ROLE_INDEX} is not the number of a role"
+        return ""
+
+    @functools.cached_property
+    def _read(self) -> tuple[dict[str, Any], str]:
+        text = next((text for main in self.mains if (text := annotation(main, APP))), "")
+        if not text:
+            return {}, ""
+        try:
+            return read_record(text), ""
+        except RecordError as error:
+            return {}, error.message
 
 
 def split_id(app_id: str, namespace: str) -> tuple[str, str]:
     """Returns the namespace and the name within it; an id without a namespace gets the given one.
 
+    Raises:
+        UsageError: no object has a label of this value: an empty one would choose all applications.
+
     >>> split_id("research:train-b1", "default"), split_id("train-b1", "default")
     (('research', 'train-b1'), ('default', 'train-b1'))
     """
     place, colon, name = app_id.rpartition(":")
-    return (place, name) if colon else (namespace, app_id)
+    place = place if colon else namespace
+    if not _ID.fullmatch(name) or not _NAMESPACE.fullmatch(place):
+        raise UsageError(
+            f"`{app_id}` cannot be the id of an application on Kubernetes",
+            hint="an id reads NAMESPACE:NAME, e.g. default:train-x7k2m9cd; all applications: torchx list",
+        )
+    return place, name
+
+
+def role_index(main: Object) -> int | None:
+    """Returns the number of the role that a Job is for; None when its label is not a number."""
+    text = label(main, ROLE_INDEX)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
 def main_path(kind: str, namespace: str, name: str = "") -> str:
@@ -132,7 +173,28 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
         Facts(namespace, name, kind, found, children.get(name, []), pods.get(name, []), partial=True)
         for kind, all_of_kind in mains.items()
         for name, found in _by_app(all_of_kind).items()
+        if _ID.fullmatch(name)  # an empty label is that of no application
     ]
+
+
+def gather_namespaces(cluster: Cluster, namespaces: Sequence[str]) -> list[Facts]:
+    """Returns the applications of several namespaces; those that may not be read are left out.
+
+    Raises:
+        ClusterError: none of them may be read, or the cluster does not answer.
+    """
+    found: list[Facts] = []
+    refused: list[ClusterError] = []
+    for namespace in namespaces:
+        try:
+            found += gather_all(cluster, namespace)
+        except ClusterError as error:
+            if error.status != 403:
+                raise
+            refused.append(error)
+    if len(refused) == len(namespaces):
+        raise refused[-1]
+    return found
 
 
 def _by_app(objects: Iterable[Object]) -> dict[str, Objects]:

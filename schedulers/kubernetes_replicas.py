@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -19,12 +20,16 @@ from torchx.schedulers.kubernetes_attempts import (
     short,
 )
 from torchx.schedulers.kubernetes_client import Object
-from torchx.schedulers.kubernetes_facts import CANCELLED, STOPPED, Facts
+from torchx.schedulers.kubernetes_facts import CANCELLED, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes_names import REPLICA_ID, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes_record import MOST_REPLICAS
 from torchx.specs.status import NONE, AppState, AttemptStatus, ReplicaStatus, is_terminal
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes_states import JobFacts
+
+
+_INDEX = re.compile(r"\d{1,6}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
         roles = [
             {
                 "name": label(main, ROLE_NAME) or main["metadata"]["name"],
-                "num_replicas": (main.get("spec") or {}).get("completions") or 1,
+                "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MOST_REPLICAS),
             }
             for main in (facts.jobs or facts.mains)
         ]
@@ -67,9 +72,8 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
 
 def replica_of(pod: Object) -> tuple[int, int]:
     """Returns the number of the role and the replica that a pod is for."""
-    index = label(pod, REPLICA_ID) or annotation(pod, INDEX) or label(pod, INDEX) or "0"
-    role = label(pod, ROLE_INDEX) or "0"
-    return int(role) if role.isdigit() else 0, int(index) if index.isdigit() else 0
+    index = label(pod, REPLICA_ID) or annotation(pod, INDEX) or label(pod, INDEX)
+    return _count(label(pod, ROLE_INDEX)), _count(index)
 
 
 def run_of(pod: Object) -> tuple[int, int, str, str]:
@@ -77,7 +81,12 @@ def run_of(pod: Object) -> tuple[int, int, str, str]:
     whole, own = label(pod, RESTART_ATTEMPT), annotation(pod, FAILURE_COUNT)
     metadata = pod["metadata"]
     created, name = str(metadata.get("creationTimestamp", "")), str(metadata.get("name", ""))
-    return int(whole) if whole.isdigit() else 0, int(own) if own.isdigit() else 0, created, name
+    return _count(whole), _count(own), created, name
+
+
+def _count(text: str) -> int:
+    """Returns the number that a label holds; 0 when it holds none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
 
 def number_of(pod: Object, place: int) -> int:
@@ -109,7 +118,7 @@ class Replicas:
         for pod in sorted(facts.pods, key=run_of):
             self._pods.setdefault(replica_of(pod), []).append(pod)
         self._marks = {
-            int(label(main, ROLE_INDEX) or 0): mark
+            role_index(main) or 0: mark
             for main in facts.mains
             for mark in (STOPPED, CANCELLED)
             if annotation(main, mark)
@@ -186,12 +195,12 @@ def _has_run(pod: Object) -> bool:
 
 def _refused(facts: Facts) -> dict[tuple[int, int], str]:
     """Returns why the cluster makes no pod for a replica, as its newest warning tells."""
-    roles = {job["metadata"]["name"]: int(label(job, ROLE_INDEX) or 0) for job in facts.jobs}
+    roles = {job["metadata"]["name"]: role_index(job) or 0 for job in facts.jobs}
     found: dict[tuple[int, int], str] = {}
     for event in facts.events:
         match = re.search(r'pods "(\S+)-(\d+)-\w+" is forbidden: (.*)', str(event.get("message") or ""))
         if event.get("reason") == "FailedCreate" and match and match[1] in roles:
-            found[roles[match[1]], int(match[2])] = short(match[3])
+            found[roles[match[1]], _count(match[2])] = short(match[3])
     return found
 
 
@@ -203,20 +212,22 @@ def _error_file(pod: Object) -> str:
         return NONE
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return NONE
     return text if isinstance(found, dict) and "message" in found else NONE
 
 
-def indexes(text: Any) -> set[int]:
-    """Reads a list of indexes such as ``0-2,5``.
+@functools.lru_cache(maxsize=64)
+def indexes(text: str | None) -> frozenset[int]:
+    """Reads a list of indexes such as ``0-2,5``; those that no replica has are passed over.
 
-    >>> sorted(indexes("0-2,5")), indexes(None)
-    ([0, 1, 2, 5], set())
+    >>> sorted(indexes("0-2,5")), sorted(indexes(None)), sorted(indexes("1,x,3-99999999999999,2"))
+    ([0, 1, 2, 5], [], [1, 2])
     """
     found: set[int] = set()
-    for part in str(text or "").split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit():
-            found.update(range(int(first), int(last or first) + 1))
-    return found
+    for part in (text or "").split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(found) < MOST_REPLICAS:
+            found.update(range(int(first), min(int(last), MOST_REPLICAS) + 1))
+    return frozenset(found)

@@ -142,20 +142,20 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         facts = self._facts(app_id)
         if facts is None:
             return None
-        from torchx.schedulers.kubernetes_states import describe
+        from torchx.schedulers.kubernetes_damage import describe_safely
         from torchx.schedulers.kubernetes_tell import app_of
 
         app = app_of(facts)
-        return replace(describe(facts, time.time()), roles=app.roles, metadata=app.metadata)
+        return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns how an application fares, without its roles."""
         facts = self._facts(app_id)
         if facts is None:
             return None
-        from torchx.schedulers.kubernetes_states import describe
+        from torchx.schedulers.kubernetes_damage import describe_safely
 
-        return describe(facts, time.time())
+        return describe_safely(facts, time.time())
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the cluster's objects of an application, None when it has none."""
@@ -172,14 +172,14 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes_config import require_config
 
         require_config(_text(cfg, "kubeconfig"))
-        from torchx.schedulers.kubernetes_facts import gather_all
-        from torchx.schedulers.kubernetes_states import listed
+        from torchx.schedulers.kubernetes_damage import list_safely
+        from torchx.schedulers.kubernetes_facts import gather_namespaces
 
         cluster = self._of_options(cfg or {}, quick=True)
         told = _text(cfg, "namespace")
-        namespaces = [told] if told else dict.fromkeys(("default", cluster.namespace))
+        namespaces = [told] if told else list(dict.fromkeys(("default", cluster.namespace)))
         now = time.time()
-        lines = [listed(facts, now) for namespace in namespaces for facts in gather_all(cluster, namespace)]
+        lines = [list_safely(facts, now) for facts in gather_namespaces(cluster, namespaces)]
         return sorted(
             lines,
             key=lambda line: (line.submitted_at is not None, line.submitted_at, line.app_id),

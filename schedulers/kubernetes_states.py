@@ -11,8 +11,7 @@ from typing import Any
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
 from torchx.schedulers.kubernetes_attempts import annotation, label, live, short, time_of
 from torchx.schedulers.kubernetes_client import Object
-from torchx.schedulers.kubernetes_facts import CANCELLED, HELD, STOPPED, Facts
-from torchx.schedulers.kubernetes_names import ROLE_INDEX
+from torchx.schedulers.kubernetes_facts import CANCELLED, HELD, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes_replicas import Member, Replicas, members_of
 from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
 
@@ -113,7 +112,8 @@ def listed(facts: Facts, now: float) -> ListAppResponse:
 
 def job_facts(kind: str, main: Object) -> JobFacts:
     """Returns how one of the submitted objects fares."""
-    role = int(label(main, ROLE_INDEX) or -1) if kind == "job" else -1
+    number = role_index(main)
+    role = number if kind == "job" and number is not None else -1
     status = main.get("status") or {}
     if kind == "volcano":
         return _volcano_facts(role, status)

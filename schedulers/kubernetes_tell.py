@@ -1,36 +1,118 @@
-"""What an application on a cluster is, as far as its objects tell it."""
+"""An application on a cluster as it was submitted: its record, with what only its pod templates hold."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from torchx.errors import UsageError
 from torchx.schedulers.kubernetes_attempts import label
 from torchx.schedulers.kubernetes_facts import Facts
-from torchx.schedulers.kubernetes_names import CONTAINER, ROLE_NAME
+from torchx.schedulers.kubernetes_names import CONTAINER, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes_pod import FIELD_PATH
+from torchx.schedulers.kubernetes_record import HIDDEN
+from torchx.schedulers.kubernetes_words import Words, restored
+from torchx.schedulers.kubernetes_workspace import CONTAINER as UNPACKER
+from torchx.schedulers.kubernetes_workspace import FOLDER
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
 
 
 def app_of(facts: Facts) -> AppDef:
-    """Returns the application as it was written down; where that is not there, what its jobs show."""
+    """Returns the application as it was submitted; without a readable record, as its jobs show it."""
     from torchx.specs.serialize import app_from_dict
 
     record = facts.record
     if record:
-        return app_from_dict(record["app"])
-    roles = [_role(job) for job in facts.jobs or facts.mains]
-    return app_from_dict({"name": facts.name, "roles": roles})
+        try:
+            return app_from_dict(_whole(facts, record["app"]))
+        except UsageError:
+            pass  # it has the shape of a record, and values that no application has
+    jobs = facts.jobs or facts.mains
+    return app_from_dict({"name": facts.name, "roles": [_role(job) for job in jobs]})
+
+
+def _whole(facts: Facts, app: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the record of an application, with the arguments and environment that its manifests hold."""
+    templates = dict(_templates(facts))
+    roles = [_filled(facts, role, templates.get(number, {})) for number, role in enumerate(app["roles"])]
+    return {**app, "roles": roles}
+
+
+def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yields the pod template of each role by its number; of several, the one of replica 0."""
+    for main in reversed(facts.mains):
+        if facts.kind == "job":
+            yield _number(label(main, ROLE_INDEX)), _at(main, "spec", "template")
+            continue
+        for number, replicated in enumerate(_list(main, "spec", "replicatedJobs")):
+            yield number, _at(replicated, "template", "spec", "template")
+        for task in reversed(_list(main, "spec", "tasks")):
+            template = _at(task, "template")
+            yield _number(str(_at(template, "metadata", "labels").get(ROLE_INDEX, ""))), template
+
+
+def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    hidden = role.get(HIDDEN)
+    if hidden is None:
+        return dict(role)  # written by version 0.1.0: all of it stands there
+    found = {key: value for key, value in role.items() if key != HIDDEN}
+    unpacked = any(each.get("name") == UNPACKER for each in _list(template, "spec", "initContainers"))
+    # the replica's id stands in the templates of one replica, as Volcano has them
+    words = Words(facts.app_id, 0 if facts.kind == "volcano" else None, FOLDER if unpacked else "")
+    main = _main(template)
+    marks = hidden.get("args") or {}
+    found["args"] = [
+        restored(str(arg), marks.get(str(number), []), words)
+        for number, arg in enumerate(_list(main, "args"))
+    ]
+    given = {entry.get("name"): entry for entry in _list(main, "env")}
+    found["env"] = {
+        name: _variable(given[name], marks, words)
+        for name, marks in (hidden.get("env") or {}).items()
+        if name in given
+    }
+    return found
+
+
+def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], words: Words) -> str:
+    path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
+    return f"{FIELD_PATH}{path}" if path else restored(str(entry.get("value") or ""), marks, words)
 
 
 def _role(job: dict[str, Any]) -> dict[str, Any]:
-    spec = job.get("spec") or {}
-    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
-    main = next((c for c in containers if c.get("name") == CONTAINER), containers[0])
+    main = _main(_at(job, "spec", "template"))
+    command = _list(main, "command")
     return {
         "name": label(job, ROLE_NAME) or job["metadata"]["name"],
-        "image": main.get("image") or "",
-        "entrypoint": (main.get("command") or [""])[0],
-        "args": list(main.get("args") or ()),
-        "num_replicas": spec.get("completions") or 1,
+        "image": str(main.get("image") or ""),
+        "entrypoint": str(command[0]) if command else "",
+        "args": [str(arg) for arg in _list(main, "args")],
+        "num_replicas": _at(job, "spec").get("completions") or 1,
     }
+
+
+def _main(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    containers = _list(template, "spec", "containers")
+    named = [each for each in containers if each.get("name") == CONTAINER]
+    return next(iter(named or containers), {})
+
+
+def _at(data: Any, *path: str) -> Mapping[str, Any]:
+    """Returns the mapping at a path; an empty one where there is none."""
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def _list(data: Any, *path: str) -> list[Any]:
+    """Returns the list at a path, of mappings alone where it holds some; an empty one where there is none."""
+    found = _at(data, *path[:-1]).get(path[-1])
+    if not isinstance(found, list):
+        return []
+    return found if path[-1] in ("args", "command") else [each for each in found if isinstance(each, dict)]
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else -1

@@ -11,6 +11,7 @@ from typing import Any
 from torchx.schedulers.kubernetes_client import Cluster, Object, hang_up, lines_of, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_facts import BATCH, Facts, events_of, main_path, selector, waits
+from torchx.schedulers.kubernetes_shape import shaped
 
 ROUND = 50
 """Seconds after which a watch is begun anew: a connection that died unnoticed is found by then."""
@@ -104,7 +105,7 @@ class Mirror:
                 if self._stop.is_set():
                     return
                 self._take(json.loads(line))
-        except (urllib3.exceptions.HTTPError, OSError, ValueError):
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, RecursionError):
             return  # it broke off, perhaps within a line: the next one goes on where this one was
         finally:
             self._response = None
@@ -112,21 +113,24 @@ class Mirror:
 
     def _take(self, event: dict[str, Any]) -> None:
         self._heard = time.monotonic()
-        kind, thing = event.get("type"), event.get("object") or {}
+        kind, thing = (event.get("type"), event.get("object")) if isinstance(event, dict) else ("", None)
+        if not isinstance(thing, dict):
+            return
         if kind == "ERROR":
-            code = int(thing.get("code") or 0)
+            code = thing.get("code") if isinstance(thing.get("code"), int) else 0
             # whatever it is, what was seen so far is no ground to go on from
             self._version = ""
             raise ClusterError(str(thing.get("message")), status=code if code == GONE else 504)
-        metadata = thing.get("metadata") or {}
+        metadata = thing.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
         self._version = str(metadata.get("resourceVersion") or self._version)
-        if kind == "BOOKMARK":
+        if kind == "BOOKMARK" or shaped(thing) is None:
             return
         objects = dict(self._objects)  # others read it meanwhile
         if kind == "DELETED":
             objects.pop(str(metadata.get("uid")), None)
         else:
-            objects[metadata["uid"]] = thing
+            objects[str(metadata["uid"])] = thing
         self._objects = objects
         self._changed()
 

@@ -6,6 +6,7 @@ In arguments and values of the environment Kubernetes replaces ``$(NAME)``, and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from torchx import settings
 from torchx.specs.macro import macros
@@ -51,3 +52,43 @@ class Words:
         '--id=ns:a --rank $(JOB_COMPLETION_INDEX) $TORCHX_RANK0_HOST $$(date)'
         """
         return escaped(self._values.substitute(text)).replace(_MARK, self.index)
+
+    def filling(self, written: str) -> str:
+        """Returns the text that stands for a macro, before anything is escaped.
+
+        >>> Words("ns:a", 3).filling("${replica_id}"), Words("ns:a", 3).filling("$$")
+        ('3', '$')
+        """
+        return self._values.substitute(written)
+
+
+_VARIABLE = re.compile(r"\$\$|" + re.escape(INDEX))
+
+
+def restored(text: str, marks: Iterable[Sequence[int | str]], words: Words) -> str:
+    """Returns a text as the role had it before its macros were filled in and the rest was escaped.
+
+    Args:
+        text: as it stands in a manifest.
+        marks: where its macros stood, see ``kubernetes_record.marks_of``.
+        words: what they were filled in with.
+
+    Returns:
+        The text with its macros; where the marks do not fit, the text that the program is given.
+
+    >>> words = Words("ns:a", None)
+    >>> restored(words.filled("--n ${replica_id} $(x)"), [[4, "${replica_id}"]], words)
+    '--n ${replica_id} $(x)'
+    """
+    plain = _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else _MARK, text)
+    pieces: list[str] = []
+    at = 0
+    for before, written in marks:
+        filling = words.filling(str(written))
+        end = at + (before if isinstance(before, int) else -1)
+        if not at <= end <= len(plain) or not plain.startswith(filling, end):
+            pieces, at = [], 0
+            break
+        pieces += [plain[at:end], str(written)]
+        at = end + len(filling)
+    return "".join([*pieces, plain[at:]]).replace(_MARK, macros.replica_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
@@ -14,8 +15,10 @@ import referencing
 from kubernetes_validate.utils import schema_contents
 
 from torchx.schedulers import kubernetes_request
+from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_names import unique_name
 from torchx.schedulers.kubernetes_options import run_opts
+from torchx.schedulers.kubernetes_shape import shaped
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount
 
 VERSIONS = ("1.29.0", "1.31.0", "1.33.0", "1.34.0", kubernetes_validate.latest_version())
@@ -203,6 +206,14 @@ def made(app: AppDef, kind: str = "job", **cfg: Any) -> kubernetes_request.Kuber
 def role(name: str = "trainer", **changes: Any) -> Role:
     given: dict[str, Any] = {"image": "img:1", "entrypoint": "train", "resource": Resource(4, 0, 8192)}
     return Role(name, **{**given, **changes})
+
+
+def facts_of(request: kubernetes_request.KubernetesJob) -> Facts:
+    """The objects of a request as a cluster would hand them out, before any pod is there."""
+    mains = [m for m in copy.deepcopy(request.manifests) if m["kind"] in ("Job", "JobSet")]
+    found = [each for main in mains if (each := shaped(main)) is not None]
+    jobs = found if request.kind == "job" else []
+    return Facts(request.namespace, request.app_id, request.kind, found, jobs, [])
 
 
 def job_of(request: kubernetes_request.KubernetesJob, number: int = 0) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from manifests import EVERYTHING, check, job_of, made, options, role
+from manifests import EVERYTHING, check, facts_of, job_of, made, options, role
 from project.sources import ROOT
 
 from torchx.errors import UsageError
@@ -18,8 +19,9 @@ from torchx.schedulers.kubernetes_names import APP, role_names
 from torchx.schedulers.kubernetes_record import read_record
 from torchx.schedulers.kubernetes_request import check as refuse
 from torchx.schedulers.kubernetes_request import kind_of, notes_of
+from torchx.schedulers.kubernetes_tell import app_of
 from torchx.specs import AppDef, BindMount, Resource, RetryPolicy, VolumeMount
-from torchx.specs.serialize import app_from_dict
+from torchx.specs.serialize import app_to_dict
 
 
 @pytest.mark.parametrize(
@@ -143,14 +145,47 @@ def test_roles_that_would_be_one_are_refused() -> None:
         made(AppDef("a", [role("a_b"), role("A-B")]))
 
 
+TEXTS = [
+    "${replica_id}",
+    "a$$b",
+    "$$$$(X)",
+    "$(JOB_COMPLETION_INDEX)",
+    "$app_id-${rank0_env}",
+    "${x}$",
+    "$$${img_root}",
+]
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "volcano"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_arguments_and_variables_come_back_from_the_manifests(kind: str, text: str) -> None:
+    """The record has none of them: they are read from the pod template, macros and all."""
+    changes: dict[str, Any] = {"args": [text, "0", f"--x={text} {text}"], "env": {"B": text, "A": "1"}}
+    app = AppDef("a", [role("r", **changes), role("s", args=["other"])])
+    request = made(app, kind)
+    told = app_of(facts_of(request))
+    assert [each.args for each in told.roles] == [each.args for each in app.roles]
+    assert [list(each.env.items()) for each in told.roles] == [[("B", text), ("A", "1")], []]
+
+
+def test_a_record_of_version_0_1_0_is_read() -> None:
+    request = made(AppDef("a", [role(args=["x"], env={"A": "1"})]))
+    app = AppDef("old", [role(args=["${app_id}"], env={"A": "$$1"})])
+    record = {"schema": 1, "app": app_to_dict(app), "cfg": {"fail_fast": False}}
+    job_of(request)["metadata"]["annotations"][APP] = json.dumps(record)
+    facts = facts_of(request)
+    assert app_of(facts) == app
+    assert not facts.fails_fast
+
+
 @pytest.mark.parametrize("size", [10, 300_000])
 def test_the_record_loses_nothing(size: int) -> None:
     app = copy.deepcopy(EVERYTHING)
-    app.roles[0].env["LONG"] = "é" * size
+    app.roles[0].metadata["LONG"] = "é" * size
     request = made(app, quiet=True, kubeconfig="/home/me/.kube/config")
     job = job_of(request)
     record = read_record(job["metadata"]["annotations"][APP])
-    assert app_from_dict(record["app"]) == app
+    assert app_of(facts_of(request)) == app
     assert record["cfg"]["quiet"] is True
     assert "kubeconfig" not in record["cfg"]
     assert APP not in job_of(request, 1)["metadata"].get("annotations", {})
@@ -158,7 +193,7 @@ def test_the_record_loses_nothing(size: int) -> None:
 
 
 def test_an_application_too_long_for_a_record_is_told_and_runs() -> None:
-    app = AppDef("a", [role(args=[random.Random(1).randbytes(300_000).hex()])])
+    app = AppDef("a", [role(metadata={"x": random.Random(1).randbytes(300_000).hex()})])
     assert any("describe" in note for note in notes_of(app, options(), "job"))
     assert APP not in job_of(made(app))["metadata"].get("annotations", {})
 
@@ -166,7 +201,8 @@ def test_an_application_too_long_for_a_record_is_told_and_runs() -> None:
 def test_half_a_letter_in_a_name_is_kept_and_one_in_a_word_refused() -> None:
     app = AppDef("a\udc80", [role(metadata={"x": "\ud800"})])
     job = job_of(made(app))
-    assert app_from_dict(read_record(job["metadata"]["annotations"][APP])["app"]) == app
+    assert read_record(job["metadata"]["annotations"][APP])["app"]["name"] == "a\udc80"
+    assert app_of(facts_of(made(app))) == app
     with pytest.raises(UsageError, match="no text"):
         made(AppDef("a", [role("r\udc80")]))
 

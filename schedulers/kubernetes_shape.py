@@ -1,0 +1,207 @@
+"""The types of fields in data that others wrote: objects of a cluster, records in annotations.
+
+A cluster checks the objects of its own kinds; those of other kinds, and everything in annotations, may hold
+anything. A field of a wrong type is dropped where objects are read, so that no reader has to expect it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+MALFORMED = "torchx.pytorch.org/malformed"
+"""Key that :func:`shaped` adds to an object whose status or specification had a field of a wrong type."""
+LARGEST_NUMBER = 2**53
+"""A number beyond these is none of the API: JSON numbers are exact up to here."""
+
+
+class AnyOf:
+    """A field that has one of several types; None stands for a null."""
+
+    def __init__(self, *kinds: Any) -> None:
+        self.kinds = kinds
+
+
+_CONDITION = {"type": str, "status": str, "reason": str, "message": str, "lastTransitionTime": str}
+_ENDED = {"exitCode": int, "reason": str, "message": str, "startedAt": str, "finishedAt": str}
+_STATE = {"waiting": {"reason": str, "message": str}, "running": {"startedAt": str}, "terminated": _ENDED}
+_CONTAINER = {
+    "name": str,
+    "ready": bool,
+    "started": bool,
+    "restartCount": int,
+    "state": _STATE,
+    "lastState": _STATE,
+}
+_METADATA = {
+    "name": str,
+    "namespace": str,
+    "uid": str,
+    "resourceVersion": str,
+    "creationTimestamp": str,
+    "deletionTimestamp": str,
+    "labels": {"*": str},
+    "annotations": {"*": str},
+    "ownerReferences": [{"kind": str, "name": str, "uid": str, "controller": bool}],
+}
+_STATUS = {
+    "phase": str,
+    "reason": str,
+    "message": str,
+    "conditions": [_CONDITION],
+    "containerStatuses": [_CONTAINER],
+    "initContainerStatuses": [_CONTAINER],
+    "startTime": str,
+    "completionTime": str,
+    "completedIndexes": str,
+    "failedIndexes": str,
+    **dict.fromkeys(("active", "ready", "succeeded", "failed", "terminating"), int),
+    **dict.fromkeys(("restarts", "retryCount"), int),
+    "state": {"phase": str, "reason": str, "message": str, "lastTransitionTime": str},
+}
+_SPEC = {
+    "suspend": bool,
+    "completions": int,
+    "parallelism": int,
+    "nodeName": str,
+    "containers": [{"name": str, "resources": {"limits": {"*": AnyOf(str, int, float)}}}],
+    "template": {"metadata": {"labels": {"*": str}}, "spec": {"containers": [{"name": str}]}},
+    "replicatedJobs": [{"name": str, "template": {"spec": {"*": object}}}],
+    "tasks": [{"name": str, "template": {"metadata": {"labels": {"*": str}}}}],
+}
+_OBJECT = {
+    "metadata": _METADATA,
+    "spec": _SPEC,
+    "status": _STATUS,
+    # of events
+    "involvedObject": {"name": str},
+    **dict.fromkeys(("type", "reason", "message", "lastTimestamp", "eventTime"), str),
+}
+
+
+def shaped(data: Any) -> dict[str, Any] | None:
+    """Returns an object of a cluster in which each known field has its type; None when it has no name.
+
+    Args:
+        data: the object; changed in place. Fields of a wrong type are dropped, and the key MALFORMED says
+            which, where it is more than a label or an annotation.
+
+    >>> found = shaped({"metadata": {"name": "a", "labels": {"b": 1}}, "status": {"active": "x"}})
+    >>> found["metadata"], found["status"], found[MALFORMED]
+    ({'name': 'a', 'labels': {}, 'uid': 'a'}, {}, '`status.active` is a text, expected a number')
+    """
+    if not isinstance(data, dict):
+        return None
+    data.pop(MALFORMED, None)
+    wrong: list[str] = []
+    _drop(data, _OBJECT, "", wrong)
+    metadata = data.get("metadata") or {}
+    if not metadata.get("name"):
+        return None
+    metadata.setdefault("uid", metadata["name"])
+    serious = [each for each in wrong if not each.startswith("`metadata.")]
+    if serious:
+        data[MALFORMED] = serious[0]
+    return data
+
+
+def check(data: Any, shape: Any) -> str:
+    """Returns the first field of a wrong type, as a sentence; empty when each has its own.
+
+    >>> check({"roles": [{"name": 1}]}, {"roles": [{"name": str}]})
+    '`roles[0].name` is a number, expected a text'
+    """
+    wrong: list[str] = []
+    _drop(data, shape, "", wrong, keep=True)
+    return wrong[0] if wrong else ""
+
+
+def too_deep(data: Any, most: int) -> bool:
+    """Returns True if plain data is nested in more levels than that; for data of any depth."""
+    level, found = [data], 0
+    while level and found <= most:
+        level = [
+            item
+            for each in level
+            if isinstance(each, (dict, list))
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        found += 1
+    return bool(level)
+
+
+def _drop(data: Any, shape: Any, where: str, wrong: list[str], *, keep: bool = False) -> bool:
+    """Returns whether a value has its shape; takes out of it, in place, the parts that have not."""
+    if shape is object:
+        return True
+    if isinstance(shape, AnyOf):
+        return any(data is None if kind is None else _fits(data, kind) for kind in shape.kinds)
+    if isinstance(shape, dict):
+        return isinstance(data, dict) and _fields(data, shape, where, wrong, keep)
+    if isinstance(shape, list):
+        return isinstance(data, list) and _items(data, shape[0], where, wrong, keep)
+    if shape is int:
+        return isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST_NUMBER
+    if shape is float:
+        return isinstance(data, float) and abs(data) <= LARGEST_NUMBER
+    return isinstance(data, shape)
+
+
+def _fits(data: Any, shape: Any) -> bool:
+    wrong: list[str] = []
+    return _drop(data, shape, "", wrong, keep=True) and not wrong
+
+
+def _fields(data: dict[str, Any], shape: Mapping[str, Any], where: str, wrong: list[str], keep: bool) -> bool:
+    every = shape.get("*")
+    for key in [*data] if every is not None else [key for key in shape if key in data]:
+        expected = shape.get(key, every)
+        value = data[key]
+        if value is None and not keep:
+            del data[key]  # to the API a null is the same as a field that is absent
+        elif _drop(value, expected, f"{where}.{key}", wrong, keep=keep):
+            if isinstance(value, str) and not keep and not value.isascii():
+                data[key] = value.encode("utf-8", "replace").decode()  # half a letter cannot be printed
+        else:
+            wrong.append(_sentence(f"{where}.{key}", value, expected))
+            if not keep:
+                del data[key]
+    return True
+
+
+def _items(data: list[Any], shape: Any, where: str, wrong: list[str], keep: bool) -> bool:
+    bad = [
+        number
+        for number, item in enumerate(data)
+        if not _drop(item, shape, f"{where}[{number}]", wrong, keep=keep)
+    ]
+    for number in reversed(bad):
+        wrong.append(_sentence(f"{where}[{number}]", data[number], shape))
+        if not keep:
+            del data[number]
+    return True
+
+
+_NAMES = {
+    dict: "a mapping",
+    list: "a list",
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    bool: "a truth value",
+    type(None): "null",
+}
+
+
+def _sentence(where: str, data: Any, shape: Any) -> str:
+    expected = _expected(shape)
+    found = _NAMES.get(type(data), type(data).__name__)
+    found = "out of range" if found == expected else found
+    return f"`{where.lstrip('.')[:100]}` is {found}, expected {expected}"
+
+
+def _expected(shape: Any) -> str:
+    if isinstance(shape, AnyOf):
+        return " or ".join(dict.fromkeys(_expected(kind) for kind in shape.kinds))
+    kind = type(shape) if isinstance(shape, (dict, list)) else type(None) if shape is None else shape
+    return _NAMES[kind]
