@@ -1,0 +1,306 @@
+"""Data that others wrote: no object or annotation breaks a command, or hides another application."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import time
+import zlib
+from typing import Any
+
+import pytest
+from fakecluster import FakeCluster
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from kubejobs import submit, until_ended
+from manifests import facts_of, made, role
+from program import torchx
+
+from torchx.errors import TorchxError, UsageError
+from torchx.logs import LogQuery
+from torchx.schedulers.kubernetes_facts import Facts, split_id
+from torchx.schedulers.kubernetes_logs import sources_of
+from torchx.schedulers.kubernetes_names import APP, APP_ID, ROLE_INDEX
+from torchx.schedulers.kubernetes_record import RecordError, read_record, write_record
+from torchx.schedulers.kubernetes_replicas import indexes
+from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler
+from torchx.schedulers.kubernetes_shape import shaped
+from torchx.schedulers.kubernetes_states import describe, listed
+from torchx.schedulers.kubernetes_tell import app_of
+from torchx.schedulers.kubernetes_watch import Mirror
+from torchx.specs.app import AppDef
+from torchx.specs.status import AppState
+
+NOW = 1_795_300_000.0
+MANY = settings(deadline=2000, max_examples=50, suppress_health_check=list(HealthCheck))
+
+texts = st.text(st.characters(), max_size=12) | st.sampled_from(
+    [
+        "-1",
+        "²",
+        "٣",
+        "9" * 5000,
+        "0-99999999999",
+        "2026-99-99T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+        "\ud800",
+        "{",
+        "True",
+    ]
+)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def a_job() -> dict[str, Any]:
+    job = facts_of(made(AppDef("a", [role(args=["x"], env={"A": "1"}, num_replicas=3)]))).mains[0]
+    job["metadata"] |= {"creationTimestamp": "2026-11-21T01:11:33Z", "uid": "u"}
+    condition = {"type": "Failed", "status": "True", "reason": "FailedIndexes", "message": "m"}
+    job["status"] = {
+        "active": 1,
+        "ready": 0,
+        "completedIndexes": "0",
+        "failedIndexes": "2",
+        "startTime": "2026-11-21T01:11:33Z",
+        "conditions": [{**condition, "lastTransitionTime": "2026-11-21T01:11:33Z"}],
+        "state": {"phase": "Running"},
+    }
+    return job
+
+
+def a_pod() -> dict[str, Any]:
+    ended = {"exitCode": 3, "reason": "Error", "message": "{}", "finishedAt": "2026-11-21T01:11:33Z"}
+    container = {
+        "name": "main",
+        "restartCount": 1,
+        "state": {"terminated": ended},
+        "lastState": {"terminated": ended},
+    }
+    return {
+        "metadata": {
+            "name": "a-trainer-2-xxxxx",
+            "uid": "p",
+            "labels": {ROLE_INDEX: "0", "torchx.pytorch.org/replica-id": "2"},
+            "annotations": {"batch.kubernetes.io/job-index-failure-count": "0"},
+        },
+        "spec": {
+            "nodeName": "n",
+            "containers": [{"name": "main", "resources": {"limits": {"memory": "1Mi"}}}],
+        },
+        "status": {
+            "phase": "Failed",
+            "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "x", "message": "m"}],
+            "containerStatuses": [container],
+            "initContainerStatuses": [container],
+        },
+    }
+
+
+def paths_of(data: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [where, *(path for key, item in items for path in paths_of(item, (*where, key)))]
+
+
+def changed(data: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy of plain data with one value in it replaced."""
+    if not path:
+        return value
+    copied = copy.copy(data)
+    copied[path[0]] = changed(data[path[0]], path[1:], value)
+    return copied
+
+
+JOB, POD = a_job(), a_pod()
+JOB_PATHS = [path for path in paths_of(JOB) if path[:2] != ("spec", "template") or len(path) < 5]
+EVENT = {
+    "metadata": {"name": "e"},
+    "involvedObject": {"name": "a"},
+    "type": "Warning",
+    "reason": "FailedCreate",
+}
+EVENT["message"] = 'pods "a-trainer-1-xxxxx" is forbidden: exceeded quota: q'
+
+
+def judge(kind: str, *objects: Any, pods: tuple[Any, ...] = (), events: tuple[Any, ...] = ()) -> None:
+    """Reads objects as all commands do."""
+    mains = [found for each in objects if (found := shaped(copy.deepcopy(each))) is not None]
+    if not mains:
+        return
+    found_pods = [found for each in pods if (found := shaped(copy.deepcopy(each))) is not None]
+    found_events = [found for each in events if (found := shaped(copy.deepcopy(each))) is not None]
+    for partial in (False, True):
+        facts = Facts("default", "a", kind, mains, mains, found_pods, found_events, partial=partial)
+        described = describe(facts, NOW)
+        line = listed(facts, NOW)
+        json.dumps([str(described.state), described.msg, line.msg]).encode()
+        app_of(facts)
+        sources_of(facts, LogQuery())
+        assert isinstance(facts.damage, str)
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "volcano"])
+@MANY
+@given(path=st.sampled_from(JOB_PATHS), value=values)
+def test_no_job_breaks_a_reader(kind: str, path: tuple[Any, ...], value: Any) -> None:
+    judge(kind, changed(JOB, path, value), JOB, pods=(POD,), events=(EVENT,))
+
+
+@MANY
+@given(path=st.sampled_from(paths_of(POD)), value=values)
+def test_no_pod_breaks_a_reader(path: tuple[Any, ...], value: Any) -> None:
+    judge("job", JOB, pods=(changed(POD, path, value), POD))
+
+
+@MANY
+@given(path=st.sampled_from(paths_of(EVENT)), value=values)
+def test_no_event_breaks_a_reader(path: tuple[Any, ...], value: Any) -> None:
+    pending = {**JOB, "status": {"active": 1}}
+    judge("job", pending, events=(changed(EVENT, path, value),))
+
+
+RECORD = json.loads(
+    str(
+        write_record(
+            AppDef("a", [role(args=["${app_id}"], env={"A": "$$1"})]), {"quiet": True, "fail_fast": True}
+        )
+    )
+)
+
+
+@MANY
+@given(path=st.sampled_from(paths_of(RECORD)), value=values)
+def test_no_record_breaks_a_reader(path: tuple[Any, ...], value: Any) -> None:
+    text = json.dumps(changed(RECORD, path, value))
+    job = changed(JOB, ("metadata", "annotations", APP), text)
+    judge("job", job)
+
+
+@MANY
+@given(text=texts | st.text(max_size=50).map("gzip:".__add__) | values.map(json.dumps))
+@example("[" * 100_000)
+@example('{"app":{"name":' + "[" * 900 + "]" * 900 + ',"roles":[]}}')
+@example('{"app":{"roles":[{"name":"a","num_replicas":1000000000}]}}')
+@example('{"app":{"roles":[{"name":"a","num_replicas":1e999}]}}')
+@example('{"app":{"roles":[{"name":["x"]}]}}')
+@example('{"schema":3,"app":{}}')
+@example("gzip:" + base64.b64encode(zlib.compress(b"0" * 100_000_000, wbits=31)).decode())
+def test_a_record_is_read_or_refused(text: str) -> None:
+    begin = time.process_time()
+    try:
+        read_record(text)
+    except RecordError as error:
+        assert error.message.startswith("its record ")
+    assert time.process_time() - begin < 2
+
+
+def test_a_list_of_indexes_of_any_size_is_read_in_bounded_time() -> None:
+    begin = time.process_time()
+    indexes(",".join(["0-999999"] * 20_000))
+    assert len(indexes("0-99999,5")) == 100_000
+    assert time.process_time() - begin < 2
+
+
+# --- on a cluster --------------------------------------------------------------------------------
+
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+HALF = '{"app": {"name": "\\ud800", "roles": [{"name": 5}]}}'
+POISON: dict[str, dict[str, Any]] = {
+    "labels": {"metadata": {"labels": {ROLE_INDEX: "x"}}},
+    "record": {"metadata": {"annotations": {APP: "{"}}},
+    "newer record": {"metadata": {"annotations": {APP: '{"schema": 9, "app": {}}'}}},
+    "nested": {"metadata": {"annotations": {APP: '{"app":' + "[" * 5000 + "]" * 5000 + "}"}}},
+    "status": {"status": {"active": "many", "conditions": "none"}},
+    "condition": {"status": {"conditions": [{"type": "Complete", "status": "True", "reason": ["x"]}]}},
+    "times": {"metadata": {"annotations": {CANCELLED: "2026-99-99T00:00:00Z"}}, "status": 7},
+    "half a letter": {"metadata": {"annotations": {APP: HALF}}},
+    "huge": {"spec": {"completions": 10**30}},
+}
+
+
+def poisoned(cluster: FakeCluster) -> dict[str, str]:
+    """Adds an application for each malformed object; returns their ids."""
+    found = {}
+    for number, (name, change) in enumerate(POISON.items()):
+        job = copy.deepcopy(a_job())
+        job["metadata"] |= {"name": f"bad-{number}-r", "namespace": "default"}
+        job["metadata"]["labels"][APP_ID] = f"bad-{number}"
+        for part, more in change.items():
+            if not isinstance(more, dict):
+                job[part] = more
+                continue
+            for key, value in more.items():
+                job[part][key] = {**job[part][key], **value} if part == "metadata" else value
+        cluster.store.create(JOBS, job)
+        found[name] = f"default:bad-{number}"
+    return found
+
+
+def test_malformed_applications_are_listed_and_deleted_beside_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    with FakeCluster(run=False) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
+        scheduler = KubernetesScheduler("torchx")
+        good = submit(scheduler, "true", validate_spec=False)
+        ids = poisoned(cluster)
+        lines = {line.app_id: line for line in scheduler.list()}
+        assert set(lines) == {good, *ids.values()}
+        assert lines[good].state is AppState.SUBMITTED
+        for name, app_id in ids.items():
+            for told in (lines[app_id], scheduler.glance(app_id), scheduler.describe(app_id)):
+                assert told is not None
+                assert (told.state, bool(told.msg)) == (AppState.UNKNOWN, True), name
+                assert "\n" not in told.msg
+        done = torchx("list", "-s", "kubernetes")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("UNKNOWN") == len(ids)
+        assert "is malformed" in torchx("describe", f"kubernetes://torchx/{ids['status']}").stdout
+        for app_id in ids.values():
+            scheduler.delete(app_id)
+        assert [line.app_id for line in scheduler.list()] == [good]
+        scheduler.close()
+
+
+def test_a_watch_goes_on_over_events_that_are_none(cluster: FakeCluster) -> None:
+    mirror = Mirror.__new__(Mirror)
+    mirror._objects, mirror._version, mirror._changed = {}, "1", lambda: None  # type: ignore[attr-defined]
+    for event in (
+        [],
+        None,
+        {"type": "ADDED"},
+        {"type": "ADDED", "object": {"metadata": []}},
+        {"type": "MODIFIED", "object": {}},
+    ):
+        mirror._take(event)  # type: ignore[arg-type]
+    mirror._take({"type": "ADDED", "object": {"metadata": {"name": "a", "labels": 7}}})
+    assert [each["metadata"] for each in mirror.objects()] == [{"name": "a", "uid": "a"}]
+
+
+# --- ids -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "app_id", ["default:", ":", "a b", "default:a,b", "a=b", "Default:a", "default:a\n", "-a", "x" * 64]
+)
+def test_an_id_that_no_label_can_hold_is_refused(app_id: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the id of an application on Kubernetes"):
+        split_id(app_id, "default")
+
+
+def test_an_empty_id_deletes_nothing(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    """An empty id once chose every application of the namespace."""
+    kept = submit(scheduler, "true")
+    until_ended(scheduler, kept)
+    for method in (scheduler.delete, scheduler.cancel, scheduler.kill):
+        with pytest.raises(TorchxError):
+            method("default:")
+    assert scheduler.exists(kept)
+    done = torchx("delete", "--force", "kubernetes://torchx/default:")
+    assert done.returncode == 2
+    assert "NAMESPACE:NAME" in done.stderr
