@@ -10,6 +10,7 @@ from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_facts import CANCELLED, STOPPED, Facts, main_path, selector
 from torchx.schedulers.kubernetes_job import QUEUE
+from torchx.schedulers.kubernetes_owner import is_foreign
 from torchx.schedulers.kubernetes_states import job_facts
 from torchx.specs.status import AppState, is_terminal
 
@@ -50,7 +51,7 @@ def stop_the_rest(cluster: Cluster, facts: Facts) -> bool:
     Returns:
         Whether anything was stopped.
     """
-    if facts.kind != "job" or len(facts.mains) < 2:
+    if facts.kind != "job" or len(facts.mains) < 2 or facts.malformed or is_foreign(facts):
         return False
     states = [job_facts(facts.kind, main).state for main in facts.mains]
     if AppState.FAILED not in states or not facts.fails_fast:

@@ -15,6 +15,7 @@ _RESOURCE = re.compile(
     r"(?:/(?P<resource>[^/]+))?(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
 )
 _LONGEST = 600
+_QUOTED = re.compile(r",? error found in #\d+ byte of .*")
 
 
 class ClusterError(StateError):
@@ -61,13 +62,14 @@ def refused(method: str, path: str, status: int, body: bytes, headers: Mapping[s
         headers: those of the answer.
     """
     data = _status(body)
-    message = " ".join(str(data.get("message") or "").split())[:_LONGEST]
+    # decoders of older versions quote what stands around an error, which may be a value of the environment
+    message = _QUOTED.sub("", " ".join(str(data.get("message") or "").split()))[:_LONGEST]
     reason = str(data.get("reason") or "")
     where = _RESOURCE.match(path)
     parts = where.groupdict() if where else {}
     sentence, hint = _sentence(method, parts, status, reason, message, data)
     try:
-        retry_after = float(headers.get("Retry-After", ""))
+        retry_after = max(float(headers.get("Retry-After", "")), 0.0)
     except ValueError:
         retry_after = None
     return ClusterError(sentence, hint=hint, status=status, reason=reason, retry_after=retry_after)
@@ -76,7 +78,7 @@ def refused(method: str, path: str, status: int, body: bytes, headers: Mapping[s
 def _status(body: bytes) -> dict[str, Any]:
     try:
         data = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {"message": body.decode("utf-8", "replace")}
     return data if isinstance(data, dict) else {"message": str(data)}
 
@@ -113,7 +115,7 @@ def _invalid(what: str, message: str, data: dict[str, Any]) -> str:
     named = re.match(r'(\w+)\S* "([^"]*)" is invalid', message)
     if named:
         what = f"{named[1]} {named[2]}"
-    causes = (data.get("details") or {}).get("causes") or []
+    causes = _causes(data)
     told = [f"{c.get('field')}: {c.get('message')}" for c in causes[:5]] or [message]
     brief = dict.fromkeys(re.sub(r",? (\(e\.g\.|regex used for).*", "", each) for each in told)
     return f"the cluster refuses {what}: {'; '.join(brief)}"
@@ -124,7 +126,7 @@ def _forbidden(
 ) -> tuple[str, str | None]:
     """Tells the three things that a 403 stands for: no right, no quota left, a namespace that goes away."""
     namespace, resource = parts.get("namespace"), parts.get("resource")
-    causes = (data.get("details") or {}).get("causes") or []
+    causes = _causes(data)
     if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
         return f"namespace `{namespace}` is being deleted", "choose another: -cfg namespace=NAME"
     quota = re.search(r"exceeded quota: .*", message)
@@ -146,6 +148,12 @@ def _forbidden(
         )
     verb = _VERBS.get(method, "read")
     return f"the cluster does not let you {verb} {_thing(parts)}: {message}", None
+
+
+def _causes(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    details = data.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return [each for each in causes if isinstance(each, dict)] if isinstance(causes, list) else []
 
 
 def _thing(parts: Mapping[str, str | None]) -> str:

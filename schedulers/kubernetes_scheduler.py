@@ -196,7 +196,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     def _cancel_existing(self, app_id: str) -> None:
         from torchx.schedulers.kubernetes_end import cancel
 
-        facts = self._facts(app_id)
+        facts = self._own(app_id)
         if facts is not None:
             cancel(self._of(app_id), facts)
 
@@ -204,7 +204,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """Ends all pods of an application at once."""
         from torchx.schedulers.kubernetes_end import kill
 
-        facts = self._facts(app_id)
+        facts = self._own(app_id)
         if facts is not None:
             kill(self._of(app_id), facts)
 
@@ -217,7 +217,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes_end import delete
         from torchx.schedulers.kubernetes_places import forget
 
-        facts = self._facts(app_id)
+        facts = self._own(app_id)
         if facts is not None:
             delete(self._of(app_id), facts)
         forget(app_id)
@@ -292,6 +292,15 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes_places import recall
 
         return self._of_options(recall(app_id))
+
+    def _own(self, app_id: str) -> Facts | None:
+        """Returns the cluster's objects of an application that the caller may change."""
+        from torchx.schedulers.kubernetes_owner import require_own
+
+        facts = self._facts(app_id)
+        if facts is not None:
+            require_own(facts)
+        return facts
 
     def _facts(self, app_id: str) -> Facts | None:
         """Returns what the cluster has of an application, and sees to it that what failed ends as a whole."""

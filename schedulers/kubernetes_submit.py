@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from typing import Any
 
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_facts import HELD, JOBSET
 from torchx.schedulers.kubernetes_names import APP_ID
+from torchx.schedulers.kubernetes_owner import USER, current_user
 from torchx.schedulers.kubernetes_request import KubernetesJob
 
 _PLURALS = {
@@ -21,6 +23,10 @@ _PLURALS = {
     "JobSet": "jobsets",
 }
 _TRIES = 3
+MASK = "********"
+"""Stands for a value that is not shown."""
+SECRET = 6
+"""Characters of a value that is looked for in the text of an error, at least."""
 
 
 def has_jobsets(cluster: Cluster) -> bool:
@@ -48,6 +54,9 @@ def submit(
     """
     manifests = [copy.deepcopy(manifest) for manifest in request.manifests]
     mains = [m for m in manifests if is_main(m)]
+    if user := current_user():
+        for manifest in mains:
+            manifest["metadata"].setdefault("annotations", {})[USER] = user
     if validate:
         for manifest in manifests:
             _create(cluster, manifest, {"dryRun": "All"})
@@ -92,6 +101,16 @@ def path_to(manifest: Object, *, name: bool = True) -> str:
 
 def _create(cluster: Cluster, manifest: Object, query: dict[str, str] | None = None) -> Object:
     """Makes an object, also when the answer to the first try got lost on the way."""
+    try:
+        return _tried(cluster, manifest, query)
+    except ClusterError as error:
+        # a server, or a webhook of it, may quote a part of what it refuses
+        error.message = without_values(error.message, manifest)
+        error.args = (error.message,)
+        raise
+
+
+def _tried(cluster: Cluster, manifest: Object, query: dict[str, str] | None) -> Object:
     path = path_to(manifest, name=False)
     lost: ClusterError | None = None
     for _ in range(_TRIES):
@@ -151,3 +170,25 @@ def _undo(cluster: Cluster, tried: list[Object], error: BaseException) -> list[O
         except ClusterError:
             left.append(manifest)
     return left
+
+
+def without_values(text: str, manifest: Object) -> str:
+    """Returns a text without the values of the environment and the arguments that a manifest holds.
+
+    Numbers and short values stay: they occur by chance, and are no secrets.
+    """
+    long = {value for value in _values(manifest) if len(value) >= SECRET and not value.isdigit()}
+    for value in sorted(long, key=len, reverse=True):
+        text = text.replace(value, MASK)
+    return text
+
+
+def _values(data: Any, key: str = "") -> Iterator[str]:
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from _values(value, key if key == "env" and name == "value" else name)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _values(value, key)
+    elif isinstance(data, str) and key in ("env", "args"):
+        yield data

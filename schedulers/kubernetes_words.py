@@ -85,7 +85,7 @@ def restored(text: str, marks: Iterable[Sequence[int | str]], words: Words) -> s
     at = 0
     for before, written in marks:
         filling = words.filling(str(written))
-        end = at + (before if isinstance(before, int) else -1)
+        end = at + int(before)
         if not at <= end <= len(plain) or not plain.startswith(filling, end):
             pieces, at = [], 0
             break

@@ -19,7 +19,7 @@ from program import torchx
 
 from torchx.errors import TorchxError, UsageError
 from torchx.logs import LogQuery
-from torchx.schedulers.kubernetes_facts import Facts, split_id
+from torchx.schedulers.kubernetes_facts import CANCELLED, Facts, split_id
 from torchx.schedulers.kubernetes_logs import sources_of
 from torchx.schedulers.kubernetes_names import APP, APP_ID, ROLE_INDEX
 from torchx.schedulers.kubernetes_record import RecordError, read_record, write_record
