@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from torchx.schedulers.kubernetes_config import load
+from torchx.schedulers.kubernetes_connection import BROKEN_OFF, ended_at, why, within
+from torchx.schedulers.kubernetes_connection import hang_up as hang_up
+from torchx.schedulers.kubernetes_connection import lines_of as lines_of
 from torchx.schedulers.kubernetes_errors import ClusterError, refused
 from torchx.schedulers.kubernetes_shape import shaped
 from torchx.version import __version__
@@ -20,13 +23,17 @@ Object = dict[str, Any]
 CONNECT = 5.0
 """Seconds within which a cluster has to take a connection."""
 ANSWER = 30.0
-"""Seconds within which it has to answer."""
+"""Seconds within which it has to answer, to the last byte."""
+BEGIN = 60.0
+"""Seconds within which a stream has to begin: with a lost node the cluster answers after some 45 s."""
+SILENCE = 300.0
+"""Seconds without a byte after which a stream is taken for dead, unless a caller says otherwise."""
+LARGEST = 256 * 1024 * 1024
+"""Bytes of an answer, at most."""
 PAGE = 500
 """Objects that are asked for at once; a cluster hands out long lists in such pages."""
 PAUSE = 0.2
 """Seconds before a call that may be asked again is asked again; doubled each time."""
-
-BROKEN_OFF = "it broke the connection off"
 
 MERGE = "application/merge-patch+json"
 
@@ -163,24 +170,33 @@ class Cluster:
     ) -> Object:
         import urllib3
 
+        end = time.monotonic() + timeout
         response = self._send(method, path, query, body, content_type, timeout)
+        data = bytearray()
         try:
-            data = response.read()
+            with ended_at(response, end):
+                for chunk in response.stream(1 << 18):
+                    data += chunk
+                    if len(data) > LARGEST:
+                        raise self._not_a_cluster(f"more than {LARGEST >> 20} MiB to one request")
         except (urllib3.exceptions.HTTPError, OSError) as error:
             response.close()
             raise self._no_answer(error) from None
+        except ClusterError:
+            response.close()
+            raise
         response.release_conn()
-        return self._parsed(data) if data else {}
+        return self._parsed(bytes(data)) if data else {}
 
     def stream(
-        self, path: str, query: Mapping[str, Any] | None = None, *, silence: float | None = None
+        self, path: str, query: Mapping[str, Any] | None = None, *, silence: float = SILENCE
     ) -> Any:
         """Opens a stream, such as a watch or a log that is followed.
 
         Args:
             path: of what.
             query: what is asked for.
-            silence: seconds without a byte after which a read fails; None for no limit.
+            silence: seconds without a byte after which a read fails.
 
         Returns:
             The response, to be read and closed by :func:`hang_up`.
@@ -188,7 +204,11 @@ class Cluster:
         Raises:
             ClusterError: it was refused, or no answer came in time.
         """
-        return self._send("GET", path, query, None, "", silence)
+        response = self._send("GET", path, query, None, "", BEGIN)
+        found = getattr(response.connection, "sock", None)
+        if found is not None:
+            found.settimeout(silence)
+        return response
 
     def _send(
         self,
@@ -197,7 +217,7 @@ class Cluster:
         query: Mapping[str, Any] | None,
         body: Object | None,
         content_type: str,
-        timeout: float | None,
+        timeout: float,
     ) -> Any:
         import urllib3
 
@@ -207,8 +227,7 @@ class Cluster:
         if body is not None:
             headers["Content-Type"] = content_type
             data = json.dumps(body).encode()
-        connect = self._connect if timeout is None else min(self._connect, timeout)
-        limit = urllib3.Timeout(connect=connect, read=timeout)
+        limit = urllib3.Timeout(connect=min(self._connect, timeout), read=timeout)
         try:
             response = self._pool.request(
                 method, url, body=data, headers=headers, timeout=limit, retries=False, preload_content=False
@@ -226,6 +245,8 @@ class Cluster:
     def websocket(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
         """Opens a connection that goes both ways, as the package makes it: with its certificates and proxies.
 
+        That it opens says nothing of the node behind it: the server takes it before it reaches the node.
+
         Raises:
             ClusterError: it was refused, or no answer came.
         """
@@ -233,10 +254,10 @@ class Cluster:
         from websocket import WebSocketBadStatusException, WebSocketException
 
         url = f"{self.host.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
+        # the first of them is the one in which the end of what is handed on can be told
+        headers = {**self._auth(), "sec-websocket-protocol": "v5.channel.k8s.io,v4.channel.k8s.io"}
         try:
-            # the first of them is the one in which the end of what is handed on can be told
-            spoken = {"sec-websocket-protocol": "v5.channel.k8s.io,v4.channel.k8s.io"}
-            return create_websocket(self._configuration, url, {**self._auth(), **spoken})
+            return within(self._connect + BEGIN, lambda: create_websocket(self._configuration, url, headers))
         except WebSocketBadStatusException as error:
             body = error.resp_body if isinstance(error.resp_body, bytes) else b""
             raise refused("POST", path, error.status_code, body, {}) from None
@@ -284,43 +305,6 @@ class Cluster:
         return error
 
 
-def why(error: BaseException) -> str:
-    """Returns the reason why nothing answers, in few words."""
-    import urllib3.exceptions as kinds
-
-    inner = error
-    while isinstance(inner, kinds.MaxRetryError) and inner.reason is not None:
-        inner = inner.reason
-    text = str(inner)
-    if isinstance(inner, kinds.ProxyError):
-        return "its proxy does not let it through"
-    if "Failed to resolve" in text or "[Errno -2]" in text or "nodename nor servname" in text:
-        return "there is no host of this name"
-    for known in ("Connection refused", "No route to host", "Network is unreachable"):
-        if known in text:
-            return known.lower()
-    if isinstance(inner, kinds.ConnectTimeoutError):
-        return "it does not take a connection in time"
-    if isinstance(inner, kinds.ReadTimeoutError):
-        return "it does not answer in time"
-    if isinstance(inner, kinds.SSLError):
-        return "its certificate is not trusted" if "CERTIFICATE_VERIFY_FAILED" in text else f"TLS: {text}"
-    if isinstance(inner, (kinds.ProtocolError, ConnectionError)):
-        return BROKEN_OFF
-    return " ".join(text.split())[:200] or type(inner).__name__
-
-
-def hang_up(response: Any) -> None:
-    """Closes a stream, also while another thread reads from it: that one then sees its end."""
-    import socket
-    from contextlib import suppress
-
-    found = getattr(response.connection, "sock", None)
-    if found is not None:
-        with suppress(OSError):  # it is closed already
-            found.shutdown(socket.SHUT_RDWR)
-
-
 def path_of(api_version: str, resource: str, namespace: str = "", name: str = "") -> str:
     """Returns the path of an object, or of a collection.
 
@@ -332,14 +316,3 @@ def path_of(api_version: str, resource: str, namespace: str = "", name: str = ""
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"{root}{place}/{resource}" + (f"/{quote(name, safe='')}" if name else "")
-
-
-def lines_of(response: Any) -> Iterator[bytes]:
-    """Yields the lines of a stream as they come, each with its line end; the last may lack its own."""
-    held = b""
-    for data in response.stream(1 << 16):
-        *whole, held = (held + data).split(b"\n")
-        for line in whole:
-            yield line + b"\n"
-    if held:
-        yield held

@@ -11,9 +11,10 @@ from typing import Any
 
 from torchx.errors import StateError
 from torchx.execution import Streams
-from torchx.schedulers.kubernetes_attempts import container_of, live, waits_for
-from torchx.schedulers.kubernetes_client import Cluster, path_of
+from torchx.schedulers.kubernetes_attempts import container_of, live, short, waits_for
+from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
+from torchx.schedulers.kubernetes_exec_vigil import Vigil, require_node
 from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_names import CONTAINER
 from torchx.schedulers.kubernetes_replicas import members_of, replica_of, run_of
@@ -28,8 +29,8 @@ LOOK_EVERY = 0.5
 """Seconds after which the size of the terminal is looked at."""
 
 
-def pod_of(facts: Facts, role: str, replica: int) -> str:
-    """Returns the name of the pod in which a replica runs now.
+def pod_of(facts: Facts, role: str, replica: int) -> Object:
+    """Returns the pod in which a replica runs now.
 
     Raises:
         StateError: there is no such replica, or it does not run.
@@ -43,36 +44,39 @@ def pod_of(facts: Facts, role: str, replica: int) -> str:
         raise StateError(f"{role}/{replica} of {facts.app_id} does not run any more, or not yet")
     if "running" not in (container_of(mine[-1]).get("state") or {}):
         raise StateError(f"{role}/{replica} of {facts.app_id} does not run yet: {waits_for(mine[-1])}")
-    return str(mine[-1]["metadata"]["name"])
+    return mine[-1]
 
 
-def execute(cluster: Cluster, namespace: str, pod: str, command: Sequence[str], streams: Streams) -> int:
+def execute(cluster: Cluster, namespace: str, pod: Object, command: Sequence[str], streams: Streams) -> int:
     """Runs a program in a pod to its end, and returns its exit code.
 
     Raises:
-        ClusterError: the cluster refuses it.
-        StateError: there is no such program in the pod, or the connection broke off.
+        ClusterError: the cluster refuses it, or does not answer.
+        StateError: there is no such program in the pod, its node does not answer, or the connection broke off.
     """
+    require_node(cluster, pod)
+    name = str(pod["metadata"]["name"])
     asked = [("command", word) for word in command] + [("container", CONTAINER), ("stdout", "true")]
     if streams.stdin is not None:
         asked.append(("stdin", "true"))
     asked.append(("tty", "true") if streams.terminal else ("stderr", "true"))
-    connection = cluster.websocket(path_of("v1", "pods", namespace, pod) + "/exec", asked)
+    connection = cluster.websocket(path_of("v1", "pods", namespace, name) + "/exec", asked)
     over = threading.Event()
     feeder = threading.Thread(target=_feed, args=(connection, streams, over), name="exec stdin", daemon=True)
     feeder.start()
     try:
-        return _receive(connection, streams, command[0])
+        return _receive(connection, streams, command[0], Vigil(cluster, namespace, name))
     finally:
         over.set()
         feeder.join(timeout=2)
         connection.shutdown()
 
 
-def _receive(connection: Any, streams: Streams, program: str) -> int:
+def _receive(connection: Any, streams: Streams, program: str, vigil: Vigil) -> int:
     from websocket import WebSocketException
 
     while True:
+        vigil.until_readable(connection)
         try:
             kind, frame = connection.recv_data_frame(True)
         except (WebSocketException, OSError) as error:
@@ -88,17 +92,22 @@ def _receive(connection: Any, streams: Streams, program: str) -> int:
             output.write(data)
             output.flush()
         elif channel == ERROR:
-            return _code(json.loads(data), program)
+            return _code(data, program)
 
 
-def _code(status: dict[str, Any], program: str) -> int:
+def _code(data: bytes, program: str) -> int:
     """Returns the exit code in the status that ends it all."""
-    if status.get("status") == "Success":
-        return 0
-    for cause in (status.get("details") or {}).get("causes") or []:
-        if cause.get("reason") == "ExitCode":
-            return int(cause.get("message") or 1)
-    raise StateError(f"`{program}` could not be run there: {' '.join(str(status.get('message')).split())}")
+    try:
+        status = json.loads(data)
+        if status.get("status") == "Success":
+            return 0
+        for cause in (status.get("details") or {}).get("causes") or []:
+            if cause.get("reason") == "ExitCode":
+                return int(cause["message"])
+        message = " ".join(str(status["message"]).split())
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise StateError(f"the cluster does not say how `{program}` ended: {short(data)}") from None
+    raise StateError(f"`{program}` could not be run there: {message}")
 
 
 def _feed(connection: Any, streams: Streams, over: threading.Event) -> None:

@@ -70,6 +70,8 @@ class FakeCluster:
         self.faults: list[Fault] = []
         self.asked: list[str] = []
         self.page = 0
+        self.hung = False
+        self.kueue = True
         self.open: set[socket.socket] = set()
         self.stopping = threading.Event()
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -217,7 +219,7 @@ class Handler(Streams):
             return {"major": "1", "minor": "34", "gitVersion": "v1.34.9"}
         if path == "/apis/jobset.x-k8s.io/v1alpha2" and cluster.jobsets:
             return {"kind": "APIResourceList", "groupVersion": "jobset.x-k8s.io/v1alpha2", "resources": []}
-        if path == "/apis/kueue.x-k8s.io":
+        if path == "/apis/kueue.x-k8s.io" and cluster.kueue:
             return {"kind": "APIGroup", "preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta1"}}
         if path.startswith("/api/v1/namespaces") and path.count("/") <= 4:
             return self._namespace(cluster, path.rpartition("/")[2], body)

@@ -31,6 +31,9 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
     handler.send_header("Sec-WebSocket-Protocol", chosen)
     handler.end_headers()
     handler.close_connection = True
+    cluster = handler.server.cluster  # type: ignore[attr-defined]
+    while cluster.hung and not cluster.stopping.wait(0.05):
+        pass  # the server has taken the connection, and the kubelet behind it hangs
     lock = threading.Lock()
 
     def send(channel: int, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 
 import pytest
 from fakecluster import FakeCluster
@@ -12,6 +13,7 @@ from program import on_terminal, torchx
 
 from torchx.errors import StateError
 from torchx.execution import Streams
+from torchx.schedulers import kubernetes_exec, kubernetes_exec_vigil
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler
 from torchx.specs.status import AppState
@@ -78,6 +80,68 @@ def test_what_cannot_be_run(cluster: FakeCluster, scheduler: KubernetesScheduler
     until_state(scheduler, waits, AppState.PENDING)
     with pytest.raises(StateError, match="does not run yet"):
         run(scheduler, waits, "true")
+
+
+# --- nodes that are lost -------------------------------------------------------------------------
+
+
+def test_a_lost_node_ends_it_in_time(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes the connection, and no byte comes: recorded as 14d."""
+    monkeypatch.setattr(kubernetes_exec_vigil, "FIRST", 0.2)
+    monkeypatch.setattr(kubernetes_exec_vigil, "PROBE", 0.3)
+    cluster.hung = True
+    begin = time.monotonic()
+    with pytest.raises(
+        StateError, match=r"the node \S+ does not answer: it takes commands and has answered none"
+    ):
+        run(scheduler, app_id, "true")
+    condition = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+    cluster.fault("GET", "/api/v1/nodes/", 200, body={"status": {"conditions": [condition]}})
+    with pytest.raises(StateError, match=r"it is not ready \(Kubelet stopped posting node status\)"):
+        run(scheduler, app_id, "true")
+    assert time.monotonic() - begin < 20
+    cluster.hung = False
+    assert run(scheduler, app_id, "sh", "-c", "sleep 1; exit 4")[0] == 4, "a silent program is none"
+
+
+def test_a_node_that_the_cluster_has_given_up_is_named_before_anything_is_sent(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str
+) -> None:
+    (pod, *_) = sorted(each["metadata"]["name"] for each in cluster.objects("pods"))
+    ready = {"type": "Ready", "status": "False"}
+    cluster.store.update(
+        "/api/v1/namespaces/default/pods", pod, lambda found: found["status"].update(conditions=[ready])
+    )
+    since = "2026-01-01T00:00:00Z"
+    node = {"type": "Ready", "status": "Unknown", "message": "gone.", "lastTransitionTime": since}
+    cluster.fault("GET", "/api/v1/nodes/", 200, body={"status": {"conditions": [node]}})
+    cluster.asked.clear()
+    with pytest.raises(
+        StateError, match=r"the node \S+ does not answer: it is not ready since \d+ s \(gone\)"
+    ):
+        run(scheduler, app_id, "true")
+    assert not any("/exec" in asked for asked in cluster.asked)
+    cluster.fault("GET", "/api/v1/nodes/", 403)
+    assert run(scheduler, app_id, "true")[0] == 0, "who may not look at nodes tries"
+
+
+def test_a_pod_that_is_deleted_meanwhile_is_named(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_exec_vigil, "FIRST", 0.2)
+    cluster.fault("GET", "/pods/[^/]+$", 404, times=9)
+    cluster.hung = True
+    monkeypatch.setattr(kubernetes_exec_vigil, "PROBE", 0.2)
+    with pytest.raises(StateError, match=r"the pod \S+ is gone"):
+        run(scheduler, app_id, "true")
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"details": {"causes": [{"reason": "ExitCode"}]}}'])
+def test_an_end_that_says_nothing_is_an_error(data: bytes) -> None:
+    with pytest.raises(StateError, match="does not say how `x` ended"):
+        kubernetes_exec._code(data, "x")
 
 
 def test_the_command(scheduler: KubernetesScheduler, app_id: str) -> None:
