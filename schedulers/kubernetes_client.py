@@ -188,9 +188,7 @@ class Cluster:
         response.release_conn()
         return self._parsed(bytes(data)) if data else {}
 
-    def stream(
-        self, path: str, query: Mapping[str, Any] | None = None, *, silence: float = SILENCE
-    ) -> Any:
+    def stream(self, path: str, query: Mapping[str, Any] | None = None, *, silence: float = SILENCE) -> Any:
         """Opens a stream, such as a watch or a log that is followed.
 
         Args:

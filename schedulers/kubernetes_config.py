@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from torchx.errors import AbsentError, StateError, UsageError
+from torchx.schedulers.kubernetes_plugins import Plugin, PluginError, complaints, plugin_of
+from torchx.specs.yaml_check import LONGEST, load_checked
 from torchx.words import did_you_mean
 
 INSTALL = "pip install 'torchx-cli[kubernetes]'"
@@ -77,10 +79,12 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
         raise NoPackageError("-s kubernetes needs the package `kubernetes`", hint=INSTALL) from None
     configuration = client.Configuration()
     files = kubeconfigs(kubeconfig)
+    plugin: Plugin | None = None
     try:
         if not files:
             config.load_incluster_config(client_configuration=configuration)
             return configuration, _namespace_of_pod(), "the cluster that this pod is in"
+        read = [(path, _load(path)) for path in files]
         joined = os.pathsep.join(map(str, files))
         contexts, current = config.list_kube_config_contexts(joined)
         if context:
@@ -91,8 +95,12 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
                     hint=did_you_mean(context, names, "its contexts: " + ", ".join(names)),
                 )
             current = contexts[names.index(context)]
-        config.load_kube_config(joined, context=current["name"], client_configuration=configuration)
-    except UsageError:
+        plugin = plugin_of(read, str(current["name"]))
+        with complaints() as told:
+            config.load_kube_config(joined, context=current["name"], client_configuration=configuration)
+        if plugin is not None and told and not (configuration.api_key or configuration.cert_file):
+            raise plugin.failed(told[0])
+    except (UsageError, PluginError):
         raise
     except Exception as error:  # what is in such a file can break its reader in any way
         where = os.pathsep.join(map(str, files)) or "the account of this pod"
@@ -101,6 +109,15 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
         ) from None
     namespace = (current.get("context") or {}).get("namespace") or "default"
     return configuration, namespace, f"context {current['name']} of {joined}"
+
+
+def _load(path: Path) -> object:
+    """Reads a kubeconfig within limits; the package's own reader has none."""
+    import yaml
+
+    with path.open(encoding="utf-8") as file:
+        text = file.read(LONGEST + 1)
+    return load_checked(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader), source=f"the kubeconfig {path}")
 
 
 def _namespace_of_pod() -> str:

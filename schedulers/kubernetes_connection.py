@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -106,10 +107,14 @@ def hang_up(response: Any) -> None:
     """Closes a stream, also while another thread reads from it: that one then sees its end."""
     import socket
 
-    found = getattr(response.connection, "sock", None)
-    if found is not None:
-        with suppress(OSError):  # it is closed already
+    with suppress(OSError, ValueError):  # it is closed already
+        found = getattr(response.connection, "sock", None)
+        if found is not None:
             found.shutdown(socket.SHUT_RDWR)
+            return
+        # a connection for this answer alone: only the answer has it still
+        with socket.socket(fileno=os.dup(response.fileno())) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
 
 
 def lines_of(response: Any) -> Iterator[bytes]:

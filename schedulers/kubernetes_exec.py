@@ -52,7 +52,7 @@ def execute(cluster: Cluster, namespace: str, pod: Object, command: Sequence[str
 
     Raises:
         ClusterError: the cluster refuses it, or does not answer.
-        StateError: there is no such program in the pod, its node does not answer, or the connection broke off.
+        StateError: there is no such program, the node does not answer, or the connection broke off.
     """
     require_node(cluster, pod)
     name = str(pod["metadata"]["name"])

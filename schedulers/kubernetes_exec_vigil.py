@@ -100,7 +100,8 @@ def require_node(cluster: Cluster, pod: Object) -> None:
         trouble = node_trouble(cluster, node)
         if trouble:
             raise StateError(
-                f"the node {node} does not answer: {trouble}", hint=f"it is back when Ready: kubectl get node {node}"
+                f"the node {node} does not answer: {trouble}",
+                hint=f"wait until it is Ready again: kubectl get node {node}",
             )
 
 
@@ -121,7 +122,8 @@ def node_trouble(cluster: Cluster, node: str) -> str:
     status = (found or {}).get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     for condition in conditions if isinstance(conditions, list) else ():
-        if isinstance(condition, dict) and condition.get("type") == "Ready" and condition.get("status") != "True":
+        unready = isinstance(condition, dict) and condition.get("status") != "True"
+        if unready and condition.get("type") == "Ready":
             since = time_of(condition.get("lastTransitionTime"))
             age = "" if since is None else f" since {max(time.time() - since.timestamp(), 0):.0f} s"
             return f"it is not ready{age} ({short(condition.get('message')).rstrip('.')})"

@@ -112,8 +112,9 @@ def split_id(app_id: str, namespace: str) -> tuple[str, str]:
     place, colon, name = app_id.rpartition(":")
     place = place if colon else namespace
     if not _ID.fullmatch(name) or not _NAMESPACE.fullmatch(place):
+        shown = app_id if app_id.isprintable() else ascii(app_id)[1:-1]
         raise UsageError(
-            f"`{app_id}` cannot be the id of an application on Kubernetes",
+            f"`{shown}` cannot be the id of an application on Kubernetes",
             hint="an id reads NAMESPACE:NAME, e.g. default:train-x7k2m9cd; all applications: torchx list",
         )
     return place, name

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from torchx.errors import UsageError
 from torchx.schedulers import kubernetes_volumes as volumes
 from torchx.schedulers.kubernetes_job import restarts_as_a_whole
+from torchx.schedulers.kubernetes_names import ROLE_INDEX
 from torchx.schedulers.kubernetes_options import JOB, JOBSET, VOLCANO, check_options
 from torchx.schedulers.kubernetes_overlays import unused
+from torchx.schedulers.kubernetes_pod import is_shared_by_others
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
 
@@ -55,6 +58,27 @@ def _notes(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> Iterator[str]:
         yield f"min_replicas means nothing to a Job: it starts what there is room for ({_roles(fewer)})"
     if write_record(app, cfg) is None:
         yield "the application is too long to be kept with its job: `describe` will tell what its pods tell"
+
+
+def process_notes(app: AppDef, templates: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns which roles have programs that are process 1 of their container, a line at most.
+
+    Args:
+        app: the application.
+        templates: the pod templates of its manifests.
+    """
+    numbers = {
+        int(template["metadata"]["labels"][ROLE_INDEX])
+        for template in templates
+        if is_shared_by_others(template["spec"]) and not template["spec"].get("shareProcessNamespace")
+    }
+    if not numbers:
+        return []
+    roles = _roles([app.roles[number] for number in sorted(numbers)])
+    return [
+        "beside further containers a program is process 1, and ends on TERM only if it handles it; to share "
+        f"processes: shareProcessNamespace in the overlay V1Pod ({roles})"
+    ]
 
 
 def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:

@@ -8,8 +8,10 @@ from typing import Any
 
 from torchx import settings
 from torchx.schedulers.kubernetes_names import CONTAINER, PREFIX, ROLE_INDEX
-from torchx.schedulers.kubernetes_pod import Place
+from torchx.schedulers.kubernetes_pod import Place, share_processes
+from torchx.schedulers.kubernetes_volumes import SHM
 from torchx.schedulers.kubernetes_words import INDEX, INDEX_VARIABLE
+from torchx.schedulers.kubernetes_workspace import CONTAINER as UNPACKER
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macros
 from torchx.specs.overlay_merge import operator_of
@@ -35,6 +37,8 @@ WHOLE = {
 }
 """Laid over the one object of the whole application; it stands in the metadata of the application."""
 _ENV = (INDEX_VARIABLE, settings.TORCHX_RANK0_HOST, settings.TORCHX_REPLICA, settings.TORCHX_IMAGE)
+
+_MOUNTED = f"spec.containers.{CONTAINER}.volumeMounts."
 
 _Kept = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -71,6 +75,7 @@ def _pod(place: Place, template: dict[str, Any]) -> None:
     number = int(template["metadata"]["labels"][ROLE_INDEX])
     for target in (place.app, place.app.roles[number]):
         _apply(place, target, POD, template, _kept_of_pod)
+    share_processes(template["spec"])
 
 
 def _whole(place: Place, manifest: dict[str, Any], kind: str, parts: str) -> None:
@@ -98,6 +103,13 @@ def _apply(place: Place, target: AppDef | Role, spec: OverlaySpec, base: dict[st
     apply_overlay(base, _filled(place, overlay))
     after = kept(base)
     lost = [name for name, value in before.items() if after.get(name) != value]
+    if lost and lost[0].startswith(_MOUNTED):
+        raise OverlayError(
+            f"the overlay {spec.kind} of `{target.name}` drops or changes what is mounted at "
+            f"`{lost[0].removeprefix(_MOUNTED)}` in the container {CONTAINER}",
+            hint='mounts are added by JOIN("volumeMounts", on="mountPath") within the container, '
+            "volumes by a plain list",
+        )
     if lost:
         raise OverlayError(
             f"the overlay {spec.kind} of `{target.name}` changes `{lost[0]}`, "
@@ -169,12 +181,30 @@ def _kept_of_pod(template: dict[str, Any]) -> dict[str, Any]:
         found[f"spec.containers.{CONTAINER}.{name}"] = (
             copy.deepcopy(main[0].get(name)) if len(main) == 1 else None
         )
+    unpackers = [
+        c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("name") == UNPACKER
+    ]
+    found[f"spec.initContainers.{UNPACKER}"] = copy.deepcopy(unpackers)
+    found.update(_mounted(spec, main))
     env = (main[0].get("env") if len(main) == 1 else None) or ()
     for name in _ENV:
         found[f"spec.containers.{CONTAINER}.env.{name}"] = [
             dict(entry) for entry in env if isinstance(entry, dict) and entry.get("name") == name
         ]
     return {**_kept_of_metadata(template), **found}
+
+
+def _mounted(spec: dict[str, Any], main: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns what the container mounts, by its path; of shared memory only that there is some."""
+    volumes = {str(v.get("name")): v for v in spec.get("volumes") or () if isinstance(v, dict)}
+    mounts = (main[0].get("volumeMounts") if len(main) == 1 else None) or ()
+    return {
+        f"{_MOUNTED}{mount.get('mountPath')}": True
+        if mount.get("mountPath") == SHM
+        else copy.deepcopy([mount, volumes[str(mount["name"])]])
+        for mount in mounts
+        if isinstance(mount, dict) and str(mount.get("name")) in volumes
+    }
 
 
 def _at(base: Any, *path: str) -> Any:

@@ -128,8 +128,6 @@ def pod_template(place: Place, number: int, replica: int | None = None) -> dict[
         labels[REPLICA_ID] = str(replica)
     spec = {
         "restartPolicy": "Never",
-        # as process 1 a program would not hear TERM, nor end by the signals it sends itself
-        "shareProcessNamespace": True,
         **({"subdomain": place.subdomain} if place.subdomain else {}),
         "terminationGracePeriodSeconds": options.number(cfg, "grace_period", 30),
         **_where(role, cfg),
@@ -140,6 +138,27 @@ def pod_template(place: Place, number: int, replica: int | None = None) -> dict[
         add_to(spec, packed)
     annotations = {NO_SIDECAR: "false", **options.pairs(cfg, "annotations")}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+
+
+def share_processes(spec: dict[str, Any]) -> None:
+    """Gives the processes of a pod a namespace whose process 1 is not the program; in place.
+
+    The kernel drops the signals that process 1 has no handler for: such a program would not end on TERM, nor
+    by a signal of its own, as by abort(). Where a pod has further containers they could see and trace each
+    other's processes, so these keep namespaces of their own unless an overlay says otherwise.
+
+    Args:
+        spec: the specification of the pod, with its overlays.
+    """
+    if not is_shared_by_others(spec):
+        spec.setdefault("shareProcessNamespace", True)
+
+
+def is_shared_by_others(spec: Mapping[str, Any]) -> bool:
+    """Returns True if other containers run beside the program: further ones, or sidecars that start first."""
+    started = [each for each in spec.get("initContainers") or () if isinstance(each, dict)]
+    sidecars = any(each.get("restartPolicy") == "Always" for each in started)
+    return sidecars or len(spec.get("containers") or ()) > 1
 
 
 def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:

@@ -141,8 +141,9 @@ def _check_counts(app: Mapping[str, Any]) -> None:
     roles = app.get("roles", [])
     if "roles" not in app or any("name" not in role for role in roles):
         raise RecordError("its record cannot be read: it has no roles, or one without a name")
-    hidden = [marks for role in roles for part in role.get(HIDDEN, {}).values() for marks in part.values()]
-    if any([type(item) for item in mark] != [int, str] for marks in hidden for mark in marks):
+    parts = [role.get(HIDDEN, {}).get(part, {}) for role in roles for part in ("args", "env")]
+    marks = [mark for part in parts for found in part.values() for mark in found]
+    if any([type(item) for item in mark] != [int, str] for mark in marks):
         raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
     if any(not 0 <= role.get(key, 1) <= MOST_REPLICAS for role in roles for key in _COUNTS):
         raise RecordError(f"its record cannot be read: a count is not from 0 to {MOST_REPLICAS}")

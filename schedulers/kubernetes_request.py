@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torchx.schedulers import kubernetes_volcano as volcano
 from torchx.schedulers.kubernetes_names import APP, require_name, role_names
 from torchx.schedulers.kubernetes_notes import check as check
 from torchx.schedulers.kubernetes_notes import notes_of as notes_of
+from torchx.schedulers.kubernetes_notes import process_notes as process_notes
 from torchx.schedulers.kubernetes_options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes_overlays import lay_over
 from torchx.schedulers.kubernetes_pod import Place
@@ -104,6 +105,16 @@ def to_request(
     }
     _check_size(found, kind)
     return KubernetesJob(name, place.namespace, kind, [*maps.values(), *found])
+
+
+def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:
+    """Yields the pod templates of a request."""
+    for manifest in request.manifests:
+        spec = manifest.get("spec") or {}
+        if manifest["kind"] == "JobSet":
+            yield from (each["template"]["spec"]["template"] for each in spec["replicatedJobs"])
+        elif manifest["kind"] == "Job":
+            yield from (each["template"] for each in spec.get("tasks") or [spec])
 
 
 def with_images(request: KubernetesJob, images: Mapping[str, str]) -> KubernetesJob:

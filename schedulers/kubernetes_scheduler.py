@@ -78,12 +78,19 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
         from torchx.schedulers.kubernetes_names import unique_name
-        from torchx.schedulers.kubernetes_request import as_text, kind_of, notes_of, to_request
+        from torchx.schedulers.kubernetes_request import (
+            as_text,
+            kind_of,
+            notes_of,
+            process_notes,
+            templates_of,
+            to_request,
+        )
         from torchx.specs.dryrun import AppDryRunInfo
 
         kind = kind_of(app, cfg)
         info = AppDryRunInfo(to_request(app, unique_name(app), cfg, kind), as_text)
-        info.notes += notes_of(app, cfg, kind)
+        info.notes += [*notes_of(app, cfg, kind), *process_notes(app, templates_of(info.request))]
         return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
@@ -93,8 +100,9 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             UsageError: the request cannot be right, or was submitted before.
             StateError: no cluster answers, or it refuses the request.
         """
+        from torchx.schedulers.kubernetes_errors import ClusterError
         from torchx.schedulers.kubernetes_places import remember
-        from torchx.schedulers.kubernetes_submit import submit
+        from torchx.schedulers.kubernetes_submit import of_context, submit
         from torchx.schedulers.kubernetes_workspace import needs_images
 
         cfg = dryrun_info.cfg
@@ -106,9 +114,17 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
             request, notes = provide_images(request, dryrun_info.app, tell)
             dryrun_info.notes += notes
-        dryrun_info.notes += submit(
-            cluster, request, validate=bool(cfg.get("validate_spec", True)), tell=tell
-        )
+        other = of_context(cluster, request.namespace)
+        try:
+            dryrun_info.notes += submit(
+                cluster, request, validate=bool(cfg.get("validate_spec", True)), tell=tell
+            )
+        except ClusterError as error:
+            if other and error.status in (403, 404):
+                error.hint = other
+            raise
+        if other:
+            dryrun_info.notes.append(f"it runs in namespace `{request.namespace}`; {other}")
         app_id = f"{request.namespace}:{request.app_id}"
         remember(app_id, cfg)
         return app_id
@@ -310,6 +326,9 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         cluster = self._of(app_id)
         namespace, name = split_id(app_id, cluster.namespace)
         facts = gather(cluster, namespace, name)
+        if facts is None and ":" not in app_id and namespace != "default":
+            # runs go there, whatever the context says
+            namespace, facts = "default", gather(cluster, "default", name)
         if facts is not None and stop_the_rest(cluster, facts):
             return gather(cluster, namespace, name)
         return facts

@@ -13,6 +13,7 @@ from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_facts import HELD, JOBSET
 from torchx.schedulers.kubernetes_names import APP_ID
 from torchx.schedulers.kubernetes_owner import USER, current_user
+from torchx.schedulers.kubernetes_queue import require_queue
 from torchx.schedulers.kubernetes_request import KubernetesJob
 
 _PLURALS = {
@@ -23,6 +24,8 @@ _PLURALS = {
     "JobSet": "jobsets",
 }
 _TRIES = 3
+DEFAULT = "default"
+"""The namespace that applications go to when none is chosen, whatever the context says."""
 MASK = "********"
 """Stands for a value that is not shown."""
 SECRET = 6
@@ -54,6 +57,7 @@ def submit(
     """
     manifests = [copy.deepcopy(manifest) for manifest in request.manifests]
     mains = [m for m in manifests if is_main(m)]
+    require_queue(cluster, request.namespace, mains)
     if user := current_user():
         for manifest in mains:
             manifest["metadata"].setdefault("annotations", {})[USER] = user
@@ -67,7 +71,7 @@ def submit(
         manifest["metadata"].setdefault("annotations", {})[HELD] = datetime.now(timezone.utc).isoformat()
     tried: list[Object] = []
     try:
-        made = []
+        made: list[Object] = []
         for manifest in manifests:
             tried.append(manifest)
             made.append(_create(cluster, manifest))
@@ -84,6 +88,18 @@ def submit(
             )
         raise
     return notes
+
+
+def of_context(cluster: Cluster, namespace: str) -> str:
+    """Returns what to know when the context has another namespace than the default one; empty otherwise.
+
+    Args:
+        cluster: as its kubeconfig describes it.
+        namespace: where an application goes to.
+    """
+    if namespace != DEFAULT or cluster.namespace == DEFAULT:
+        return ""
+    return f"the namespace of {cluster.origin} is `{cluster.namespace}`: -cfg namespace={cluster.namespace}"
 
 
 def is_main(manifest: Object) -> bool:

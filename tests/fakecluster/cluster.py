@@ -28,6 +28,7 @@ KINDS = {
     "jobs": ("Job", "batch/v1"),
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
     "workloads": ("Workload", "kueue.x-k8s.io/v1beta1"),
+    "localqueues": ("LocalQueue", "kueue.x-k8s.io/v1beta1"),
 }
 _PATH = re.compile(
     r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<sub>/log|/exec)?"
@@ -72,6 +73,11 @@ class FakeCluster:
         self.page = 0
         self.hung = False
         self.kueue = True
+        for namespace in self.namespaces:
+            path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues"
+            self.store.create(path, {"metadata": {"name": "team"}})
+        self.store.version = 100
+        self.store.happened.clear()
         self.open: set[socket.socket] = set()
         self.stopping = threading.Event()
         self._server = Server(("127.0.0.1", 0), Handler)

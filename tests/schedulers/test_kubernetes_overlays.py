@@ -9,8 +9,8 @@ import pytest
 from manifests import check, job_of, made, main_of, options, pods, role, run_as
 
 from torchx.errors import UsageError
-from torchx.schedulers.kubernetes_request import notes_of
-from torchx.specs import AppDef
+from torchx.schedulers.kubernetes_request import notes_of, process_notes, templates_of
+from torchx.specs import AppDef, BindMount
 from torchx.specs.overlays import DEL, JOIN, PUT, set_overlay
 
 
@@ -136,6 +136,86 @@ def test_what_is_the_scheduler_s_stays_so(kind: str, overlay: dict[str, Any], wo
     with pytest.raises(UsageError) as refused:
         made(app_with(overlay, kind, num_replicas=2))
     assert words in str(refused.value)
+
+
+MAIN = {"name": "main"}
+NEW = JOIN("containers", on="name")
+DROPPING = {
+    "mounts of the container": ({NEW: [{**MAIN, "volumeMounts": []}]}, "/dev/shm"),
+    "a list in place of another": (
+        {NEW: [{**MAIN, PUT("volumeMounts"): []}]},
+        "/dev/shm",
+    ),
+    "volumes": ({PUT("volumes"): []}, "/dev/shm"),
+    "all volumes": ({DEL("volumes"): None}, "/dev/shm"),
+    "another volume of the name": (
+        {JOIN("volumes", on="name"): [{"name": "mount-0", "emptyDir": {}}]},
+        "/data",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "volcano"])
+@pytest.mark.parametrize(("spec", "path"), DROPPING.values(), ids=DROPPING)
+def test_a_mount_that_an_overlay_would_drop_is_named(kind: str, spec: dict[str, Any], path: str) -> None:
+    app = app_with({"spec": spec}, mounts=[BindMount("/a", "/data")])
+    with pytest.raises(UsageError, match="overlay V1Pod of `trainer` drops or changes what") as refused:
+        made(app, kind)
+    assert f"at `{path}` in the container main" in refused.value.message
+    assert 'JOIN("volumeMounts", on="mountPath")' in str(refused.value.hint)
+
+
+def test_mounts_may_be_added_and_shared_memory_replaced() -> None:
+    mounts = [{"name": "x", "mountPath": "/x"}, {"name": "x", "mountPath": "/dev/shm"}]
+    main = {**MAIN, JOIN("volumeMounts", on="mountPath"): mounts}
+    overlay = {"spec": {JOIN("containers", on="name"): [main], "volumes": [{"name": "x", "emptyDir": {}}]}}
+    found = main_of(made(app_with(overlay)))["volumeMounts"]
+    assert found == [{"name": "x", "mountPath": "/dev/shm"}, {"name": "x", "mountPath": "/x"}]
+
+
+SIDECAR = {"name": "log", "image": "busybox", "env": [], "volumeMounts": []}
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "volcano"])
+def test_only_a_program_that_is_alone_in_its_pod_shares_its_processes(kind: str) -> None:
+    """As process 1 it would not hear TERM; other containers could look into it."""
+
+    def shared(spec: dict[str, Any]) -> Any:
+        request = made(app_with({"spec": spec}), kind)
+        (template, *_) = (template for template, _ in pods(request.manifests))
+        told = process_notes(AppDef("a", [role()]), templates_of(request))
+        alone = template["spec"].get("shareProcessNamespace")
+        assert bool(told) is not bool(alone), "where it is off, the dry run says what that means"
+        return alone
+
+    assert shared({"hostNetwork": True}) is True
+    assert shared({"containers": [SIDECAR]}) is None
+    assert shared({"initContainers": [{**SIDECAR, "restartPolicy": "Always"}]}) is None
+    assert shared({"initContainers": [SIDECAR]}) is True, "it has ended when the program starts"
+    assert shared({"containers": [SIDECAR], "shareProcessNamespace": True}) is True
+
+
+ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+)
+BOMBS = {
+    "aliases": (ALIASES, "its aliases written out"),
+    "merges": ("a: &a {x: 1}\n" + "b: &b {<<: [" + "*a, " * 99_000 + "*a]}\n", "its aliases written out"),
+    "depth": ("a: " + "{b: " * 300 + "1" + "}" * 300, "nested more than 100 levels deep"),
+    "lists": ("[" * 100_000, "nested more than 100 levels deep"),
+    "size": ("a: " + "x" * 2_000_000, "characters, more than the 1,000,000"),
+    "itself": ("spec: &s\n  a: [*s]\n", "holds itself"),
+}
+
+
+@pytest.mark.parametrize(("text", "told"), BOMBS.values(), ids=BOMBS)
+def test_a_file_that_would_take_much_memory_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=told) as refused:
+        made(AppDef("a", [role(metadata={"kubernetes": str(file)})]))
+    assert str(file) in refused.value.message
+    assert len(refused.value.message) < 300
 
 
 def test_an_application_is_left_as_it_is() -> None:
