@@ -15,6 +15,7 @@ _RESOURCE = re.compile(
     r"(?:/(?P<resource>[^/]+))?(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
 )
 _LONGEST = 600
+_KUBELET = re.compile(r":10250\b")
 _QUOTED = re.compile(r",? error found in #\d+ byte of .*")
 
 
@@ -104,6 +105,12 @@ def _sentence(
         return f"what was called so before is still being deleted: {message}", "try again in a while"
     if status == 422 or reason == "Invalid":
         return _invalid(what, message, data), "see what would be sent: --dryrun -o yaml"
+    if status >= 500 and _KUBELET.search(message):
+        # the address of the node is of no use to the caller
+        return (
+            f"the node of {what} does not answer: {message.rpartition(': ')[2]}",
+            f"kubectl get pod {parts.get('name')} -n {namespace} -o wide, then kubectl get node NODE",
+        )
     if status == 429:
         return f"the cluster has too much to do: {message or 'too many requests'}", "try again in a while"
     verb = _VERBS.get(method, "read")

@@ -20,6 +20,7 @@ from typing import Any
 from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.schedulers.kubernetes_attempts import container_of
 from torchx.schedulers.kubernetes_client import Cluster, Object, lines_of, path_of
+from torchx.schedulers.kubernetes_connection import why
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_names import CONTAINER
@@ -177,6 +178,8 @@ def log_path(namespace: str, pod: str) -> str:
 
 def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query: LogQuery) -> Iterator[Line]:
     """Yields the lines of a log that are there now; none of one that is gone, or has not begun."""
+    import urllib3
+
     try:
         response = cluster.stream(
             log_path(facts.namespace, source.pod), question(source, query), silence=60.0
@@ -193,6 +196,8 @@ def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query:
                 return  # the container was removed from its node
             before = line[0]
             yield line
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ClusterError(f"the log of pod {source.pod} broke off: {why(error)}") from None
     finally:
         response.close()
 

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 from fakecluster import FakeCluster
 from fakecluster.cluster import TOKEN
-from kubejobs import app, submit
+from kubejobs import app, submit, until_all_run
 from program import torchx
 
 from torchx.errors import StateError, TorchxError, UsageError
+from torchx.logs import LogQuery
 from torchx.schedulers import kubernetes_client
 from torchx.schedulers.kubernetes_client import Cluster
-from torchx.schedulers.kubernetes_errors import ClusterError
+from torchx.schedulers.kubernetes_errors import ClusterError, refused
+from torchx.schedulers.kubernetes_logs import read_log, sources_of
 from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler, create_scheduler
 
 API = "client.authentication.k8s.io/v1"
@@ -279,3 +281,55 @@ def test_an_answer_has_a_largest_size(slow: list[bytes], monkeypatch: pytest.Mon
     slow += [HEAD + b"Content-Length: 5000000\r\n\r\n", b" " * 2_000_000]
     with pytest.raises(ClusterError, match="is no Kubernetes cluster: it says more than 1 MiB"):
         Cluster().get("/version")
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (
+            'Get "https://10.0.0.7:10250/containerLogs/a/b/main": http2: client connection lost',
+            "client connection lost",
+        ),
+        (
+            'Get "https://10.0.0.7:10250/containerLogs/a/b/main": net/http: TLS handshake timeout',
+            "TLS handshake timeout",
+        ),
+        ("error dialing backend: dial tcp 10.0.0.7:10250: i/o timeout", "i/o timeout"),
+    ],
+)
+def test_a_lost_node_is_told_without_its_address(message: str, told: str) -> None:
+    """Recorded as 14d: a log whose node hangs."""
+    body = json.dumps({"kind": "Status", "message": message}).encode()
+    error = refused("GET", "/api/v1/namespaces/research/pods/train-0-x/log", 500, body, {})
+    assert error.message == f"the node of pods/train-0-x in namespace `research` does not answer: {told}"
+    assert "10.0.0.7" not in str(error)
+
+
+def test_a_log_that_breaks_off_is_one_sentence(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, "echo one; sleep 60")
+    until_all_run(scheduler, app_id)
+    facts = scheduler._facts(app_id)
+    assert facts is not None
+    (source,) = sources_of(facts, LogQuery())
+
+    class Broken:
+        """A response whose connection ends within a line."""
+
+        def stream(self, size: int) -> Iterator[bytes]:
+            yield b"2026-11-21T01:11:33.5Z one\n2026"
+            raise TimeoutError
+
+        def close(self) -> None:
+            pass
+
+    class Connected:
+        def stream(self, *_: Any, **__: Any) -> Broken:
+            return Broken()
+
+    lines = read_log(Connected(), facts, source, 0, LogQuery())  # type: ignore[arg-type]
+    assert next(lines)[2] == b"one\n"
+    with pytest.raises(ClusterError, match=r"the log of pod \S+ broke off: it does not answer in time"):
+        next(lines)
