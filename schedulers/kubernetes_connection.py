@@ -78,7 +78,7 @@ def within(limit: float, make: Callable[[], Any]) -> Any:
 
 
 def why(error: BaseException) -> str:
-    """Returns the reason why nothing answers, in few words."""
+    """Returns the reason why a cluster does not answer, as a short phrase."""
     import urllib3.exceptions as kinds
 
     inner = error

@@ -39,7 +39,7 @@ def list_safely(facts: Facts, now: float) -> ListAppResponse:
 
 
 def _reason(facts: Facts, state: AppState) -> str:
-    """Returns why the state is unknown; objects without a fault still tell their own."""
+    """Returns why the state is unknown; with sound objects, also the state that these have."""
     return short(facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {state.name}")
 
 

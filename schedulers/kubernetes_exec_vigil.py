@@ -1,7 +1,7 @@
 """A silent program, or a lost node: a cluster takes a connection to a pod before it reaches the pod's node.
 
-From then on a node that hangs cannot be told from a program that prints nothing. What answers on every node
-that lives is a second program: `true`, or the error that there is none.
+From then on a node that hangs looks like a program that prints nothing. Every node that lives answers a
+second program, `true`: with its end, or with the error that the image has no such program.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_names import CONTAINER
 
 FIRST = 5.0
-"""Seconds without a first byte after which the node is asked for a sign of life."""
+"""Seconds without a first byte after which the node gets a second program."""
 LATER = 30.0
 """Seconds of later silence after which the pod is looked at."""
 PROBE = 10.0
@@ -41,17 +41,13 @@ class Vigil:
         """Blocks until a connection has something to read; meanwhile makes sure that its other end lives.
 
         Raises:
-            StateError: the pod is gone, or its node does not answer.
+            StateError: the pod was deleted, or its node does not answer.
             ClusterError: the cluster does not answer.
         """
         while not readable(connection, LATER if self._proven else FIRST):
-            if not self._proven or self._node_is_doubtful():
+            if not self._proven or doubtful(self._find()):
                 self._probe()
         self._proven = True
-
-    def _node_is_doubtful(self) -> bool:
-        pod = self._find()
-        return doubtful(pod)
 
     def _find(self) -> Object:
         found = self._cluster.find(path_of("v1", "pods", self._namespace, self._pod))
@@ -114,7 +110,7 @@ def doubtful(pod: Object) -> bool:
 
 
 def node_trouble(cluster: Cluster, node: str) -> str:
-    """Returns why a node is not ready; empty when it is, or when the caller may not look at nodes."""
+    """Returns why a node is not ready; empty when it is, or when the caller may not read nodes."""
     try:
         found = cluster.find(path_of("v1", "nodes", "", node))
     except ClusterError:

@@ -1,4 +1,4 @@
-"""Which cluster an application was submitted to, where its handle does not tell: a note on this machine."""
+"""Notes on this machine of the cluster an application was submitted to, which its handle does not name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _refuse_foreign_home() -> None:
 
 
 def _read(path: Path) -> bytes:
-    """Returns what a note holds: never of a link, of a pipe, or of another user's file."""
+    """Returns the content of a note; refuses a link, a pipe, and a file of another user."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())

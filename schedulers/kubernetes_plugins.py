@@ -39,7 +39,7 @@ class Plugin:
 
     @property
     def origin(self) -> str:
-        """Where the program is named, in words."""
+        """The place that names the program, as a phrase."""
         return f"the exec plugin of user `{self.user}` in {self.path}"
 
     def require(self) -> None:

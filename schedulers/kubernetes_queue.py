@@ -1,4 +1,4 @@
-"""Queues of Kueue: a job that waits for one which does not exist would wait for ever, without a word."""
+"""Queues of Kueue: a job would wait for a missing one for ever, and without a message."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def require_queue(cluster: Cluster, namespace: str, mains: Iterable[Object]) -> 
             return  # the caller may not look: Kueue itself may admit the job all the same
         raise
     if queue not in names:
-        every = f"its queues: {', '.join(sorted(names))}" if names else "it has none at all"
+        every = f"its queues: {', '.join(sorted(names))}" if names else "it has no queues"
         raise UsageError(
             f"namespace `{namespace}` has no queue `{queue}`: the job would wait for ever",
             hint=did_you_mean(queue, names, f"{every}   kubectl get localqueues -n {namespace}"),

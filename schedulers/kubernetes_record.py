@@ -23,7 +23,7 @@ from torchx.specs.serialize import app_to_dict
 from torchx.words import without_password
 
 SCHEMA = 2
-"""In records of schema 1, written by version 0.1.0, values and arguments stand with their roles."""
+"""Records of schema 1, written by version 0.1.0, hold values and arguments with their roles."""
 SHORT = 32_000
 """A record of at most so many bytes is written as plain text, for people to read; a longer one is packed."""
 LONGEST = 90_000
@@ -38,7 +38,7 @@ DEEPEST = 60
 NOT_KEPT = "<not kept>"
 """Stands for the environment, command and arguments of the containers that an overlay adds."""
 HIDDEN = "hidden"
-"""Key of a role in a record: the names of its environment, and where macros stand in its texts."""
+"""Key of a role in a record: the names of its environment, and the places of macros in its texts."""
 _MACROS = ("img_root", "app_id", "replica_id", "rank0_env")
 _PACKED = "gzip:"
 _OPTIONAL_TEXT = AnyOf(str, None)
@@ -163,7 +163,7 @@ def _unpacked(text: str) -> str:
 
 
 def _hide(role: Role, data: dict[str, Any]) -> None:
-    """Takes values out of a role's data, in place; leaves what it takes to find them in the pod template."""
+    """Takes values out of a role's data, in place; keeps the keys to find them in the pod template."""
     marked = {str(number): marks for number, arg in enumerate(role.args) if (marks := marks_of(arg))}
     data[HIDDEN] = {"args": marked, "env": {name: marks_of(value) for name, value in role.env.items()}}
     del data["args"], data["env"]
@@ -173,7 +173,7 @@ def _hide(role: Role, data: dict[str, Any]) -> None:
 
 
 def marks_of(text: str) -> list[list[int | str]]:
-    """Returns where macros stand in a text: how many characters precede each, and how it is written.
+    """Returns the macros of a text: the number of characters before each, and its spelling.
 
     >>> marks_of("--id=${app_id} $${HOME}")
     [[5, '${app_id}'], [1, '$$']]

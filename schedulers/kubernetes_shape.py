@@ -12,11 +12,11 @@ from typing import Any
 MALFORMED = "torchx.pytorch.org/malformed"
 """Key that :func:`shaped` adds to an object whose status or specification had a field of a wrong type."""
 LARGEST_NUMBER = 2**53
-"""A number beyond these is none of the API: JSON numbers are exact up to here."""
+"""Larger numbers do not occur in the API: JSON numbers are exact up to here."""
 
 
 class AnyOf:
-    """A field that has one of several types; None stands for a null."""
+    """A field that has one of several types; None means null."""
 
     def __init__(self, *kinds: Any) -> None:
         self.kinds = kinds

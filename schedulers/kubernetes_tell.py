@@ -1,4 +1,4 @@
-"""An application on a cluster as it was submitted: its record, with what only its pod templates hold."""
+"""An application on a cluster as it was submitted: its record, completed from its pod templates."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     hidden = role.get(HIDDEN)
     if hidden is None:
-        return dict(role)  # written by version 0.1.0: all of it stands there
+        return dict(role)  # written by version 0.1.0: it is complete
     found = {key: value for key, value in role.items() if key != HIDDEN}
     unpacked = any(each.get("name") == UNPACKER for each in _list(template, "spec", "initContainers"))
-    # the replica's id stands in the templates of one replica, as Volcano has them
+    # Volcano has a template for each replica, with its id filled in
     words = Words(facts.app_id, 0 if facts.kind == "volcano" else None, FOLDER if unpacked else "")
     main = _main(template)
     marks = hidden.get("args") or {}
@@ -100,14 +100,14 @@ def _main(template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _at(data: Any, *path: str) -> Mapping[str, Any]:
-    """Returns the mapping at a path; an empty one where there is none."""
+    """Returns the mapping at a path; an empty one where it is missing."""
     for key in path:
         data = data.get(key) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
 
 
 def _list(data: Any, *path: str) -> list[Any]:
-    """Returns the list at a path, of mappings alone where it holds some; an empty one where there is none."""
+    """Returns the list at a path, without items of a wrong type; an empty one where it is missing."""
     found = _at(data, *path[:-1]).get(path[-1])
     if not isinstance(found, list):
         return []

@@ -7,6 +7,7 @@ import copy
 import json
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from torchx.schedulers.kubernetes_names import APP, APP_ID, ROLE_INDEX
 from torchx.schedulers.kubernetes_record import RecordError, read_record, write_record
 from torchx.schedulers.kubernetes_replicas import indexes
 from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler
-from torchx.schedulers.kubernetes_shape import shaped
+from torchx.schedulers.kubernetes_shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes_states import describe, listed
 from torchx.schedulers.kubernetes_tell import app_of
 from torchx.schedulers.kubernetes_watch import Mirror
@@ -203,6 +204,18 @@ def test_a_list_of_indexes_of_any_size_is_read_in_bounded_time() -> None:
     indexes(",".join(["0-999999"] * 20_000))
     assert len(indexes("0-99999,5")) == 100_000
     assert time.process_time() - begin < 2
+
+
+def test_no_object_of_a_real_cluster_is_malformed() -> None:
+    recorded = json.loads((Path(__file__).parents[1] / "resources/kubernetes/states.json").read_text())
+    objects = [each for case in recorded.values() for each in (case["job"], *case.get("pods", []))]
+    events = [event for case in recorded.values() for event in case.get("events", [])]
+    for each in [*objects, *events]:
+        named = {**each, "metadata": {"name": "e", **each.get("metadata", {})}}  # events are kept without
+        kept = shaped(copy.deepcopy(named))
+        assert kept is not None
+        assert MALFORMED not in kept, kept[MALFORMED]
+        assert {"uid": kept["metadata"]["name"], **named["metadata"]} == kept["metadata"]
 
 
 # --- on a cluster --------------------------------------------------------------------------------

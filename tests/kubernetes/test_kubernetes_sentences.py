@@ -1,4 +1,4 @@
-"""What is missing or forbidden is named: where it comes from, and what to type next."""
+"""Missing and forbidden parts are named, with their origin and the next thing to type."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_queue_that_is_not_there_is_refused(cluster: FakeCluster, scheduler: K
     assert "did you mean `team`?" in str(caught.value.hint)
     assert cluster.store.version == 100
     cluster.fault("GET", "localqueues", 403)
-    submit(scheduler, "true", queue="taem")  # who may not look at queues may have one
+    submit(scheduler, "true", queue="taem")  # without the right to read queues, it is left to Kueue
 
 
 # --- namespaces and rights -----------------------------------------------------------------------

@@ -17,11 +17,11 @@ MOST_NODES = 100_000
 def check_yaml(text: str, *, source: str) -> None:
     """Refuses YAML that would take much time or memory to read; whether it is valid is not checked.
 
-    An alias counts as the values of what it repeats: a few lines of nested aliases stand for billions.
+    An alias counts as all values of the part it repeats: a few lines of nested aliases make billions.
 
     Args:
         text: the document.
-        source: what it is, for the error.
+        source: its name in the error.
 
     Raises:
         UsageError: it is too long, too deep, or too large with its aliases written out.
@@ -58,7 +58,7 @@ def check_yaml(text: str, *, source: str) -> None:
             if total > MOST_NODES:
                 raise UsageError(f"{source} has more than {MOST_NODES:,} values, its aliases written out")
     except (yaml.YAMLError, ValueError, RecursionError):
-        return  # not valid YAML: its reader says what is wrong with it
+        return  # not valid YAML: the reader has its own error for that
 
 
 def load_checked(text: str, loader: Any, *, source: str) -> Any:
@@ -67,7 +67,7 @@ def load_checked(text: str, loader: Any, *, source: str) -> Any:
     Args:
         text: the document.
         loader: a subclass of ``yaml.SafeLoader``.
-        source: what it is, for errors.
+        source: its name in errors.
 
     Raises:
         UsageError: it is beyond the limits.
