@@ -98,7 +98,11 @@ def complain(text: str) -> None:
 
 def new_attempt(folder: str, least: int) -> Any:
     """Makes the folder of this attempt: the first number that no earlier one has."""
-    os.makedirs(folder, 0o700, True)
+    for path in (os.path.dirname(folder), folder):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
     taken = [
         int(name[8:]) for name in os.listdir(folder) if name.startswith("attempt-") and name[8:].isdigit()
     ]
@@ -194,6 +198,12 @@ def name_of(number: int) -> str:
         return "SIG" + str(number)
 
 
+def read_task() -> Any:
+    """Returns the variables and the command from stdin: other users can see the arguments of a process."""
+    texts = [os.fsdecode(text) for text in sys.stdin.buffer.read().split(b"\0")[:-1]]
+    at = texts.index("--")
+    return texts[:at], texts[at + 1 :]
+
+
 if __name__ == "__main__":
-    begin = 4 + int(sys.argv[3])
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[4:begin], sys.argv[begin:]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), *read_task()))

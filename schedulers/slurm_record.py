@@ -81,8 +81,13 @@ class SlurmPaths:
 
     @property
     def script(self) -> Path:
-        """What sbatch was given."""
+        """The whole script, which sbatch takes by hand, too."""
         return self.folder / "job.sh"
+
+    @property
+    def roles(self) -> Path:
+        """The arguments and the environment of the roles, which the script reads."""
+        return self.folder / "roles.sh"
 
     @property
     def record(self) -> Path:

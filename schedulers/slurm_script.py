@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.jobs.paths import file_name
 from torchx.schedulers.slurm_directives import directives, srun_options
+from torchx.schedulers.slurm_shell import BEGIN, KEEP, PORTS, STEP, keeper_text
 from torchx.schedulers.slurm_words import APP_ID, IMG_ROOT, REPLICA_ID, heredoc, word
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.handles import make_app_handle
@@ -18,8 +18,14 @@ from torchx.specs.macro import macros
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
 
-LONGEST_TASK = 120_000
-"""Bytes of what a replica runs: the kernel hands on 128 KiB as one argument."""
+LONGEST_TEXT = 131_000
+"""Bytes of one argument or one variable: the kernel takes 128 KiB."""
+LONGEST_ALL = 1_500_000
+"""Bytes of all arguments and variables of a replica: the kernel takes 2 MiB as a rule."""
+
+ROLES_END = "END_OF_ROLES"
+"""Ends the part of a script that holds the arguments and the environment of the roles."""
+_ROLES = re.compile(rf"^# the roles, up to the line ({ROLES_END}_*)\n.*?^# \1\n", re.MULTILINE | re.DOTALL)
 
 KEEPER = "KEEPER"
 """Ends the program that looks after a replica, which the script carries behind its own end."""
@@ -58,18 +64,14 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], place: Place) -> str:
         "",
     ]
     tasks = [_task(role, place) for role in app.roles]
-    mark = KEEPER
-    while any(mark in task for task in tasks):
-        mark += "_"
+    mark, end = (_absent(name, tasks) for name in (KEEPER, ROLES_END))
     lines += _begin(app, place, mark)
+    lines += ["", *heredoc("keep", KEEP), "", f"# the roles, up to the line {end}"]
     for number, (role, task) in enumerate(zip(app.roles, tasks, strict=True)):
-        if len(task.encode("utf-8", "surrogateescape")) > LONGEST_TASK:
-            raise UsageError(
-                f"arguments and environment of role `{role.name}` are too long for one command",
-                hint="put long ones into a file",
-            )
-        lines += ["", f"# what each replica of {_shown(role.name)} runs", *heredoc(f"task_{number}", task)]
-    lines += ["", *heredoc("keep", KEEP), ""]
+        lines += [f"# each replica of {_shown(role.name)}", *heredoc(f"task_{number}", task)]
+        lines.append(f'printf "%s\\n%s\\n" "$task_{number}" "$keep" > "$folder/.new" || exit 73')
+        lines.append(f'mv "$folder/.new" "$folder/role-{number}.sh" || exit 73')
+    lines += [f"# {end}", "", 'umask "$mask"', *STEP.splitlines()]
     for number, role in enumerate(app.roles):
         lines += _start(number, role, app, cfg)
     lines += _run(app, cfg)
@@ -81,6 +83,29 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], place: Place) -> str:
         mark,
     ]
     return "\n".join(lines) + "\n"
+
+
+def without_roles(script: str) -> tuple[str, str]:
+    """Returns a script as sbatch is given it, and what it reads from the folder of the job.
+
+    Slurm keeps a script, and shows it to operators and with ``sacct --batch-script``: arguments and
+    environment of the roles are not in it, but in a private file.
+
+    Returns:
+        The script without the roles, and the roles; these are empty where the script has none to take out.
+    """
+    found = _ROLES.search(script)
+    if found is None:
+        return script, ""
+    reads = '. "$first/roles.sh" || exit 73  # arguments and environment of the roles: a private file\n'
+    return script[: found.start()] + reads + script[found.end() :], found[0]
+
+
+def _absent(mark: str, tasks: Sequence[str]) -> str:
+    """Returns a mark that none of the tasks contains."""
+    while any(mark in task for task in tasks):
+        mark += "_"
+    return mark
 
 
 def again_at_once(cfg: Mapping[str, CfgVal], app: AppDef) -> bool:
@@ -104,15 +129,17 @@ def _shown(name: str) -> str:
 
 
 def _begin(app: AppDef, place: Place, mark: str) -> Iterator[str]:
-    yield f"folder={word(place.folder)}"
-    yield 'for place in "$folder" "$folder-$SLURM_JOB_ID"; do  # of a second job of this script'
-    yield "    folder=$place"
-    yield '    (umask 077 && mkdir -p "$folder") || exit 73  # all nodes have to see this folder'
+    yield "mask=$(umask)"
+    yield "umask 077"
+    yield f"first={word(place.folder)}"
+    yield 'for folder in "$first" "$first-$SLURM_JOB_ID"; do  # the second is of a second job of this script'
+    yield '    mkdir -p "$folder" || exit 73  # all nodes have to see this folder'
+    yield '    if [ ! -O "$folder" ] || [ -L "$folder" ]; then exit 73; fi  # it is not the caller\'s own'
     yield '    (set -C; echo "$SLURM_JOB_ID" > "$folder/id") 2> /dev/null'
     yield '    [ "$(cat "$folder/id")" != "$SLURM_JOB_ID" ] || break'
     yield "done"
     yield 'exec >> "$folder/batch.log" 2>&1'
-    yield 'rm -f "$folder"/{over,outcome.json,stopping,stopped}'
+    yield 'rm -f "$folder"/{over,outcome.json,stopping,stopped,first}'
     yield "attempt=$((${SLURM_RESTART_COUNT:-0} + 1))"
     yield 'echo "$attempt" > "$folder/attempt"; echo "== attempt $attempt"'
     yield "stopped="
@@ -133,59 +160,8 @@ def _begin(app: AppDef, place: Place, mark: str) -> Iterator[str]:
     yield 'mv "$folder/.keeper" "$folder/keeper.py"'
 
 
-@cache
-def keeper_text() -> str:
-    """Returns the program that looks after a replica, as it goes to the nodes."""
-    return (Path(__file__).with_name("slurm_keeper.py")).read_text(encoding="utf-8").rstrip("\n")
-
-
 def _variable(port: str) -> str:
     return "TORCHX_PORT_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in port.upper())
-
-
-PORTS = """\
-ports=" "
-free_port() {  # the first free one here, from the number of the job on: jobs may share a node
-    port=$(($1 + SLURM_JOB_ID % 1000))
-    ((port <= 65535)) || port=$((port - 64512))  # on from 1024
-    while [[ $ports = *" $port "* ]] || (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
-        port=$((port < 65535 ? port + 1 : 1024))
-    done
-    ports+="$port "
-}"""
-
-KEEP = """\
-# one attempt after the other, each with its output and its end in a folder of its own
-torchx_place=$torchx_folder/$torchx_role/$torchx_replica
-torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_told=
-unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID
-trap 'torchx_told=yes' TERM
-torchx_run_plainly() {  # on a node without Python: no times, no merging by time
-    while mkdir -p "$torchx_place" && ! mkdir "$torchx_place/attempt-$torchx_attempt" 2> /dev/null; do
-        torchx_attempt=$((torchx_attempt + 1))
-    done
-    torchx_at=$torchx_place/attempt-$torchx_attempt
-    env "$@" > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
-    set -- $?
-    torchx_end="\\"exit_code\\": $1, \\"host\\": \\"$SLURMD_NODENAME\\", \\"ended_at\\": $(date +%s)"
-    echo "{$torchx_end${torchx_told:+, \\"told\\": \\"SIGTERM\\"}}" > "$torchx_at/end.json"
-    return "$1"
-}
-while :; do
-    if command -v python3 > /dev/null; then
-        python3 -I -S "$torchx_folder/keeper.py" "$torchx_place" "$torchx_attempt" "$torchx_variables" "$@"
-    else
-        torchx_run_plainly "$@"
-    fi
-    torchx_code=$?
-    { [ "$torchx_code" = 0 ] || [ -n "$torchx_told" ]; } && exit "$torchx_code"
-    if [ "$torchx_retries" -le 0 ]; then  # the job ends as its first failure did
-        (set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
-        exit "$torchx_code"
-    fi
-    torchx_retries=$((torchx_retries - 1))
-done"""
-"""What follows the words of each role; plain sh, so that it runs in small containers as well."""
 
 
 def _task(role: Role, place: Place) -> str:
@@ -210,28 +186,38 @@ def _task(role: Role, place: Place) -> str:
         'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
         'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',
         *(f"export {name}={word(value)}" for name, value in env.items()),
-        f"torchx_variables={len(filled.env)}",
     ]
     if root:
         lines.append('cd "$torchx_root" || exit 74')
+    given = [f"{name}={value}" for name, value in filled.env.items()], [filled.entrypoint, *filled.args]
+    _check_length(role, [*given[0], *given[1]])
     variables = [f"{name}={word(value)}" for name, value in filled.env.items()]
-    lines.append("set -- " + " \\\n  ".join([*variables, *map(word, [filled.entrypoint, *filled.args])]))
+    lines.append("set -- " + " \\\n  ".join([*variables, "--", *map(word, given[1])]))
     return "\n".join(lines)
+
+
+def _check_length(role: Role, texts: Sequence[str]) -> None:
+    sizes = [len(text.encode("utf-8", "surrogateescape")) for text in texts]
+    if max(sizes) > LONGEST_TEXT or sum(sizes) > LONGEST_ALL:
+        raise UsageError(
+            f"arguments and environment of role `{role.name}` are too long for one command",
+            hint="put long ones into a file",
+        )
 
 
 def _start(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     alone = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
     together = role.max_retries if role.retry_policy is RetryPolicy.ROLE else 0
     options = srun_options(role, cfg, number if len(app.roles) > 1 else None)
-    program = f'"$task_{number}"$\'\\n\'"$keep"'
-    srun = f"TORCHX_RETRIES={alone} srun {options} \\\n        sh -c {program} {word(file_name(role.name))}"
+    program = f'"$folder/role-{number}.sh" {word(file_name(role.name))}'
+    srun = f"TORCHX_RETRIES={alone} step {options} \\\n        sh {program}"
     yield f"role_{number}() {{"
     if together:
         yield f"    local tries={together}"
         yield f"    until {srun}"
         yield "    do"
         yield "        code=$?"
-        yield '        [ ! -e "$folder/stopping" ] && ((tries-- > 0)) || return "$code"'
+        yield '        [ -z "$stopped" ] && [ ! -e "$folder/stopping" ] && ((tries-- > 0)) || return "$code"'
         yield '        rm -f "$folder/first"'
         yield "    done"
     else:
@@ -240,30 +226,33 @@ def _start(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal]) -> I
 
 
 def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
-    """Returns the end of the script: all roles at once, and what comes after a failure."""
-    yield ""
-    yield "set -m  # each role is a group of processes"
+    """Yields the end of the script: all roles together, and the steps after a failure."""
+    yield from BEGIN.splitlines()
     yield "run() {"
-    yield "    local code=0 left=0 result"
+    yield "    local code=0 left=0 result number"
     yield '    rm -f "$folder/first"'
     for number in range(len(app.roles)):
-        yield f"    role_{number} & left=$((left + 1))"
+        yield f"    begin {number} & left=$((left + 1))"
     yield "    while ((left > 0)); do"
     yield "        wait -n; result=$?"
     yield '        [ -n "$stopped" ] && break'
     yield "        left=$((left - 1))"
     yield "        ((code)) || code=$result"
     if cfg.get("fail_fast", True) and len(app.roles) > 1:
-        yield "        if ((result && left)); then  # the others go, too"
+        yield "        if ((result && left)); then  # the others are ended, too"
         yield '            touch "$folder/stopping"'
         yield '            timeout 20 scancel --signal=TERM "$SLURM_JOB_ID"'
         yield '            for _ in $(seq 100); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done'
-        yield '            for group in $(jobs -rp); do kill -TERM -- "-$group"; done'
+        yield '            for role in $(jobs -rp); do kill -TERM "$role"; done'
         yield "            wait; break"
         yield "        fi"
     yield "    done"
     yield '    [ -z "$stopped" ] || wait'
     yield '    if ((code)) && [ -s "$folder/first" ]; then read -r code < "$folder/first"; fi'
+    yield f"    for number in {' '.join(str(number) for number in range(len(app.roles)))}; do"
+    yield "        ((code == 0)) || break"
+    yield '        read -r code < "$folder/.ended-$number" || code=1  # not ended: no success'
+    yield "    done"
     yield '    return "$code"'
     yield "}"
     yield ""

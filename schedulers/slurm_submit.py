@@ -16,6 +16,7 @@ from torchx.schedulers.slurm_options import sbatch_options
 from torchx.schedulers.slurm_parse import words
 from torchx.schedulers.slurm_record import Records, SlurmPaths, SlurmRecord, write
 from torchx.schedulers.slurm_request import SlurmRequest
+from torchx.schedulers.slurm_script import without_roles
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
@@ -45,6 +46,7 @@ def submit(
         paths.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths.folder.mkdir(mode=0o700)
         write(paths.script, request.script)
+        write(paths.roles, without_roles(request.script)[1])
     except FileExistsError:
         raise UsageError(
             f"this request was submitted before, as {request.name}", hint="make a new one"
@@ -91,29 +93,29 @@ def _check_cluster() -> None:
 
 def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:
     env = client.submit_env(options_in(request.script))
+    script, _ = without_roles(request.script)
     try:
-        said = client.call(request.cmd, text=request.script, env=env)
+        said = client.call(request.cmd, text=script, env=env)
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
-        if (
-            "emory" not in error.said
-            or not _MEMORY.search(_header(request.script))
-            or not _claims_no_memory(request.script)
-        ):
+        if "emory" not in error.said or not _MEMORY.search(_header(script)) or not _claims_no_memory(script):
             raise _refusal(error) from error
-        header = _header(request.script)
-        script = _MEMORY.sub("", header) + request.script[len(header) :]
-        write(paths.script, script)
+        write(paths.script, _without_memory(request.script))
         notes.append("the nodes have told Slurm of no memory, so none is asked for")
         try:
-            said = client.call(request.cmd, text=script, env=env)
+            said = client.call(request.cmd, text=_without_memory(script), env=env)
         except client.SlurmError as again:
             raise _refusal(again) from again
     found = re.search(r"^(\d+)(?:;.*)?$", said.strip(), re.MULTILINE)
     if found is None:
         raise StateError(f"sbatch gave no id of a job: {said.strip()[:200]!r}")
     return int(found[1])
+
+
+def _without_memory(script: str) -> str:
+    header = _header(script)
+    return _MEMORY.sub("", header) + script[len(header) :]
 
 
 def _claims_no_memory(script: str) -> bool:

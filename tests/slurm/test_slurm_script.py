@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
-from torchx.schedulers.slurm_script import KEEP, Place, keeper_text, script_of
+from torchx.schedulers.slurm_script import Place, script_of, without_roles
+from torchx.schedulers.slurm_shell import KEEP, keeper_text
 from torchx.schedulers.slurm_words import directive, heredoc, word
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
@@ -36,16 +37,13 @@ def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
 
 def run_task(script: str, tmp_path: Path, replica: int = 0, path: str = os.environ["PATH"]) -> Path:
     """Runs what a replica runs, as srun would have it started; returns the folder of its attempt."""
-    lines = script.splitlines()
-    begin = next(at for at, line in enumerate(lines) if line.startswith("IFS= read -r -d '' task_0"))
-    end = next(at for at, line in enumerate(lines) if line.startswith("IFS= read -r -d '' keep"))
-    told = "\n".join([*lines[begin:end], 'printf %s "$task_0"'])
-    read = subprocess.run(["bash", "-c", told], capture_output=True, check=True).stdout.decode()
-    task = read + KEEP
+    keep = "\n".join(heredoc("keep", KEEP))
+    write = f"{keep}\n{without_roles(script)[1]}"
+    subprocess.run(["bash", "-c", write], env={**os.environ, "folder": str(tmp_path)}, check=True)
     (tmp_path / "keeper.py").write_text(keeper_text())
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
     env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": "0", "PATH": path}
-    subprocess.run([SH, "-c", task, "role"], env=env, check=False, timeout=30)
+    subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=30)
     (found,) = tmp_path.glob("*/*/attempt-1")
     return found
 
@@ -54,7 +52,7 @@ def test_it_is_a_shell_script_and_the_same_each_time() -> None:
     script = made(app())
     assert script == made(app())
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    assert "set -- ODD=x \\\n  printf" in script
+    assert "set -- ODD=x \\\n  -- \\\n  printf" in script
 
 
 def test_all_letters_arrive(tmp_path: Path) -> None:
@@ -138,7 +136,7 @@ def test_lines_of_sbatch() -> None:
 
 def test_equal_replicas_are_one_step_and_roles_are_parts() -> None:
     one = made(AppDef("a", [Role("r", "", entrypoint="true", num_replicas=1000)]))
-    assert one.count("    TORCHX_RETRIES=0 srun") == 1
+    assert one.count("    TORCHX_RETRIES=0 step") == 1
     assert "#SBATCH --ntasks=1000" in one
     assert "hetjob" not in one
     two = made(AppDef("a", [Role(name, "", entrypoint="true", num_replicas=2) for name in "ab"]))
@@ -157,7 +155,7 @@ def test_it_does_not_grow_with_the_replicas() -> None:
         (RetryPolicy.APPLICATION, {}, "scontrol requeue"),
         (RetryPolicy.APPLICATION, {"requeue": False}, "until run; do"),
         (RetryPolicy.ROLE, {}, "until TORCHX_RETRIES=0"),
-        (RetryPolicy.REPLICA, {}, "TORCHX_RETRIES=3 srun"),
+        (RetryPolicy.REPLICA, {}, "TORCHX_RETRIES=3 step"),
     ],
 )
 def test_retries(policy: RetryPolicy, cfg: dict[str, Any], has: str) -> None:

@@ -45,7 +45,9 @@ def test_arguments_that_look_like_options_arrive(programs: Path, monkeypatch: py
     role = Role("r", "", entrypoint="echo", args=["--container-image=foo", f"\n{LINES}"])
     role.resource = Resource(1, 0, 100)
     assert create_scheduler("torchx").submit(AppDef("a", [role]), {}) == "7"
-    assert LINES in (programs / "sbatch.read").read_text()
+    (record,) = Records().all()
+    assert LINES in record.paths.roles.read_text()
+    assert LINES in record.paths.script.read_text()
     assert (programs / "sbatch.partition").read_text() == "mine\n"
 
 
