@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 
 from torchx.errors import StateError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_jobs import SlurmJob, find
-from torchx.schedulers.slurm_record import Records, SlurmRecord, is_there
-from torchx.schedulers.slurm_states import read_over
-from torchx.specs.status import is_terminal
+from torchx.schedulers.slurm_paths import distrusted, write
+from torchx.schedulers.slurm_record import Records, SlurmRecord, is_there, remove_folder
+from torchx.schedulers.slurm_states import LIVE, read_over, remember
+from torchx.specs.status import AppState, is_terminal
 
 LOOK = 0.1
 """Seconds between two looks at what the script has left."""
@@ -74,7 +74,10 @@ class Watch:
             self._pause = FIRST_ASKED
             return False
         self._away_since = None
-        return job is None or is_terminal(job.outcome.state)
+        if job is None:
+            return True
+        remember(job.record, job.outcome)
+        return is_terminal(job.outcome.state)
 
     def wait(self, timeout: float | None) -> bool:
         """Blocks until the job has ended; False when so many seconds passed before."""
@@ -87,15 +90,44 @@ class Watch:
         return True
 
 
+def require_own(job: SlurmJob, verb: str) -> None:
+    """Refuses to change a job of another user.
+
+    Args:
+        job: the job.
+        verb: what is about to be done with it.
+
+    Raises:
+        StateError: it belongs to another user.
+    """
+    if job.owner:
+        number = job.record.job_id
+        raise StateError(
+            f"job {number} belongs to {job.owner}: only its owner can {verb} it with torchx",
+            hint=f"an operator of the cluster ends it with: scancel {number}" if verb != "read" else None,
+        )
+
+
 def cancel(job: SlurmJob) -> None:
-    """Ends a job: TERM to all of it, and KILL after the time that the cluster gives."""
+    """Ends a job: TERM to all of it, and KILL after the time that the cluster gives.
+
+    Raises:
+        StateError: it belongs to another user, or Slurm does not answer.
+    """
+    require_own(job, "cancel")
+    remember(job.record, job.outcome)
     if not is_terminal(job.outcome.state):
         _mark(job.record)
         _scancel(job)
 
 
 def kill(job: SlurmJob) -> None:
-    """Kills all of a job at once."""
+    """Kills all of a job at once.
+
+    Raises:
+        StateError: it belongs to another user, or Slurm does not answer.
+    """
+    require_own(job, "kill")
     if not is_terminal(job.outcome.state):
         _mark(job.record)
         with contextlib.suppress(client.SlurmError):  # one that waits has nothing to signal
@@ -107,28 +139,33 @@ def delete(job: SlurmJob) -> None:
     """Ends a job and removes all that is kept of it.
 
     Raises:
-        StateError: it does not end.
+        StateError: it belongs to another user, does not end, or its folder is not its own.
     """
+    require_own(job, "delete")
     cancel(job)
     end = time.monotonic() + LONGEST_END
     app_id = f"{job.record.job_id}@{job.record.token}"
-    while (now := find(app_id)) is not None and not is_terminal(now.outcome.state):
+    while (now := find(app_id)) is not None and not _is_over(now):
         if time.monotonic() > end:
             raise StateError(
                 f"job {job.record.job_id} has not ended after {LONGEST_END:.0f} s", hint="try it again later"
             )
         time.sleep(LOOK)
     Records().remove(job.record)
-    for _ in range(20):  # what a node is still writing comes in between
-        shutil.rmtree(job.record.paths.folder, ignore_errors=True)
-        if not is_there(job.record.paths.folder):
-            break
-        time.sleep(LOOK)
+    remove_folder(job.record)
+
+
+def _is_over(job: SlurmJob) -> bool:
+    """Returns True if a job has ended, or nothing of it is known and nothing of it lives."""
+    state = job.outcome.state
+    lives = any(part.state in LIVE for part in job.queue)
+    return is_terminal(state) or (state is AppState.UNKNOWN and not lives)
 
 
 def _mark(record: SlurmRecord) -> None:
-    with contextlib.suppress(OSError):
-        record.paths.cancelled.touch(mode=0o600)
+    if record.folder and not distrusted(record.paths.folder, record.token):
+        with contextlib.suppress(OSError):
+            write(record.paths.cancelled, "")
 
 
 def _scancel(job: SlurmJob, *options: str) -> None:

@@ -6,21 +6,23 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchx.errors import AbsentError, StateError
+from torchx.errors import AbsentError, StateError, UsageError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_parse import (
     ACCOUNT_FORMAT,
-    QUEUE_FORMAT,
     JobFacts,
     by_job,
+    queue_format,
     read_account,
     read_json,
     read_queue,
+    separator,
 )
+from torchx.schedulers.slurm_paths import SlurmPaths, distrusted
 from torchx.schedulers.slurm_record import Records, SlurmRecord, folder_of, mark_of, read_record, roles_in
 from torchx.schedulers.slurm_states import Outcome, outcome_of, without_slurm
 from torchx.specs.status import is_terminal
@@ -40,6 +42,7 @@ class SlurmJob:
         queue: what squeue tells of it.
         outcome: how it fares.
         lost: squeue tells of another job by its number: who signals that number signals the other one.
+        owner: the user that it belongs to, if that is not the caller; no file of it is read or written.
     """
 
     app_id: str
@@ -47,6 +50,7 @@ class SlurmJob:
     queue: tuple[JobFacts, ...]
     outcome: Outcome
     lost: bool = False
+    owner: str = ""
 
 
 def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
@@ -61,6 +65,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     """
     number, _, token = app_id.partition("@")
     if not _is_id(number):
+        _check_part(app_id)
         return None
     records = Records()
     record = records.find(int(number), token)
@@ -79,33 +84,57 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         if record is None or error.left is not None:
             raise
         return SlurmJob(app_id, record, (), left or without_slurm(record))
+    own = [part for part in queue if not foreign(part)]
     if record is None or not token:  # the number may have gone to a newer job, submitted elsewhere
-        marked = _of_mark(queue, records)
+        marked = _of_mark(own, records)
         record = marked if marked is not None and token in ("", marked.token) else record
     if record is None:
-        return None
-    mine = tuple(part for part in queue if record.is_of(part))
+        return _of_another(queue, token)
+    mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
     if outcome is None:
-        account = [part for part in ask_account([record]) if record.is_of(part)]
+        account = [part for part in ask_account([record]) if record.is_of(part) and not foreign(part)]
         outcome = outcome_of(record, (), account) or without_slurm(record)
     newest = records.find(int(number)) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
 
 
+def foreign(part: JobFacts) -> bool:
+    """Returns True if a job belongs to another user."""
+    return part.user not in ("", user_name())
+
+
 def on_record(app_id: str) -> SlurmRecord | None:
-    """Returns what is kept of a job here; None when nothing is."""
+    """Returns the record of a job; None when there is none."""
     number, _, token = app_id.partition("@")
     return Records().find(int(number), token) if _is_id(number) else None
 
 
+_PART = re.compile(r"([0-9]{1,18})(\+[0-9]+|_[0-9]+|\.[a-z0-9+]+)")
+_PARTS = {"+": "a part of the heterogeneous job", "_": "a task of the job array", ".": "a step of the job"}
+
+
 def _is_id(number: str) -> bool:
-    return number.isdecimal() and number.isascii()
+    return number.isdecimal() and number.isascii() and len(number) <= 18
+
+
+def _check_part(app_id: str) -> None:
+    """Refuses an id of Slurm that is only of a part of a job.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if match := _PART.fullmatch(app_id):
+        job = match[1]
+        raise UsageError(
+            f"`{app_id}` is {_PARTS[match[2][0]]} {job}; an application is a whole job",
+            hint=f"use the id of the job: slurm://torchx/{job}",
+        )
 
 
 def _of_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
-    """Returns the record of a job by the mark in its comment, wherever it was submitted."""
+    """Returns the record of a job of the caller by the mark in its comment, wherever it was submitted."""
     for part in queue:
         mark = mark_of(part.comment)
         if mark is not None:
@@ -117,25 +146,45 @@ def _of_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
 
 
 def _marked(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
-    """Returns what is known of a job by its mark; its script may have made another job before."""
-    folder = folder_of(mark[1], part.job_id)
-    record = read_record(mark[1] / "job.json")
-    if record is None:
-        return _bare(part, (mark[0], folder), roles)
+    """Returns the record of a job of the caller by its mark; its script may have made another job before."""
+    token, first = mark
+    folder = first
+    why = distrusted(first, token)
+    if not why:
+        folder = folder_of(first, part.job_id)
+        why = distrusted(folder, token)
+    if why:
+        damage = f"the folder that its comment names is not to be trusted: {why}"
+        return replace(_bare(part, token, None, False), damage=damage)
+    try:
+        record = read_record(SlurmPaths(first).record, token, folder)
+    except ValueError:
+        return _bare(part, token, folder, roles)
     if record.job_id == part.job_id:
         return record
-    return replace(
-        record, job_id=part.job_id, folder=str(folder), submitted_at=part.submitted or record.submitted_at
-    )
+    return replace(record, job_id=part.job_id, submitted_at=part.submitted or record.submitted_at)
 
 
-def _bare(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
-    """Returns what is known of a job without a record: one of other people, or one from a person's hand."""
-    name = part.name.removesuffix(f"-{mark[0]}")
+def _bare(part: JobFacts, token: str, folder: Path | None, roles: bool) -> SlurmRecord:
+    """Returns what is known of a job without a record: one of another user, or one submitted by hand."""
+    name = part.name.removesuffix(f"-{token}")
     return SlurmRecord(
-        part.job_id, mark[0], name, part.name, "torchx", str(mark[1]), part.submitted or time.time(),
-        {"name": name, "roles": roles_in(mark[1]) if roles else []},
+        part.job_id, token, name, part.name, "torchx", str(folder or ""), part.submitted or time.time(),
+        {"name": name, "roles": roles_in(folder) if roles and folder is not None else []},
     )  # fmt: skip
+
+
+def _of_another(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
+    """Returns a job of another user by the facts of Slurm alone: no file that it names is read."""
+    mark = mark_of(queue[0].comment) if queue else None
+    if mark is None or token not in ("", mark[0]) or not foreign(queue[0]):
+        return None
+    outcome = outcome_of(None, queue)
+    assert outcome is not None
+    owner = queue[0].user
+    outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"of {owner}") if text))
+    record = _bare(queue[0], mark[0], None, False)
+    return SlurmJob(str(queue[0].job_id), record, tuple(queue), outcome, owner=owner)
 
 
 def ask_queue(job_id: int) -> list[JobFacts]:
@@ -143,7 +192,8 @@ def ask_queue(job_id: int) -> list[JobFacts]:
 
     Older releases disregard all filters for JSON and tell of the whole cluster: the plain form is asked for.
     """
-    argv = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", f"--format={QUEUE_FORMAT}"]
+    between = separator()
+    argv = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", f"--format={queue_format(between)}"]
     try:
         said = client.call(argv)
     except client.NoAnswerError:
@@ -152,7 +202,7 @@ def ask_queue(job_id: int) -> list[JobFacts]:
         if _NOT_KNOWN.search(error.said):
             return []
         raise
-    return by_job(read_queue(said)).get(job_id, [])
+    return by_job(read_queue(said, between)).get(job_id, [])
 
 
 def ask_all(all_users: bool) -> dict[int, list[JobFacts]]:
@@ -162,8 +212,9 @@ def ask_all(all_users: bool) -> dict[int, list[JobFacts]]:
     facts = in_json(whose)
     if facts is not None:
         return by_job(f for f in facts if all_users or not f.user or f.user == user)
-    argv = ["squeue", "--noheader", "--states=all", f"--format={QUEUE_FORMAT}", *whose]
-    return by_job(read_queue(client.call(argv, patience=client.QUICK)))
+    between = separator()
+    argv = ["squeue", "--noheader", "--states=all", f"--format={queue_format(between)}", *whose]
+    return by_job(read_queue(client.call(argv, patience=client.QUICK), between))
 
 
 def in_json(whose: list[str]) -> list[JobFacts] | None:
@@ -181,12 +232,14 @@ def in_json(whose: list[str]) -> list[JobFacts] | None:
 def ask_account(records: list[SlurmRecord]) -> list[JobFacts]:
     """Returns what sacct tells of jobs; nothing where there is no accounting, or it does not answer."""
     since = int(min((record.submitted_at for record in records), default=0.0)) - 60
+    between = separator()
     argv = ["sacct", "--noheader", "--parsable2", "--allocations", f"--format={ACCOUNT_FORMAT}"]
+    argv.append(f"--delimiter={between}")
     argv.append(f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(max(since, 0)))}")
     if len(records) <= MOST_IDS:
         argv.append("--jobs=" + ",".join(str(record.job_id) for record in records))
     try:
-        return read_account(client.call(argv, patience=client.QUICK))
+        return read_account(client.call(argv, patience=client.QUICK), between)
     except StateError:
         return []
 
@@ -217,7 +270,7 @@ def everything(all_users: bool) -> Iterator[SlurmJob]:
     for record in known.values():
         holds = holders[record.job_id] == record.token
         app_id = str(record.job_id) if holds else f"{record.job_id}@{record.token}"
-        parts = tuple(part for part in queue.get(record.job_id, ()) if record.is_of(part))
+        parts = tuple(p for p in queue.get(record.job_id, ()) if record.is_of(p) and not foreign(p))
         outcome = outcome_of(record, parts)
         if outcome is None:
             open_ones.append((app_id, record))
@@ -232,25 +285,21 @@ def everything(all_users: bool) -> Iterator[SlurmJob]:
         mark = mark_of(parts_[0].comment)
         if mark is None or (job_id, mark[0]) in on_record or mark[0] in gone:
             continue
+        if foreign(parts_[0]):
+            job = _of_another(parts_, mark[0])
+            found += [job] if job is not None else []
+            continue
         record = _marked(parts_[0], mark, False)
         outcome = outcome_of(record, parts_)
-        if outcome is not None and not (is_terminal(outcome.state) and _is_gone(record.paths.folder)):
-            whose = f"of {parts_[0].user}" if parts_[0].user not in ("", user_name()) else ""
-            told_as = replace(outcome, msg="; ".join(part for part in (outcome.msg, whose) if part))
-            found.append(SlurmJob(str(job_id), record, tuple(parts_), told_as))
+        if outcome is not None and not (is_terminal(outcome.state) and _is_deleted(record)):
+            found.append(SlurmJob(str(job_id), record, tuple(parts_), outcome))
     found.sort(key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
     yield from found
 
 
-def _is_gone(folder: Path) -> bool:
-    """Tells whether the folder of an ended job is not there: it was deleted, from another state home."""
-    try:
-        folder.stat()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False  # that of other people
-    return False
+def _is_deleted(record: SlurmRecord) -> bool:
+    """Returns True if the folder of an ended job does not exist: it was deleted from another state home."""
+    return bool(record.folder) and not record.paths.folder.exists()
 
 
 def _holders(
@@ -264,6 +313,6 @@ def _holders(
     holders = {job_id: record.token for job_id, record in newest.items()}
     for job_id, parts in queue.items():
         mark = mark_of(parts[0].comment)
-        if mark is not None and mark[0] not in gone:
+        if mark is not None and mark[0] not in gone and not foreign(parts[0]):
             holders[job_id] = mark[0]
     return holders

@@ -6,6 +6,7 @@ project is installed there. The layout of the logs is that of local jobs (``torc
 
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -103,9 +104,7 @@ def new_attempt(folder: str, least: int) -> Any:
             os.mkdir(path, 0o700)
         except FileExistsError:
             pass
-    taken = [
-        int(name[8:]) for name in os.listdir(folder) if name.startswith("attempt-") and name[8:].isdigit()
-    ]
+    taken = [int(name[8:]) for name in os.listdir(folder) if re.match("attempt-[0-9]{1,9}$", name)]
     attempt = max(taken + [least - 1]) + 1
     path = os.path.join(folder, "attempt-" + str(attempt))
     os.mkdir(path, 0o700)

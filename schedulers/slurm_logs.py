@@ -13,7 +13,7 @@ from torchx.errors import StateError
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
 from torchx.jobs.log_reader import LONGEST_LINE, Lines, Member, matching, takes
 from torchx.logs import LogChunk, LogQuery
-from torchx.schedulers.slurm_record import SlurmPaths
+from torchx.schedulers.slurm_paths import ATTEMPT, SlurmPaths, open_own
 
 POLL = 0.1
 """Seconds between two looks while following, at least; with many replicas they are further apart."""
@@ -36,7 +36,7 @@ class _Source:
     def pieces(self) -> list[Piece]:
         """Returns what its index has beyond what was read, as pieces of the job."""
         try:
-            with open(self.folder / "log.index", "rb", buffering=0) as file:
+            with os.fdopen(open_own(self.folder / "log.index"), "rb", buffering=0) as file:
                 file.seek(self.position)
                 data = file.read()
         except FileNotFoundError:
@@ -162,7 +162,7 @@ class SlurmLog:
             names = os.listdir(folder)  # noqa: PTH208
         except (FileNotFoundError, NotADirectoryError):
             return
-        for attempt in sorted(int(n[8:]) for n in names if n.startswith("attempt-") and n[8:].isdigit()):
+        for attempt in sorted(int(match[1]) for name in names if (match := ATTEMPT.fullmatch(name))):
             key = (ordinal, attempt)
             if key not in self._sources:
                 path = folder / f"attempt-{attempt}"
@@ -199,7 +199,7 @@ class SlurmLog:
             if descriptor is None:
                 if len(self._files) >= MOST_OPEN:
                     os.close(self._files.pop(next(iter(self._files))))
-                descriptor = self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = self._files[path] = open_own(path)
             return os.pread(descriptor, piece.length, piece.offset)
         except FileNotFoundError:
             return b""  # somebody removed it

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-QUEUE_FORMAT = "%i|%A|%T|%V|%S|%e|%u|%N|%r|%j|%k"
-"""For squeue: nothing before the name can hold a bar; ours have none either."""
+from torchx.schedulers.slurm_paths import clean, parse_json
+
+_QUEUE_FIELDS = ("%i", "%A", "%T", "%V", "%S", "%e", "%u", "%N", "%r", "%j", "%k")
 ACCOUNT_FORMAT = "JobID,JobIDRaw,State,Submit,Start,End,User,NodeList,ExitCode,JobName,Comment"
-"""For sacct, which puts a bar between the fields, too."""
+"""The fields that sacct is called for."""
+FIELDS = len(_QUEUE_FIELDS)
+LONGEST_TEXT = 1 << 16
+"""Characters of a name, a comment or a list of nodes that are read."""
+MOST_HOSTS = 100_000
+
+
+def separator() -> str:
+    """Returns what separates the fields of a plain answer: nobody can have it in the name of a job.
+
+    Names and comments of jobs hold what their owners want, also line breaks and bars.
+    """
+    import os
+
+    return f"|{os.urandom(8).hex()}|"
+
+
+def queue_format(between: str) -> str:
+    """Returns the format for squeue in which each line begins with the separator."""
+    return between + between.join(_QUEUE_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -63,7 +82,7 @@ def read_json(text: str) -> list[JobFacts]:
     Raises:
         ValueError: it is not what one of them prints.
     """
-    data = json.loads(text)
+    data = parse_json(text)
     jobs = data.get("jobs") if isinstance(data, dict) else None
     if not isinstance(jobs, list):
         raise ValueError("no list of jobs")
@@ -93,7 +112,7 @@ def _job(job: Mapping[str, Any]) -> JobFacts:
         reason=_reason(reason),
         name=_text(job.get("name")),
         comment=_comment(job.get("comment")),
-        user=_text(job.get("user_name", job.get("user"))),
+        user=_user(job),
         nodes=_text(job.get("nodes")),
         submitted=_time(job.get("submit_time", times.get("submission"))),
         started=_time(job.get("start_time", times.get("start"))),
@@ -112,9 +131,26 @@ def _number(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        return int(value)
-    except ValueError:
+        found = int(value)
+    except (ValueError, OverflowError):
         return None
+    return found if abs(found) < 1 << 63 else None
+
+
+def _user(job: Mapping[str, Any]) -> str:
+    """Returns the owner of a job; the number of a user without a name, as some releases have no name."""
+    name = _text(job.get("user_name", job.get("user")))
+    if name:
+        return name
+    number = _number(job.get("user_id"))
+    if number is None:
+        return ""
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except (KeyError, OverflowError):
+        return str(number)
 
 
 def _time(value: Any) -> float | None:
@@ -123,7 +159,9 @@ def _time(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) and value not in ("(null)", "None assigned") else ""
+    if not isinstance(value, str) or value in ("(null)", "None assigned"):
+        return ""
+    return clean(value[:LONGEST_TEXT])
 
 
 def _comment(value: Any) -> str:
@@ -131,14 +169,21 @@ def _comment(value: Any) -> str:
 
 
 def _state(value: Any) -> str:
-    """Reads a state: a word, or the words of a state and what is about it, as ``["PENDING", "REQUEUED"]``."""
-    found = [str(word) for word in value] if isinstance(value, list) else str(value or "").split()
-    found = [word.strip().upper() for word in found if word.strip()]
-    if not found:
-        return ""
-    return next((word for word in found if word in STATES), found[0]).rstrip("+")
+    """Reads a state: a word, or the words of a state and what is about it, as ``["PENDING", "REQUEUED"]``.
+
+    Returns:
+        One word; empty for what is none.
+    """
+    if isinstance(value, str):
+        value = value.split()
+    found = (
+        [word.strip().upper() for word in value if isinstance(word, str)] if isinstance(value, list) else []
+    )
+    found = [word.rstrip("+") for word in found if _STATE.fullmatch(word)]
+    return next((word for word in found if word in STATES), found[0] if found else "")
 
 
+_STATE = re.compile(r"[A-Z_]{1,40}\+?")
 STATES = words(
     "PENDING RUNNING SUSPENDED COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE "
     "OUT_OF_MEMORY"
@@ -163,19 +208,32 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
     return (None, None) if status is None else (status >> 8, status & 0x7F or None)
 
 
-def _lines(text: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
-    """Yields of each line that tells of a job its ids, and what follows the two cells of these."""
-    for line in text.splitlines():
-        cells = line.split("|", 10)
-        numbers = _ids(cells[0]) if len(cells) == 11 else None
+def _records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
+    """Yields of each job in an answer its ids, and the fields behind these."""
+    begin = between if between != "|" else ""
+    records: list[list[str]] = []
+    for line in text.split("\n"):
+        if not line.startswith(begin) or (not begin and line.count("|") < FIELDS - 1):
+            if records and begin:  # a name or a comment with a line break
+                records[-1].append(line)
+            continue
+        records.append([line.removeprefix(begin)])
+    for record in records:
+        cells = [clean(cell[:LONGEST_TEXT]) for cell in "\n".join(record).split(between, FIELDS - 1)]
+        numbers = _ids(cells[0]) if len(cells) == FIELDS else None
         if numbers is not None:
             yield numbers, cells[2:]
 
 
-def read_queue(text: str) -> list[JobFacts]:
-    """Reads what squeue prints in :data:`QUEUE_FORMAT`."""
+def read_queue(text: str, between: str = "|") -> list[JobFacts]:
+    """Reads what squeue prints in :func:`queue_format`.
+
+    Args:
+        text: the answer.
+        between: the separator of the fields; with a plain bar, no line begins with it.
+    """
     found = []
-    for numbers, cells in _lines(text):
+    for numbers, cells in _records(text, between):
         state, submitted, started, ended, user, nodes, reason, name, comment = cells
         found.append(
             JobFacts(
@@ -186,10 +244,15 @@ def read_queue(text: str) -> list[JobFacts]:
     return found
 
 
-def read_account(text: str) -> list[JobFacts]:
-    """Reads what ``sacct --parsable2`` prints in :data:`ACCOUNT_FORMAT`."""
+def read_account(text: str, between: str = "|") -> list[JobFacts]:
+    """Reads what ``sacct --parsable2`` prints in :data:`ACCOUNT_FORMAT`.
+
+    Args:
+        text: the answer.
+        between: the separator of the fields.
+    """
     found = []
-    for numbers, cells in _lines(text):
+    for numbers, cells in _account_records(text, between):
         state, submitted, started, ended, user, nodes, code, name, comment = cells
         exit_code, _, signal = code.partition(":")
         found.append(
@@ -201,9 +264,18 @@ def read_account(text: str) -> list[JobFacts]:
     return found
 
 
+def _account_records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
+    """Yields the same of sacct; a line without a separator belongs to the job before it."""
+    if between == "|":
+        return _records(text, between)
+    return _records(
+        "\n".join(between + line if between in line else line for line in text.split("\n")), between
+    )
+
+
 def _ids(text: str) -> tuple[int, int] | None:
     """Reads ``7``, ``7+1`` (a part of a heterogeneous job), ``7_3`` (of an array)."""
-    match = re.fullmatch(r"(\d+)(?:\+(\d+)|_.*)?", text.strip())
+    match = re.fullmatch(r"([0-9]{1,18})(?:\+([0-9]{1,9})|_.*)?", text.strip())
     return (int(match[1]), int(match[2] or 0)) if match else None
 
 
@@ -216,21 +288,41 @@ def by_job(facts: Iterable[JobFacts]) -> dict[int, list[JobFacts]]:
 
 
 def hosts_of(nodes: str) -> Iterator[str]:
-    """Yields the nodes of a list as Slurm writes it.
+    """Yields the nodes of a list as Slurm writes it, a limited number of them.
 
     >>> list(hosts_of("gpu[08-10,12],login1"))
     ['gpu08', 'gpu09', 'gpu10', 'gpu12', 'login1']
     """
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes):
-        head, bracket, rest = part.partition("[")
-        if not bracket:
-            yield head
+    from itertools import islice
+
+    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes[:LONGEST_TEXT])
+    yield from islice((host for part in parts for host in _expanded(part)), MOST_HOSTS)
+
+
+def _expanded(part: str) -> Iterator[str]:
+    """Yields the nodes of one element of a list, which may have several ranges."""
+    from itertools import product
+
+    texts = re.split(r"\[([^\]]*)\]", part)
+    if len(texts) > 2 * MOST_RANGES:
+        return iter([part])
+    choices = [_span(text) if at % 2 else [text] for at, text in enumerate(texts)]
+    return ("".join(chosen) for chosen in product(*choices))
+
+
+MOST_RANGES = 4
+
+
+def _span(text: str) -> list[str]:
+    found: list[str] = []
+    for span in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", span)
+        if match is None:
+            found.append(span)
             continue
-        inner, _, tail = rest.partition("]")
-        for span in inner.split(","):
-            first, dash, last = span.partition("-")
-            if not dash or not (first.isdigit() and last.isdigit()):
-                yield from hosts_of(f"{head}{span}{tail}")
-                continue
-            for number in range(int(first), int(last) + 1):
-                yield from hosts_of(f"{head}{number:0{len(first)}d}{tail}")
+        first, last = int(match[1]), int(match[2])
+        last = min(last, first + MOST_HOSTS)
+        found += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
+        if len(found) > MOST_HOSTS:
+            break
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.scheduler import DescribeAppResponse, Lines, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
@@ -96,8 +96,12 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
             return None
         from torchx.specs.serialize import app_from_dict
 
-        app = app_from_dict(job.record.app)
-        return replace(_told(job), roles=app.roles, metadata=app.metadata)
+        told = _told(job)
+        try:
+            app = app_from_dict(job.record.app)
+        except UsageError as error:
+            return replace(told, msg=told.msg or f"its record is damaged: {error.message}")
+        return replace(told, roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns how a job fares, without its roles."""
@@ -165,7 +169,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
             StateError: the job is not known.
         """
         from torchx.jobs.log_reader import Member
-        from torchx.schedulers.slurm_end import Watch
+        from torchx.schedulers.slurm_end import Watch, require_own
         from torchx.schedulers.slurm_jobs import find
         from torchx.schedulers.slurm_logs import SlurmLog, require_folder
         from torchx.specs.status import is_terminal
@@ -173,6 +177,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         job = find(app_id, by_files=not query.follow)
         if job is None:
             raise StateError(f"{self.backend} knows no application `{app_id}`")
+        require_own(job, "read")
         require_folder(job.record.paths, is_terminal(job.outcome.state))
         roles = job.record.app.get("roles", ())
         members = [Member(r["name"], k) for r in roles for k in range(int(r.get("num_replicas", 1)))]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.jobs.paths import file_name
 from torchx.schedulers.slurm_directives import directives, srun_options
+from torchx.schedulers.slurm_paths import role_folder
 from torchx.schedulers.slurm_shell import BEGIN, KEEP, PORTS, STEP, keeper_text
 from torchx.schedulers.slurm_words import APP_ID, IMG_ROOT, REPLICA_ID, heredoc, word
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -71,7 +71,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], place: Place) -> str:
         lines += [f"# each replica of {_shown(role.name)}", *heredoc(f"task_{number}", task)]
         lines.append(f'printf "%s\\n%s\\n" "$task_{number}" "$keep" > "$folder/.new" || exit 73')
         lines.append(f'mv "$folder/.new" "$folder/role-{number}.sh" || exit 73')
-    lines += [f"# {end}", "", 'umask "$mask"', *STEP.splitlines()]
+    lines += [f"# {end}", "", *STEP.splitlines()]
     for number, role in enumerate(app.roles):
         lines += _start(number, role, app, cfg)
     lines += _run(app, cfg)
@@ -174,7 +174,7 @@ def _task(role: Role, place: Place) -> str:
         img_root=IMG_ROOT, app_id=APP_ID, replica_id=REPLICA_ID, rank0_env=settings.TORCHX_RANK0_HOST
     )
     filled = values.apply(role)
-    folder = file_name(role.name)
+    folder = role_folder(role.name)
     handle = make_app_handle("slurm", place.session, APP_ID)
     env = {
         settings.TORCHX_JOB_ID: handle,
@@ -209,7 +209,7 @@ def _start(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal]) -> I
     alone = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
     together = role.max_retries if role.retry_policy is RetryPolicy.ROLE else 0
     options = srun_options(role, cfg, number if len(app.roles) > 1 else None)
-    program = f'"$folder/role-{number}.sh" {word(file_name(role.name))}'
+    program = f'"$folder/role-{number}.sh" {word(role_folder(role.name))}'
     srun = f"TORCHX_RETRIES={alone} step {options} \\\n        sh {program}"
     yield f"role_{number}() {{"
     if together:
@@ -281,7 +281,8 @@ def _run(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
         yield f"if ((code && attempt <= {retries})); then"
         yield '    timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$code"'
         yield "fi"
-    yield 'echo "$SLURM_JOB_ID $code $(date +%s)" > "$folder/.over" && mv "$folder/.over" "$folder/over"'
+    yield f'echo "$SLURM_JOB_ID $code $(date +%s) {len(app.roles)}" > "$folder/.over"'
+    yield 'mv "$folder/.over" "$folder/over"'
     yield 'exit "$code"'
 
 

@@ -66,7 +66,7 @@ STEP = """\
 step() {  # runs a step to its end; without job control, since under it a suspended step would count as ended
     local code
     trap 'stopped=yes; [ ! -e "$folder/stopping" ] || kill -TERM "$srun"' TERM
-    srun "$@" & srun=$!
+    (umask "$mask"; exec srun "$@") & srun=$!
     while wait "$srun"; code=$?; ((code > 128)) && kill -0 "$srun" 2> /dev/null; do :; done
     return "$code"
 }"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torchx.schedulers.slurm_parse import JobFacts, words
-from torchx.schedulers.slurm_record import SlurmPaths, SlurmRecord, is_there, write
+from torchx.schedulers.slurm_paths import SlurmPaths, clean, distrusted, open_own, parse_json, read_own, write
+from torchx.schedulers.slurm_record import LATEST, SlurmRecord, is_there
 from torchx.specs.status import AppState, is_terminal
 
 GAP = 60.0
@@ -71,6 +73,7 @@ class Outcome:
         started_at: when it started.
         ended_at: when it ended.
         exit_code: of its script.
+        proved: each of its steps is known to have ended with 0.
     """
 
     state: AppState
@@ -80,6 +83,7 @@ class Outcome:
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None
+    proved: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,10 +93,17 @@ class Over:
     Attributes:
         code: its exit code.
         at: when; seconds since the epoch.
+        roles: the number of roles that are known to have ended; 0 for scripts of earlier versions.
     """
 
     code: int
     at: float
+    roles: int = 0
+
+    @property
+    def proved(self) -> bool:
+        """True if each role ended with 0: the script has seen the end of each."""
+        return self.code == 0 and self.roles > 0
 
 
 def outcome_of(
@@ -112,8 +123,8 @@ def outcome_of(
         return kept
     if told := queue or account:
         found = _of_memory(_of_facts(told, over, paths), paths)
-        if paths is not None and is_terminal(found.state):
-            _remember(paths, found)
+        if record is not None and record.damage:
+            found = replace(found, msg="; ".join(text for text in (found.msg, record.damage) if text))
         return found
     if over is not None and record is not None:
         state, msg = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED, ""
@@ -121,7 +132,7 @@ def outcome_of(
             state, msg = AppState.CANCELLED, "cancelled"
         found = Outcome(
             state, msg, submitted_at=record.submitted_at, started_at=_started(record), ended_at=over.at,
-            exit_code=over.code,
+            exit_code=over.code, proved=over.proved,
         )  # fmt: skip
         return _of_memory(found, record.paths)
     return None
@@ -143,6 +154,8 @@ def without_slurm(record: SlurmRecord) -> Outcome:
 
 
 def _guess(record: SlurmRecord) -> tuple[AppState, str, str]:
+    if record.damage:
+        return AppState.UNKNOWN, record.damage, ""
     if is_there(record.paths.cancelled):
         return AppState.CANCELLED, "cancelled", ""
     said = last_words(record.paths)
@@ -168,7 +181,9 @@ def _of_facts(facts: Sequence[JobFacts], over: Over | None, paths: SlurmPaths | 
     """Returns what a job is by Slurm's own words, and by its end where it has told that itself."""
     first = facts[0]
     submitted = first.submitted
-    live = [part for part in facts if part.state in LIVE or not part.state]
+    if not all(part.state for part in facts):
+        return Outcome(AppState.UNKNOWN, "Slurm gives no state of it that can be read", "", submitted)
+    live = [part for part in facts if part.state in LIVE]
     if live:
         if all(
             part.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "SPECIAL_EXIT")
@@ -182,7 +197,7 @@ def _of_facts(facts: Sequence[JobFacts], over: Over | None, paths: SlurmPaths | 
             state, msg = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED, ""
             if paths is not None and _cut_short(paths, over):
                 state, msg = AppState.CANCELLED, "cancelled"
-            return Outcome(state, msg, "", submitted, first.started, over.at, over.code)
+            return Outcome(state, msg, "", submitted, first.started, over.at, over.code, over.proved)
         held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
         return Outcome(AppState.RUNNING, held, first.state, submitted, first.started)
     started = min((p.started for p in facts if p.started), default=None)
@@ -209,7 +224,8 @@ def _of_facts(facts: Sequence[JobFacts], over: Over | None, paths: SlurmPaths | 
             msg = "its folder cannot be made on its node; job_dir has to be seen by all nodes"
     if ended is not None and started is not None and ended < started:
         started = None  # it never ran: that is when it might have
-    return Outcome(state, msg, word, submitted, started, ended or (over.at if over else None), code)
+    proved = over is not None and over.proved
+    return Outcome(state, msg, word, submitted, started, ended or (over.at if over else None), code, proved)
 
 
 def _cut_short(paths: SlurmPaths, over: Over | None) -> bool:
@@ -244,11 +260,13 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
 
 def read_over(paths: SlurmPaths) -> Over | None:
     """Returns what the script has left at its end; None while it has not ended."""
-    try:
-        _, code, at = paths.over.read_text().split()
-        return Over(int(code), float(at))
-    except (OSError, ValueError):
+    match = re.fullmatch(_OVER, read_own(paths.over) or b"")
+    if match is None or float(match[2]) >= LATEST:
         return None
+    return Over(int(match[1]), float(match[2]), int(match[3] or 0))
+
+
+_OVER = re.compile(rb"\s*[0-9]{1,18} ([0-9]{1,3}) ([0-9]{1,12})(?: ([0-9]{1,6}))?\s*")
 
 
 BEGINS = "== attempt "
@@ -257,20 +275,18 @@ BEGINS = "== attempt "
 
 def attempts_of(paths: SlurmPaths) -> int:
     """Returns which attempt of the whole this is, from 1; 0 before it has started."""
-    try:
-        return int(paths.attempt.read_text())
-    except (OSError, ValueError):
-        return 0
+    match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", read_own(paths.attempt) or b"")
+    return int(match[1]) if match else 0
 
 
 def last_words(paths: SlurmPaths) -> str:
     """Returns the end of what script and Slurm had to say about the last attempt."""
     try:
-        with open(paths.batch_log, "rb") as file:
-            file.seek(max(0, paths.batch_log.stat().st_size - 16_384))
+        with os.fdopen(open_own(paths.batch_log), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 16_384))
             said = file.read().decode("utf-8", "replace")
             return said[max(said.rfind(BEGINS), 0) :]
-    except OSError:
+    except (OSError, ValueError):
         return ""
 
 
@@ -282,22 +298,43 @@ def complaint(paths: SlurmPaths) -> str:
 
 def _started(record: SlurmRecord) -> float | None:
     try:
-        return record.paths.attempt.stat().st_mtime
+        return record.paths.attempt.lstat().st_mtime
     except OSError:
         return None
 
 
-def _remember(paths: SlurmPaths, outcome: Outcome) -> None:
-    """Keeps how a job ended: without accounting Slurm forgets it soon."""
+def remember(record: SlurmRecord, outcome: Outcome) -> None:
+    """Keeps how a job of the caller ended, since Slurm forgets it soon without accounting.
+
+    Only a command that waits for a job or ends it does so, no query.
+    """
+    paths = record.paths
+    if not is_terminal(outcome.state) or not record.folder or distrusted(paths.folder, record.token):
+        return
     if not is_there(paths.outcome):
         data: dict[str, Any] = {**asdict(outcome), "state": outcome.state.name}
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             write(paths.outcome, json.dumps(data))
 
 
 def _recall(paths: SlurmPaths) -> Outcome | None:
     try:
-        data = json.loads(paths.outcome.read_text())
-        return Outcome(**{**data, "state": AppState[data["state"]]})
-    except (OSError, ValueError, TypeError, KeyError):
+        data = parse_json(read_own(paths.outcome) or b"")
+        found = Outcome(**{**data, "state": AppState[data["state"]]})
+    except (ValueError, TypeError, KeyError):
         return None
+    texts = isinstance(found.msg, str) and isinstance(found.word, str)
+    times = all(
+        is_time(at) for at in (found.submitted_at, found.started_at, found.ended_at) if at is not None
+    )
+    code = found.exit_code is None or type(found.exit_code) is int
+    return (
+        replace(found, msg=clean(found.msg))
+        if texts and times and code and is_terminal(found.state)
+        else None
+    )
+
+
+def is_time(value: Any) -> bool:
+    """Returns True if a value can be a time, in seconds since the epoch."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < LATEST

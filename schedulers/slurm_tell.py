@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 from torchx.results import read_error_file
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
 from torchx.schedulers.slurm_parse import JobFacts, hosts_of
-from torchx.schedulers.slurm_record import SlurmPaths, SlurmRecord
-from torchx.schedulers.slurm_states import Outcome, attempts_of, complaint
+from torchx.schedulers.slurm_paths import ATTEMPT, SlurmPaths, clean, parse_json, read_own
+from torchx.schedulers.slurm_record import SlurmRecord
+from torchx.schedulers.slurm_states import Outcome, attempts_of, complaint, is_time
 from torchx.specs.status import (
     NONE,
     AppState,
@@ -31,8 +31,7 @@ def describe(
     paths = record.paths
     roles = []
     for role in record.app.get("roles", ()):
-        name, count = str(role.get("name")), int(role.get("num_replicas", 1))
-        most = int(role.get("max_retries", 0)) + 1
+        name, count, most = role["name"], role.get("num_replicas", 1), role.get("max_retries", 0) + 1
         replicas = [_replica(paths, outcome, name, replica, most) for replica in range(count)]
         roles.append(RoleStatus(name, replicas))
     _name_hosts(roles, queue)
@@ -56,7 +55,7 @@ def describe(
         started_at=_time(_start(outcome, record, begun)),
         ended_at=_time(_end(outcome, record, last)) if is_terminal(outcome.state) else None,
         first_failure=first,
-        log_dir=record.folder,
+        log_dir=record.folder or None,
         cfg=record.cfg,
     )
 
@@ -122,10 +121,11 @@ def _replica(paths: SlurmPaths, outcome: Outcome, role: str, replica: int, most:
 
 def _attempts(folder: Path, outcome: Outcome) -> list[tuple[AttemptStatus, str]]:
     try:
-        names = [path for path in folder.iterdir() if path.name.startswith("attempt-")]
-    except (FileNotFoundError, NotADirectoryError):
+        numbered = sorted(
+            (int(match[1]), path) for path in folder.iterdir() if (match := ATTEMPT.fullmatch(path.name))
+        )
+    except OSError:
         return []
-    numbered = sorted((int(path.name[8:]), path) for path in names if path.name[8:].isdigit())
     found = []
     for number, path in numbered:
         end, start = _read(path / "end.json"), _read(path / "start.json")
@@ -151,7 +151,8 @@ def _attempt(
         running = outcome.state is AppState.RUNNING
         state, msg = (AppState.RUNNING, "") if running else (AppState.FAILED, "interrupted")
     elif last and outcome.state is AppState.SUCCEEDED:
-        state = AppState.SUCCEEDED
+        # its node is about to tell; unless the end of its step was seen, it may also have been lost
+        state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN
     else:
         state, msg = _stopped(outcome, last)
     return AttemptStatus(
@@ -219,11 +220,20 @@ def _error_file(paths: SlurmPaths, role: str, replica: int) -> str:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """Returns what a replica has left, without the fields that are of a wrong type."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
+        data = parse_json(read_own(path) or b"")
+    except ValueError:
         return None
-    return data if isinstance(data, dict) else None
+    if not isinstance(data, dict):
+        return None
+    found = {name: data[name] for name in _TIMES if is_time(data.get(name))}
+    found |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
+    code = data.get("exit_code")
+    return {**found, "exit_code": code} if type(code) is int and 0 <= code < 256 else found
+
+
+_TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "told", "msg")
 
 
 def _time(seconds: float | None) -> datetime | None:

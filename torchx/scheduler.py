@@ -25,7 +25,7 @@ from torchx.abilities import Selects as Selects
 from torchx.abilities import Shared as Shared
 from torchx.abilities import Waits as Waits
 from torchx.errors import UsageError
-from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus
+from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus, proven
 
 if TYPE_CHECKING:
     from torchx.logs import Stream
@@ -81,6 +81,9 @@ class DescribeAppResponse:
     workspaces: dict[str, str] = field(default_factory=dict)
     cfg: dict[str, CfgVal] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)
+
 
 @dataclass
 class ListAppResponse:
@@ -108,6 +111,10 @@ class ListAppResponse:
     ended_at: datetime | None = None
     exit_code: int | None = None
     msg: str = ""
+
+    def __post_init__(self) -> None:
+        if self.state is AppState.SUCCEEDED and self.exit_code:
+            self.state = AppState.FAILED
 
 
 class Scheduler(abc.ABC, Generic[T]):
@@ -160,7 +167,9 @@ class Scheduler(abc.ABC, Generic[T]):
         resolved = self.run_opts().resolve(cfg)
         self._pre_build_validate(app, self.backend, resolved)
         if workspace:
-            _lay(workspace, app)
+            from torchx.specs.workspace import lay_over
+
+            lay_over(workspace, app.roles)
         notes = self._apply_workspaces(app, resolved) if any(role.workspace for role in app.roles) else []
         self._validate(app, self.backend, resolved)
         info = self._submit_dryrun(app, resolved)
@@ -290,16 +299,6 @@ class Scheduler(abc.ABC, Generic[T]):
         """
         builds = isinstance(self, BuildsWorkspaces)
         return builds or type(self)._apply_workspaces is not Scheduler._apply_workspaces
-
-
-def _lay(workspace: str | Workspace, app: AppDef) -> None:
-    """Gives a workspace to the first role, and to those of the same image that have none of their own."""
-    from torchx.specs.workspace import Workspace
-
-    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
-    for role in app.roles:
-        if role is app.roles[0] or (role.image == app.roles[0].image and not role.workspace):
-            role.workspace = Workspace(dict(given.projects))
 
 
 def replicas_of(

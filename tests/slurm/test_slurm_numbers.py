@@ -27,8 +27,9 @@ def test_the_end_of_a_job_leaves_the_one_that_has_its_number_now(
 ) -> None:
     app_id = scheduler.submit(AppDef("new", [role("true")]), {"hold": True})
     (new,) = Records().all()
-    (tmp_path / "old").mkdir()
-    told = replace(new, token="old", folder=str(tmp_path / "old"), submitted_at=new.submitted_at - 6000)
+    folder = tmp_path / "jobs" / "new-old"
+    folder.mkdir(mode=0o700, parents=True)
+    told = replace(new, token="old", folder=str(folder), submitted_at=new.submitted_at - 6000)
     Records().add(told)
     old = f"{app_id}@old"
     assert state(scheduler, old) is AppState.UNKNOWN
@@ -42,7 +43,9 @@ def test_the_end_of_a_job_leaves_one_that_is_not_of_torchx(scheduler: SlurmSched
     plain = slurm("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip()
     try:
         app = {"name": "a", "roles": []}
-        Records().add(SlurmRecord(int(plain), "old", "a", "a-old", "torchx", str(tmp_path), 1.0, app))
+        folder = tmp_path / "jobs" / "a-old"
+        folder.mkdir(mode=0o700, parents=True)
+        Records().add(SlurmRecord(int(plain), "old", "a", "a-old", "torchx", str(folder), 1.0, app))
         scheduler.cancel(plain)
         assert state(scheduler, plain) is AppState.CANCELLED
         assert in_queue(plain) == "PENDING"

@@ -17,7 +17,7 @@ from torchx.logs import LogQuery, Stream
 from torchx.schedulers.slurm_logs import SlurmLog, require_folder
 from torchx.schedulers.slurm_parse import JobFacts
 from torchx.schedulers.slurm_record import Records, SlurmPaths, SlurmRecord
-from torchx.schedulers.slurm_states import outcome_of, without_slurm
+from torchx.schedulers.slurm_states import outcome_of, remember, without_slurm
 from torchx.schedulers.slurm_tell import describe
 from torchx.specs.status import AppState
 
@@ -31,7 +31,7 @@ def _this_moment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def record(folder: Path, job_id: int = 7, token: str = "b1", **changes: Any) -> SlurmRecord:
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     app = {"name": "a", "roles": [{"name": "r", "num_replicas": 2, "max_retries": 1}]}
     facts = {"submitted_at": NOW - 600, "app": app, **changes}
     return SlurmRecord(job_id, token, "a", f"a-{token}", "torchx", str(folder), **facts)
@@ -149,9 +149,12 @@ def test_a_step_that_was_killed_for_its_memory(tmp_path: Path) -> None:
     assert found.msg == "", "that was an earlier attempt"
 
 
-def test_what_was_seen_once_is_remembered(tmp_path: Path) -> None:
-    mine = record(tmp_path)
-    outcome_of(mine, [facts("NODE_FAIL", ended=NOW)])
+def test_an_end_that_was_waited_for_is_remembered(tmp_path: Path) -> None:
+    mine = record(tmp_path / "jobs" / "a-b1")
+    ended = outcome_of(mine, [facts("NODE_FAIL", ended=NOW)])
+    assert ended is not None
+    assert outcome_of(mine, []) is None, "a query writes nothing"
+    remember(mine, ended)
     found = outcome_of(mine, [])
     assert found is not None
     assert (found.state, found.msg) == (AppState.FAILED, "a node failed")
@@ -186,7 +189,8 @@ def test_a_job_that_is_queued_again(tmp_path: Path) -> None:
 
 
 def test_ids_that_are_used_again(tmp_path: Path) -> None:
-    old, new = record(tmp_path / "old", token="b1"), record(tmp_path / "new", token="c2", submitted_at=NOW)
+    old = record(tmp_path / "jobs" / "a-b1", token="b1")
+    new = record(tmp_path / "jobs" / "a-c2", token="c2", submitted_at=NOW)
     for each in (new, old):
         Records().add(each)
     found = Records().find(7)
@@ -200,15 +204,6 @@ def test_ids_that_are_used_again(tmp_path: Path) -> None:
     Records().remove(new)
     assert Records().gone() == {"c2"}
     assert Records().find(7) == old
-
-
-def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
-    Records().add(record(tmp_path))
-    index = Path(os.environ["TORCHX_HOME"]) / "slurm" / "index"
-    (index / "9-x.json").write_text("{half")
-    (index / "8-x.json").write_text("[]")
-    assert [each.job_id for each in Records().all()] == [7]
-    assert all(path.stat().st_mode & 0o077 == 0 for path in index.iterdir() if path.name.startswith("7"))
 
 
 @pytest.fixture

@@ -190,6 +190,38 @@ class RoleStatus:
     replicas: list[ReplicaStatus]
 
 
+def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppState, str]:
+    """Returns the state of an application and why: SUCCEEDED only if each replica ended with exit 0.
+
+    Holds for all engines, since every response of one passes here.
+
+    Args:
+        state: the state that an engine reports.
+        msg: why, as the engine reports it.
+        roles: all replicas that the engine knows.
+
+    >>> proven(AppState.SUCCEEDED, "", [RoleStatus("r", [ReplicaStatus(0, AppState.RUNNING, "r", "")])])
+    (UNKNOWN (7), 'r/0 is not known to have ended with exit 0: it is RUNNING')
+    """
+    if state is not AppState.SUCCEEDED:
+        return state, msg
+    doubtful = [
+        r for role in roles for r in role.replicas if r.state is not AppState.SUCCEEDED or r._current.result
+    ]
+    failed = [r for r in doubtful if r.state in (AppState.SUCCEEDED, AppState.FAILED)]
+    if failed:
+        ended = failed[0].signal or failed[0].exit_code
+        how = f"ended with {ended}" if ended is not None else "failed"
+        return AppState.FAILED, msg or f"{failed[0].role}/{failed[0].id} {how}"
+    if not doubtful:
+        return state, msg
+    first = doubtful[0]
+    if all(replica.state is AppState.CANCELLED for replica in doubtful):
+        return AppState.CANCELLED, msg or f"{first.role}/{first.id} was cancelled"
+    why = f"{first.role}/{first.id} is not known to have ended with exit 0: it is {first.state.name}"
+    return AppState.UNKNOWN, msg or why
+
+
 @dataclass
 class AppStatus:
     """How an application fares.
