@@ -135,18 +135,23 @@ def _as_docker_says_it(host: dict[str, Any], networks: list[str]) -> None:
     host["Ulimits"] = [{**one, "Name": one["Name"].lower().removeprefix("rlimit_")} for one in limits]
 
 
-def next_body(inspected: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+def next_body(
+    inspected: Mapping[str, Any], labels: Mapping[str, str], env: Mapping[str, str]
+) -> dict[str, Any]:
     """Returns what the engine is sent to make a container once more, from what it says of the old one.
 
     Args:
         inspected: what the engine says of it.
         labels: labels that differ.
+        env: variables of the environment that differ.
     """
     config = dict(inspected["Config"])
     host = dict(inspected["HostConfig"])
     # the very image of before: a tag may have moved on
     config["Image"] = inspected["Image"]
     config["Labels"] = {**(config.get("Labels") or {}), **labels}
+    kept = [entry for entry in config.get("Env") or () if entry.partition("=")[0] not in env]
+    config["Env"] = [*kept, *(f"{name}={value}" for name, value in env.items())]
     networks = list(inspected.get("NetworkSettings", {}).get("Networks") or {})
     _as_docker_says_it(host, networks)
     network = host.get("NetworkMode", "")

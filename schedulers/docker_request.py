@@ -88,6 +88,7 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
             settings.TORCHX_RANK0_HOST: rank0,
             settings.TORCHX_IMAGE: role.image,
             settings.TORCHX_REPLICA: f"{role.name}/{replica}",
+            settings.TORCHX_ATTEMPT: "1",
         }
         kwargs: dict[str, Any] = {
             "name": name,
@@ -111,6 +112,9 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
         kwargs |= _own_options(role)
         if role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
             kwargs["restart_policy"] = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
+            del env[
+                settings.TORCHX_ATTEMPT
+            ]  # the engine starts the same container again, with the same number
         job.containers.append(DockerContainer(role.image, [filled.entrypoint, *filled.args], kwargs))
     return job
 

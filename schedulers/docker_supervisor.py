@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchx import processes
+from torchx import processes, settings
 from torchx.errors import StateError
 from torchx.schedulers.docker_create import next_body
 from torchx.schedulers.docker_end import KILLED_WITHIN, end_all, remove
@@ -176,7 +176,8 @@ class Supervisor:
             ordinal, container = member
             inspected = self._engine.call("GET", f"/containers/{container.id}/json")
             number = attempts[ordinal]
-            body = next_body(inspected, {ATTEMPT: str(number), RETRY: retry})
+            env = {settings.TORCHX_ATTEMPT: str(number)}
+            body = next_body(inspected, {ATTEMPT: str(number), RETRY: retry}, env)
             name = f"{container.host}.{number}"
             made: dict[str, Any] = self._engine.call("POST", "/containers/create", {"name": name}, body)
             return str(made["Id"])

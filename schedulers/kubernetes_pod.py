@@ -203,6 +203,8 @@ def _env(place: Place, number: int, words: Words, replica: int | None) -> list[d
         settings.TORCHX_RANK0_HOST: place.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
         settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{words.index}",
+        # a cluster cannot number the pods of a replica in their environment
+        **({} if role.max_retries else {settings.TORCHX_ATTEMPT: "1"}),
     }
     written = {name: _variable(role, name, value, words) for name, value in role.env.items()}
     plain = {name: {"name": name, "value": value} for name, value in (ports | own).items()}

@@ -159,6 +159,8 @@ class Replicas:
             structured_error_msg=_error_file(newest),
             attempts=attempts,
             max_attempts=member.max_attempts,
+            required=not self._partial
+            and job.reason != "SuccessPolicy",  # it names those that have to succeed
         )
 
     def _state(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchx.errors import AbsentError, StateError, UsageError
+from torchx.errors import AbsentError, StateError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_parse import (
     ACCOUNT_FORMAT,
@@ -25,6 +25,7 @@ from torchx.schedulers.slurm_parse import (
 from torchx.schedulers.slurm_paths import SlurmPaths, distrusted
 from torchx.schedulers.slurm_record import Records, SlurmRecord, folder_of, mark_of, read_record, roles_in
 from torchx.schedulers.slurm_states import Outcome, outcome_of, without_slurm
+from torchx.specs.handles import PartOfJobException
 from torchx.specs.status import is_terminal
 
 _NOT_KNOWN = re.compile(r"invalid job ?id", re.IGNORECASE)
@@ -123,11 +124,11 @@ def _check_part(app_id: str) -> None:
     """Refuses an id of Slurm that is only of a part of a job.
 
     Raises:
-        UsageError: it is one.
+        PartOfJobException: it is one.
     """
     if match := _PART.fullmatch(app_id):
         job = match[1]
-        raise UsageError(
+        raise PartOfJobException(
             f"`{app_id}` is {_PARTS[match[2][0]]} {job}; an application is a whole job",
             hint=f"use the id of the job: slurm://torchx/{job}",
         )

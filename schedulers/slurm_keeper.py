@@ -84,7 +84,8 @@ def record(path: str, **facts: Any) -> None:
     """Writes a small file that is never seen half."""
     part = path + ".part"
     try:
-        with open(part, "w") as file:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
             json.dump(facts, file)
         os.rename(part, path)
     except OSError as error:

@@ -29,8 +29,8 @@ def separator() -> str:
 
 
 def queue_format(between: str) -> str:
-    """Returns the format for squeue in which each line begins with the separator."""
-    return between + between.join(_QUEUE_FIELDS)
+    """Returns the format for squeue with a separator between the fields."""
+    return between.join(_QUEUE_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -209,15 +209,21 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
 
 
 def _records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
-    """Yields of each job in an answer its ids, and the fields behind these."""
-    begin = between if between != "|" else ""
+    """Yields of each job in an answer its ids, and the fields behind these.
+
+    Names and comments may have line breaks: a record goes on until it has all its separators, and then up to
+    the next line that has one.
+    """
     records: list[list[str]] = []
-    for line in text.split("\n"):
-        if not line.startswith(begin) or (not begin and line.count("|") < FIELDS - 1):
-            if records and begin:  # a name or a comment with a line break
-                records[-1].append(line)
-            continue
-        records.append([line.removeprefix(begin)])
+    left = 0
+    for line in text.removesuffix("\n").split("\n"):
+        found = line.count(between)
+        if left > 0 or (records and not found and between != "|"):
+            records[-1].append(line)
+            left -= found
+        elif found:
+            records.append([line])
+            left = FIELDS - 1 - found if between != "|" else 0
     for record in records:
         cells = [clean(cell[:LONGEST_TEXT]) for cell in "\n".join(record).split(between, FIELDS - 1)]
         numbers = _ids(cells[0]) if len(cells) == FIELDS else None
@@ -230,7 +236,7 @@ def read_queue(text: str, between: str = "|") -> list[JobFacts]:
 
     Args:
         text: the answer.
-        between: the separator of the fields; with a plain bar, no line begins with it.
+        between: the separator of the fields; with a plain bar, each line is a record.
     """
     found = []
     for numbers, cells in _records(text, between):
@@ -252,7 +258,7 @@ def read_account(text: str, between: str = "|") -> list[JobFacts]:
         between: the separator of the fields.
     """
     found = []
-    for numbers, cells in _account_records(text, between):
+    for numbers, cells in _records(text, between):
         state, submitted, started, ended, user, nodes, code, name, comment = cells
         exit_code, _, signal = code.partition(":")
         found.append(
@@ -262,15 +268,6 @@ def read_account(text: str, between: str = "|") -> list[JobFacts]:
             )
         )  # fmt: skip
     return found
-
-
-def _account_records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
-    """Yields the same of sacct; a line without a separator belongs to the job before it."""
-    if between == "|":
-        return _records(text, between)
-    return _records(
-        "\n".join(between + line if between in line else line for line in text.split("\n")), between
-    )
 
 
 def _ids(text: str) -> tuple[int, int] | None:

@@ -213,7 +213,7 @@ def _start(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal]) -> I
     srun = f"TORCHX_RETRIES={alone} step {options} \\\n        sh {program}"
     yield f"role_{number}() {{"
     if together:
-        yield f"    local tries={together}"
+        yield f"    local code tries={together}"
         yield f"    until {srun}"
         yield "    do"
         yield "        code=$?"

@@ -74,11 +74,11 @@ step() {  # runs a step to its end; without job control, since under it a suspen
 
 BEGIN = """\
 begin() {  # runs a role, and leaves what it ended with
-    local code=0
+    local ended=0
     rm -f "$folder/.ended-$1"
-    "role_$1" || code=$?
-    echo "$code" > "$folder/.ended-$1"
-    return "$code"
+    "role_$1" || ended=$?
+    echo "$ended" > "$folder/.ended-$1"
+    return "$ended"
 }"""
 """Runs one role in the background."""
 

@@ -14,6 +14,10 @@ TORCHX_JOB_ID = "TORCHX_JOB_ID"
 TORCHX_REPLICA = "TORCHX_REPLICA"
 """Set in every replica on local engines: which one it is, ``role/id``."""
 
+TORCHX_ATTEMPT = "TORCHX_ATTEMPT"
+"""Set in every replica: the number of its attempt, from 1. It is absent where an engine itself starts a
+program again and cannot number its attempts: Docker with retries by REPLICA, Kubernetes with retries."""
+
 TORCHX_PARENT_RUN_ID = "TORCHX_PARENT_RUN_ID"
 """Set in every replica when the run was given a parent."""
 

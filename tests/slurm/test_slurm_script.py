@@ -9,16 +9,19 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from canary import open_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
+from torchx.schedulers.slurm_paths import SlurmPaths
 from torchx.schedulers.slurm_script import Place, script_of, without_roles
 from torchx.schedulers.slurm_shell import KEEP, keeper_text
-from torchx.schedulers.slurm_words import directive, heredoc, word
+from torchx.schedulers.slurm_words import APP_ID, REPLICA_ID, directive, heredoc, word
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
 SH = shutil.which("sh") or "sh"
@@ -212,6 +215,115 @@ def test_behind_the_last_port_the_first_ones_come(job_id: int) -> None:
     found = ports_of({"A": 65535, "B": 65535, "C": 65000}, job_id)
     assert len(set(found)) == 3
     assert all(1024 <= port <= 65535 for port in found)
+
+
+def run_script(script: str, folder: Path, programs: Path, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs a whole script, with a `srun` that starts one task on this machine."""
+    programs.mkdir(exist_ok=True)
+    srun = f'#!{SH}\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nSLURM_PROCID=0 exec "$@"\n'
+    for name, text in {"srun": srun, "scontrol": f"#!{SH}\necho node1\n", "scancel": f"#!{SH}\n"}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (programs / "job.sh").write_text(script)
+    given = {"SLURM_JOB_ID": "77", "PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "n", **env}
+    return subprocess.run(["bash", programs / "job.sh"], env=given, timeout=30, check=False, umask=0)
+
+
+def test_all_that_a_script_makes_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    folder, shown = tmp_path / "above" / "jobs" / "a", tmp_path / "made-by-the-program"
+    role = Role("r", "", entrypoint="sh", args=["-c", f"echo out; touch {shown}; exit 3"], env={"A": "b"})
+    assert run_script(made(AppDef("a", [role]), str(folder)), folder, tmp_path / "bin").returncode == 3
+    assert (folder / "r" / "0" / "attempt-1" / "end.json").is_file()
+    assert open_files(tmp_path / "above") == []
+    assert shown.stat().st_mode & 0o777 == 0o666, "the program has the umask of its owner"
+
+
+def test_a_script_writes_to_no_folder_of_another_user_and_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "link"))
+    assert run_script(script, tmp_path, tmp_path / "bin").returncode == 73
+    if os.geteuid() == 0:
+        (tmp_path / "theirs").mkdir()
+        os.chown(tmp_path / "theirs", 65534, 65534)
+        script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "theirs"))
+        assert run_script(script, tmp_path, tmp_path / "bin").returncode == 73
+    assert [path for name in ("elsewhere", "theirs") for path in (tmp_path / name).glob("*")] == []
+
+
+def test_a_role_that_has_left_no_end_is_no_success(tmp_path: Path) -> None:
+    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "f"))
+    assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
+    assert (tmp_path / "f" / "over").read_text().split()[::3] == ["77", "1"]
+    silent = script.replace('    echo "$ended" > "$folder/.ended-$1"\n', "").replace("/f", "/g")
+    assert silent != script
+    assert run_script(silent, tmp_path / "g", tmp_path / "bin").returncode == 1
+
+
+@pytest.mark.parametrize("name", ["over", "id", "cancelled", "job.json", ".hidden", "role-0.sh"])
+def test_a_role_may_be_called_like_a_file_of_the_job(tmp_path: Path, name: str) -> None:
+    script = made(AppDef("a", [Role(name, "", entrypoint="echo", args=["ran"])]), str(tmp_path / "f"))
+    assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
+    assert (SlurmPaths(tmp_path / "f").replica(name, 0) / "attempt-1" / "stdout.log").read_text() == "ran\n"
+
+
+SHARP = [
+    "'",
+    '"',
+    "\\",
+    "$(touch x)",
+    "`touch x`",
+    "\n",
+    "\r",
+    "-n",
+    "--",
+    "END",
+    "EMPTY",
+    "%s",
+    "!",
+    "*",
+    "a=b",
+]
+
+
+def test_arguments_and_values_arrive_through_all_shells(tmp_path: Path) -> None:
+    """From the script through bash, its files and sh to a program: every pair of texts that a shell reads."""
+    letters = Random(11)
+    odd = [
+        "".join(chr(letters.choice([*range(1, 256), 0x2028, 0x1F600])) for _ in range(9)) for _ in range(200)
+    ]
+    args = [
+        *SHARP,
+        *(first + second for first in SHARP for second in SHARP),
+        *odd,
+        "END_OF_ROLES",
+        "KEEPER",
+        "",
+    ]
+    role = Role("r", "", entrypoint="sh", args=["-c", 'printf "%s\\0" "$$A" "$$@"', "sh", *args])
+    role.env = {"A": "".join(args)}
+    folder = run_task(made(_escaped(AppDef("a", [role]))), tmp_path)
+    assert (folder / "stdout.log").read_bytes().decode().split("\0")[:-1] == ["".join(args), *args]
+
+
+def _escaped(given: AppDef) -> AppDef:
+    (role,) = given.roles
+    role.args[3:] = [text.replace("$", "$$") for text in role.args[3:]]
+    role.env = {name: text.replace("$", "$$") for name, text in role.env.items()}
+    return given
+
+
+@pytest.mark.parametrize("text", ["$HOME", "a b", "'", "~", "#x", "", "-n", "*", "a\\b", "!x", "a;b", "a\nb"])
+def test_a_quoted_word_is_not_read_by_a_shell(text: str) -> None:
+    for shell in ("sh", "bash"):
+        argv = [shell, "-c", f"set -- {word(text)}; printf '%s|%s' $# \"$1\""]
+        assert subprocess.run(argv, capture_output=True, check=True).stdout == f"1|{text}".encode()
+
+
+def test_variables_of_the_job_stand_between_quoted_texts() -> None:
+    text = word(f"$(a){APP_ID}'b{REPLICA_ID}")
+    argv = ["sh", "-c", f"torchx_app='1 $x' torchx_replica=2; printf %s {text}"]
+    assert subprocess.run(argv, capture_output=True, check=True).stdout == b"$(a)1 $x'b2"
 
 
 def test_a_replica_tries_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torchx.scheduler import Shared
 from torchx.selection import AppQuery, begins
 from torchx.specs.handles import (
     MalformedAppHandleException,
+    PartOfJobException,
     UnknownAppException,
     make_app_handle,
     parse_app_handle,
@@ -87,8 +88,11 @@ def resolve(runner: Runner, text: str) -> str:
                 return found[0].app_handle
             if found:
                 raise _ambiguous(text, found)
-    known = survey(silent, lambda name: runner.exists(make_app_handle(name, SESSION, text)))
+    # those that have answered too: a listing leaves out applications of other users
+    known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)))
     for name, answer in known.items():
+        if isinstance(answer, PartOfJobException):
+            raise answer
         if answer is True:  # it is on record here; whatever is asked of it will say why there is no answer
             return make_app_handle(name, SESSION, _whole_id(runner, name, text))
     heard = [backend for backend in backends if backend not in silent]

@@ -66,6 +66,10 @@ class UnknownAppException(StateError):
         self.app_handle = app_handle
 
 
+class PartOfJobException(UsageError):
+    """An id is one that an engine gives to a part of an application, such as a step of a job."""
+
+
 class ParsedAppHandle(NamedTuple):
     """The parts of a handle.
 

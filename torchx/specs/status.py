@@ -124,6 +124,8 @@ class ReplicaStatus:
         hostaddr: the address of the machine; its name unless told.
         attempts: all its attempts, the current one last.
         max_attempts: how many attempts it has in all.
+        required: whether the application succeeds only if this replica ends with exit 0; False for one that
+            a policy of the user ends when the others have succeeded.
 
     What is told of the current attempt can be read here too: ``attempt`` (its number; 1 when not
     known), ``exit_code``, ``signal``, ``started_at``, ``ended_at``, ``pid``.
@@ -137,6 +139,7 @@ class ReplicaStatus:
     hostaddr: str | None = None
     attempts: list[AttemptStatus] = field(default_factory=list)
     max_attempts: int = 1
+    required: bool = True
 
     def __post_init__(self) -> None:
         if self.hostaddr is None:
@@ -190,6 +193,12 @@ class RoleStatus:
     replicas: list[ReplicaStatus]
 
 
+def _contradicted(replica: ReplicaStatus) -> bool:
+    """Returns True if the attempt that is said to have succeeded has left another result than 0."""
+    last = replica._current
+    return last.state is AppState.SUCCEEDED and bool(last.result)
+
+
 def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppState, str]:
     """Returns the state of an application and why: SUCCEEDED only if each replica ended with exit 0.
 
@@ -205,9 +214,8 @@ def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppS
     """
     if state is not AppState.SUCCEEDED:
         return state, msg
-    doubtful = [
-        r for role in roles for r in role.replicas if r.state is not AppState.SUCCEEDED or r._current.result
-    ]
+    required = [r for role in roles for r in role.replicas if r.required]
+    doubtful = [r for r in required if r.state is not AppState.SUCCEEDED or _contradicted(r)]
     failed = [r for r in doubtful if r.state in (AppState.SUCCEEDED, AppState.FAILED)]
     if failed:
         ended = failed[0].signal or failed[0].exit_code

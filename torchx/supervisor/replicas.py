@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchx import files, processes
+from torchx import files, processes, settings
 from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.paths import LogPaths
@@ -111,7 +111,7 @@ class Replicas:
             set_aside(folder, attempt - 1)
         self._attempts[ordinal] = attempt
         spec = role.replicas[replica]
-        env = {**self._base_env, **role.env, **spec.env}
+        env = {**self._base_env, **role.env, **spec.env, settings.TORCHX_ATTEMPT: str(attempt)}
         output = AttemptOutput(folder, ordinal, attempt, self.index, self._clock, self._keep_open)
         reads: dict[int, int] = {}
         writes: dict[int, int] = {}

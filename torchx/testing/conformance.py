@@ -29,7 +29,7 @@ from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
 from torchx.testing.fields import FieldConformance
-from torchx.testing.harness import Meaning
+from torchx.testing.harness import Ability, Meaning
 from torchx.testing.logs import UNKNOWN_APP, LogConformance
 from torchx.testing.retries import RetryConformance
 
@@ -115,6 +115,20 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             3,
         )
 
+    def test_no_success_unless_each_replica_ends_with_0(self, scheduler: Scheduler[Any]) -> None:
+        good = self.role("true", name="good", num_replicas=2)
+        app_id = self.submit(scheduler, self.app(good, self.role("sleep 1; exit 3", name="bad")))
+        seen: set[AppState] = set()
+
+        def ended() -> bool:
+            told = scheduler.describe(app_id)
+            seen.update({told.state} if told is not None else ())
+            return bool(seen) and is_terminal(told.state) if told is not None else False
+
+        self.until(ended, f"{app_id} has ended")
+        assert AppState.FAILED in seen
+        assert AppState.SUCCEEDED not in seen
+
     def test_a_signal_is_told_as_one(self, scheduler: Scheduler[Any]) -> None:
         told = self.run(scheduler, "kill -KILL $$$$")  # macros take two dollar signs for one
         assert told.state is AppState.FAILED
@@ -155,13 +169,11 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert lines == [odd.replace("$$", "$"), role.env["ODD"]]
 
     def test_macros_are_filled_in_for_each_replica(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(
-            scheduler,
-            self.app(
-                self.role(f"echo {macros.app_id} {macros.replica_id} $${macros.rank0_env}", num_replicas=2)
-            ),
-        )
-        assert told.state is AppState.SUCCEEDED
+        script = f"echo {macros.app_id} {macros.replica_id} $${macros.rank0_env}"
+        if Ability.ATTEMPT not in self.lacks:
+            script += '; test "$TORCHX_ATTEMPT" = 1 || exit 9'
+        told = self.run(scheduler, self.app(self.role(script, num_replicas=2)))
+        assert told.state is AppState.SUCCEEDED, "exit 9: TORCHX_ATTEMPT is not 1"
         for replica in (0, 1):
             (line,) = scheduler.log_iter(told.app_id, "worker", replica)
             assert line.split()[:2] == [told.app_id, str(replica)]

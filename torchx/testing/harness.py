@@ -35,6 +35,9 @@ class Ability(str, Enum):
     EARLIER_LOGS = "earlier logs"
     """Logs of a replica's earlier attempts."""
 
+    ATTEMPT = "attempt"
+    """The number of a replica's attempt in its environment, as ``TORCHX_ATTEMPT``."""
+
     GANG = "gang"
     """The end of all replicas when one has failed for good; where it is lacking a note says so."""
 
