@@ -2,20 +2,21 @@
 
 The matcher of the ``docker`` package would take longer to load than all the rest, and it folds case, knows no
 backslash and misses `**/name` above the last folder; `pathspec` knows the rules of git, which are others. So
-the patterns become regular expressions here, and a test holds them against a slow and obvious reading.
+the patterns become regular expressions here, and a test compares them with a real ``docker build``.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from torchx.errors import UsageError
+from torchx.workspace import docker_patterns
 
-FILES = (".dockerignore", ".torchxignore")
+DOCKER = ".dockerignore"
+FILES = (DOCKER, ".torchxignore")
 """The files of a project's root that tell what stays behind, in the order in which they count."""
 
 SECRETS = (
@@ -36,8 +37,13 @@ BUILT_IN = "built in"
 _LITERAL = frozenset(name for name in (*SECRETS, *CLUTTER) if "*" not in name)
 _SAMPLES = (*_LITERAL, ".env.local", "module.pyc")
 _WILD = re.compile(r"[*?\[\\]")
+_FLAGS = re.DOTALL | re.ASCII
 _FOLDER = r"\x00"
 """Stands behind the path of a folder when it is matched; no name has it."""
+
+
+LARGEST = 1 << 20
+"""Characters of an ignore file that are read."""
 
 
 def is_built_in(name: str) -> bool:
@@ -60,6 +66,7 @@ class Rule:
         takes: it begins with ``!``: what it means comes along after all.
         names_built_in: it names something of the built-in list, so it counts for that as well.
         prefix: the folders that all its paths begin with.
+        path: its pattern in the shortest form.
     """
 
     text: str
@@ -68,6 +75,7 @@ class Rule:
     takes: bool
     names_built_in: bool
     prefix: str
+    path: str
 
 
 def parse(text: str, source: str) -> list[Rule]:
@@ -76,40 +84,47 @@ def parse(text: str, source: str) -> list[Rule]:
     Raises:
         UsageError: a line cannot be understood.
     """
+    if len(text) > LARGEST:
+        raise UsageError(f"{source} has {len(text):,} characters, more than the {LARGEST:,} that are read")
     rules = []
+    space = docker_patterns.SPACE if source == DOCKER else None
     for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        line = raw.strip()
+        line = raw.strip(space)
         if raw.startswith("#") or not line:
             continue
         takes = line.startswith("!")
-        pattern = line[1:].strip() if takes else line
+        pattern = line[1:].strip(space) if takes else line
         try:
-            if pattern != ".":
-                rules.append(_rule(pattern, line, source, takes=takes))
-                re.compile(rules[-1].pattern)
+            rule = _rule(pattern, line, source, takes=takes)
+            re.compile(rule.pattern, _FLAGS)
         except (ValueError, re.error) as error:
             raise UsageError(
-                f"{source} line {number}: `{line}` cannot be understood ({error})",
+                f"{source} line {number}: `{line}` is not a valid pattern ({error})",
                 hint="a pattern is a path with *, ** and ?; \\ takes the next character as it is",
             ) from None
+        if rule.path != ".":
+            rules.append(rule)
     return rules
 
 
 def _rule(pattern: str, line: str, source: str, *, takes: bool) -> Rule:
-    if not pattern:
-        raise ValueError("nothing stands behind the !")
-    loose = source == ".torchxignore"
-    only_folders = loose and pattern.endswith("/")
-    clean = re.sub(r"(\*\*/)+", "**/", posixpath.normpath(pattern).lstrip("/") or "/")
+    clean = docker_patterns.clean(pattern, takes=takes)
+    if source == DOCKER:
+        expression = docker_patterns.regex(clean)
+    else:
+        expression = _regex(re.sub(r"(\*\*/)+", "**/", clean)) + (
+            _FOLDER if pattern.endswith("/") else f"{_FOLDER}?"
+        )
     segments = clean.split("/")
     plain = next((n for n, segment in enumerate(segments) if _WILD.search(segment)), len(segments))
     return Rule(
         text=line,
         source=source,
-        pattern=_regex(clean, loose=loose) + (_FOLDER if only_folders else f"{_FOLDER}?"),
+        pattern=expression,
         takes=takes,
         names_built_in=takes and any(map(_names_built_in, segments)),
         prefix="/".join(segments[:plain]),
+        path=clean,
     )
 
 
@@ -123,36 +138,26 @@ def _names_built_in(segment: str) -> bool:
     return said > 2 and any(fnmatchcase(sample, segment) for sample in _SAMPLES)
 
 
-def _regex(pattern: str, *, loose: bool) -> str:
-    """Returns the regular expression of a pattern.
-
-    Args:
-        pattern: the pattern.
-        loose: as in `.torchxignore`: ``*`` and ``?`` go over slashes.
-    """
-    any_text, any_one = (".*", rf"[^{_FOLDER}]") if loose else ("[^/]*", rf"[^/{_FOLDER}]")
+def _regex(pattern: str) -> str:
+    """Returns the regular expression of a pattern of `.torchxignore`: ``*`` and ``?`` also match slashes."""
     found, at = "", 0
     while at < len(pattern):
         char = pattern[at]
         at += 1
-        if char == "*" and pattern[at : at + 1] == "*":
-            at += 1
-            deep = pattern[at : at + 1] == "/"
+        if char == "*":
+            deep = pattern.startswith("*/", at) and at + 2 < len(pattern)
+            while pattern.startswith("*", at):
+                at += 1
             at += deep
-            if at == len(pattern):
-                found += ".*"
-            else:
-                found += "(?:.*/)?" if deep or not loose else ".*"
-        elif char == "*":
-            found += any_text
+            found += "(?:.*/)?" if deep else ".*"
         elif char == "?":
-            found += any_one
+            found += f"[^{_FOLDER}]"
         elif char == "[":
-            one, at = _class(pattern, at, loose=loose)
+            one, at = _class(pattern, at)
             found += one
         elif char == "\\":
             if at == len(pattern):
-                raise ValueError("nothing stands behind the \\")
+                raise ValueError("no character follows the \\")
             found += re.escape(pattern[at])
             at += 1
         else:
@@ -160,19 +165,18 @@ def _regex(pattern: str, *, loose: bool) -> str:
     return found
 
 
-def _class(pattern: str, at: int, *, loose: bool) -> tuple[str, int]:
-    """Returns the regular expression of a class of characters and where it ends.
+def _class(pattern: str, at: int) -> tuple[str, int]:
+    """Returns the regular expression of a class of characters and where it ends; a ``[`` alone is itself.
 
     Args:
         pattern: the pattern.
         at: what follows its ``[``.
-        loose: as in `.torchxignore`: ``!`` negates like ``^``, and a ``[`` alone is one.
     """
     start = at
-    negated = pattern[at : at + 1] in (("^", "!") if loose else ("^",))
+    negated = pattern[at : at + 1] in ("^", "!")
     at += negated
     members = ""
-    while at < len(pattern) and (pattern[at] != "]" or (loose and not members)):
+    while at < len(pattern) and (pattern[at] != "]" or not members):
         escaped = pattern[at] == "\\" and at + 1 < len(pattern)
         at += escaped
         # a range stands between two characters; elsewhere a dash is one of them
@@ -180,9 +184,7 @@ def _class(pattern: str, at: int, *, loose: bool) -> tuple[str, int]:
         members += "-" if dash else re.escape(pattern[at])
         at += 1
     if at >= len(pattern) or not members:
-        if loose:
-            return r"\[", start
-        raise ValueError("a [ without its ]" if at >= len(pattern) else "nothing stands in the []")
+        return r"\[", start
     return f"[{f'^{_FOLDER}' if negated else ''}{members}]", at + 1
 
 
@@ -192,10 +194,12 @@ class State(NamedTuple):
     Attributes:
         hidden: it is on the built-in list, or below such a folder, and nobody asked for it.
         matched: for each run of like lines, whether one of them has decided about the folder.
+        closed: `.dockerignore` leaves it out with all that is in it.
     """
 
     hidden: bool
     matched: tuple[bool, ...]
+    closed: bool = False
 
 
 class Rules:
@@ -204,9 +208,17 @@ class Rules:
     As with Docker, the last line that means a path or a folder above it decides; and as with Docker and git,
     a line with ``!`` that means a folder says nothing of what other lines leave behind in it.
 
+    The classic builder of ``docker build`` enters a folder that is left out only if a line with ``!`` begins
+    with the path of this folder, letter by letter: after ``*``, the line ``!**/*.txt`` brings back files of
+    the top alone. BuildKit would enter all folders. The stricter reading counts, and :attr:`short` names the
+    lines for which it matters.
+
     Args:
         rules: the lines of its ignore files, in their order.
         whole: the built-in list does not count.
+
+    Attributes:
+        short: lines with ``!`` that do not reach into a folder which is left out, with the first such folder.
     """
 
     def __init__(self, rules: list[Rule], *, whole: bool = False) -> None:
@@ -221,6 +233,9 @@ class Rules:
         for run in self._runs:
             run.prepare()
         self.top = State(False, (False,) * len(self._runs))
+        self._docker = sum(run.source == DOCKER for run in self._runs)
+        self._exceptions = [rule for rule in rules if rule.takes and rule.source == DOCKER]
+        self.short: dict[str, str] = {}
 
     def look(self, path: str, name: str, above: State, *, is_dir: bool) -> tuple[str | None, State]:
         """Tells what is to be done with a path.
@@ -237,18 +252,34 @@ class Rules:
         hidden = above.hidden or (not self._whole and is_built_in(name))
         if not self._runs:
             return (BUILT_IN if hidden else None), State(hidden, ())
-        wanted = path + "\0" if is_dir else path
         why: str | None = None
         matched = []
-        for run, found in zip(self._runs, above.matched, strict=True):
+        closed = above.closed
+        for place, (run, found) in enumerate(zip(self._runs, above.matched, strict=True)):
+            docker = place < self._docker
+            if place == self._docker and is_dir and why is not None:
+                closed = closed or self._closes(path)
+            wanted = path + "\0" if is_dir and not docker else path
             if run.names_built_in and hidden and run.matches(wanted):
                 hidden = False
-            if not found and run.takes is (why is not None):
+            if not found and run.takes is (why is not None) and not (above.closed and docker and run.takes):
                 found = run.matches(wanted) is not None
             matched.append(found)
             if found:
                 why = None if run.takes else run.source
-        return why or (BUILT_IN if hidden else None), State(hidden, tuple(matched))
+        if self._docker == len(self._runs) and is_dir and why is not None:
+            closed = closed or self._closes(path)
+        return why or (BUILT_IN if hidden else None), State(hidden, tuple(matched), closed)
+
+    def _closes(self, folder: str) -> bool:
+        """Returns True if no line of `.dockerignore` leads into a folder that another one leaves out."""
+        inside = f"{folder}/"
+        if any(f"{rule.path}/".startswith(inside) for rule in self._exceptions):
+            return False
+        for rule in self._exceptions:
+            if _leads(f"{rule.prefix}/" if rule.prefix else "", inside) and _WILD.search(rule.path):
+                self.short.setdefault(rule.text, inside)
+        return True
 
     def names(self, folder: str) -> bool:
         """Tells whether a line asks for just this folder."""
@@ -260,11 +291,17 @@ class Rules:
         for run, found in zip(reversed(self._runs), reversed(state.matched), strict=True):
             if found and not run.takes:
                 return False  # it counts for all of the folder, whatever was said before
-            if run.takes and (run.names_built_in or not state.hidden):
-                for prefix in run.prefixes:
-                    if prefix.startswith(inside) or inside.startswith(prefix):
-                        return True
+            if state.closed and run.source == DOCKER:
+                return False
+            wanted = run.takes and (run.names_built_in or not state.hidden)
+            if wanted and any(_leads(prefix, inside) for prefix in run.prefixes):
+                return True
         return False
+
+
+def _leads(prefix: str, inside: str) -> bool:
+    """Returns True if a path that begins with a prefix may lie in a folder."""
+    return prefix.startswith(inside) or inside.startswith(prefix)
 
 
 class _Run:
@@ -283,5 +320,5 @@ class _Run:
     def prepare(self) -> None:
         """Makes the expression of all lines."""
         whole = "|".join(f"(?:{rule.pattern})" for rule in self.rules)
-        self.matches = re.compile(whole, re.DOTALL).fullmatch
+        self.matches = re.compile(whole, _FLAGS).fullmatch
         self.prefixes = [rule.prefix + "/" if rule.prefix else "" for rule in self.rules]
