@@ -93,11 +93,13 @@ class LocalDirectoryImageProvider(ImageProvider):
     knows. Its folder is named after its address and its present version, so a changed one is unpacked anew.
 
     Args:
-        cfg: the run options; none matters here.
+        cfg: the run options; ``image_limit_mb`` limits archives.
     """
 
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
         self._cache = Home(user_home()).images
+        limit = cfg.get("image_limit_mb")
+        self._limit_mb = limit if isinstance(limit, int) else None  # the default, where it is not an option
 
     def locate_role(self, role: Role) -> str:
         """Returns the folder of a role's image, there or not."""
@@ -132,9 +134,9 @@ class LocalDirectoryImageProvider(ImageProvider):
             with suppress(OSError):
                 os.utime(folder)  # in use again: `torchx prune` spares it until the job is on record
         if not folder.is_dir():
-            from torchx.schedulers.archives import unpack
+            from torchx.schedulers.archives import LIMIT_MB, unpack
 
-            unpack(image, folder)
+            unpack(image, folder, self._limit_mb or LIMIT_MB)
         return str(folder)
 
     def get_cwd(self, image: str) -> str | None:

@@ -104,6 +104,13 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         opts.add(
             "workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB than this"
         )
+        if self.backend == "local_dir":
+            opts.add(
+                "image_limit_mb",
+                type_=int,
+                default=10_240,
+                help="refuse an archive as image if it has more MB than this, packed or unpacked",
+            )
         return opts
 
     # --- submit ----------------------------------------------------------------------------------

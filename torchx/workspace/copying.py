@@ -36,7 +36,7 @@ def write(
     root = str(folder)
     narrow: list[tuple[str, int]] = []
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         for entry, source in entries:
             place = f"{root}/{entry.path}"
             if into_existing:
@@ -52,6 +52,23 @@ def write(
     except OSError as error:
         where = error.filename2 or error.filename or root
         raise StateError(f"the workspace cannot be copied to {where}: {error.strerror}") from error
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder for its owner alone, and those on the way to it, whatever the umask.
+
+    Raises:
+        OSError: it cannot be made, or is not a folder.
+    """
+    for place in reversed([folder, *folder.parents]):
+        try:
+            place.mkdir(mode=0o700)
+        except FileExistsError:
+            if not place.is_dir():
+                raise
+        except OSError:  # such as a read-only file system, for a folder that is there
+            if not place.is_dir():
+                raise
 
 
 def _make_way(place: str, entry: Entry) -> None:
@@ -102,7 +119,8 @@ def _clone(source: str, out: int, size: int, place: str) -> bool:
     if size < SMALL or not hasattr(os, "copy_file_range"):
         return False
     try:
-        file = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        # a link may stand in its place by now; of a project that is one file, it is read in another way
+        file = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return False  # whoever reads it tells why it cannot be
     left = size

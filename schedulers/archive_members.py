@@ -1,0 +1,310 @@
+"""Unpacks archives that another user may have made: nothing is written outside of the folder, or endlessly.
+
+The checks are this module's own: the `filter` of Python's `tarfile` is missing from some versions, and lets
+links lead out of the folder in others. Each folder on the way to a file is opened without following links, so
+that an earlier member cannot lead a later one elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tarfile
+    import zipfile
+
+MB = 1_000_000
+
+MOST = 200_000
+"""Files, folders and links that an archive may hold."""
+
+LARGEST_HEADER = 1 << 20
+"""Bytes of an extended header of a tar archive: it is read at once, and holds a name as a rule."""
+
+LONGEST_TARGET = 4096
+"""Bytes of the target of a link."""
+
+_PIECE = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class BadArchiveError(Exception):
+    """An archive holds something that is not unpacked; the message does not name the archive."""
+
+
+class TooLargeError(BadArchiveError):
+    """An archive holds more than the limit allows."""
+
+
+def shown(name: str) -> str:
+    """Returns the name of a member for an error message: short, and without characters that steer a terminal.
+
+    >>> shown("a\\x1b[2J")
+    "'a\\\\x1b[2J'"
+    """
+    return ascii(name if len(name) <= 100 else f"{name[:100]}...")
+
+
+class Target:
+    """A new folder that members of an archive are written to.
+
+    Args:
+        folder: the folder; it is empty.
+        limit_mb: MB of all files together.
+    """
+
+    def __init__(self, folder: Path, limit_mb: int) -> None:
+        self._root = os.open(folder, _FOLDER)
+        self._last: tuple[tuple[str, ...], int] = ((), self._root)
+        self._left = limit_mb * MB
+        self._members = 0
+        self._modes: list[tuple[tuple[str, ...], int]] = []
+
+    def close(self) -> None:
+        """Closes the folder."""
+        self._leave()
+        os.close(self._root)
+
+    def count(self, size: int) -> None:
+        """Counts a member before it is read.
+
+        Raises:
+            TooLargeError: there are too many, or it says that it has more bytes than may still come.
+        """
+        self._members += 1
+        if self._members > MOST:
+            raise TooLargeError(f"more than {MOST:,} files")
+        if size < 0:
+            raise BadArchiveError("a file of less than 0 bytes")
+        if size > self._left:
+            raise TooLargeError("too large")
+
+    def folder(self, name: str, mode: int) -> None:
+        """Makes a folder; one that is there already gets the permissions."""
+        parts = _parts(name)
+        self._enter(parts)
+        self._modes.append((parts, mode & 0o755 | 0o700))
+
+    def file(self, name: str, mode: int, content: IO[bytes], mtime: float | None = None) -> None:
+        """Writes a file in place of what has its name."""
+        parent, last = self._place(name)
+        out = os.open(last, _NEW_FILE, 0o600, dir_fd=parent)
+        try:
+            while piece := content.read(_PIECE):
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise TooLargeError("too large")
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[os.write(out, rest) :]
+            os.fchmod(out, mode & 0o755 | 0o600)
+            if mtime is not None:
+                with contextlib.suppress(OverflowError, OSError, ValueError):
+                    os.utime(out, (mtime, mtime))
+        finally:
+            os.close(out)
+
+    def link(self, name: str, target: str) -> None:
+        """Makes a symbolic link that leads to a place within the folder.
+
+        A `..` is accepted only at the start: after the name of another link its meaning depends on that link.
+        """
+        steps = [step for step in target.split("/") if step not in ("", ".")]
+        up = next((n for n, step in enumerate(steps) if step != ".."), len(steps))
+        outside = target.startswith("/") or up > len(_parts(name)) - 1 or ".." in steps[up:]
+        if outside or not target or len(target) > LONGEST_TARGET:
+            raise BadArchiveError(f"{shown(name)} is a link to {shown(target)}, which may lie outside of it")
+        parent, last = self._place(name)
+        os.symlink(target, last, dir_fd=parent)
+
+    def hard_link(self, name: str, target: str) -> None:
+        """Gives a file that was written before another name."""
+        *above, first = _parts(target) or ("",)
+        source = -1
+        try:
+            source = os.dup(self._enter(tuple(above), make=False))
+            if not stat.S_ISREG(os.stat(first, dir_fd=source, follow_symlinks=False).st_mode):
+                raise BadArchiveError(f"{shown(name)} is a hard link to {shown(target)}, which is not a file")
+            if _parts(name) != _parts(target):
+                parent, last = self._place(name)
+                os.link(first, last, src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            raise BadArchiveError(
+                f"{shown(name)} is a hard link to {shown(target)}, which is missing"
+            ) from None
+        finally:
+            if source >= 0:
+                os.close(source)
+
+    def finish(self) -> None:
+        """Gives the folders their permissions."""
+        for parts, mode in self._modes:
+            if parts:
+                with contextlib.suppress(FileNotFoundError, BadArchiveError):  # replaced by something else
+                    os.fchmod(self._enter(parts, make=False), mode)
+
+    def _place(self, name: str) -> tuple[int, str]:
+        """Returns the opened folder of a member and its name there, where nothing lies any more."""
+        *above, last = _parts(name) or ("",)
+        if not last:
+            raise BadArchiveError(f"{shown(name)} is not a name of a file")
+        parent = self._enter(tuple(above))
+        try:
+            os.unlink(last, dir_fd=parent)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            raise BadArchiveError(f"{shown(name)} is a folder, and again a file") from None
+        return parent, last
+
+    def _enter(self, parts: tuple[str, ...], *, make: bool = True) -> int:
+        """Opens a folder, step by step and without following links; the ones on the way are made."""
+        if parts == self._last[0]:
+            return self._last[1]
+        self._leave()
+        at = os.dup(self._root)
+        try:
+            for part in parts:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, 0o700, dir_fd=at)
+                below = os.open(part, _FOLDER, dir_fd=at)
+                os.close(at)
+                at = below
+        except FileNotFoundError:
+            os.close(at)
+            raise
+        except NotADirectoryError:  # also for a link: O_DIRECTORY is checked first
+            os.close(at)
+            raise BadArchiveError(f"{shown('/'.join(parts))} lies below a link or a file") from None
+        except BaseException:
+            os.close(at)
+            raise
+        self._last = (parts, at)
+        return at
+
+    def _leave(self) -> None:
+        if self._last[1] != self._root:
+            os.close(self._last[1])
+        self._last = ((), self._root)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Returns the steps of a path below the folder; a leading slash does not count.
+
+    Raises:
+        BadArchiveError: it leads out of the folder, or cannot be the name of a file.
+    """
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise BadArchiveError(f"{shown(name)} lies outside of it")
+    try:
+        if b"\0" in os.fsencode(name):
+            raise BadArchiveError(f"{shown(name)} cannot be a name of a file")
+    except UnicodeEncodeError:
+        raise BadArchiveError(f"{shown(name)} cannot be a name of a file") from None
+    return parts
+
+
+def unpack_zip(archive: zipfile.ZipFile, target: Target) -> None:
+    """Writes the members of a zip archive."""
+    for member in archive.infolist():
+        mode = member.external_attr >> 16
+        target.count(member.file_size)
+        kind = stat.S_IFMT(mode)
+        if member.is_dir():
+            target.folder(member.filename, stat.S_IMODE(mode) or 0o755)
+        elif kind == stat.S_IFLNK:
+            with archive.open(member) as content:
+                target.link(member.filename, os.fsdecode(content.read(LONGEST_TARGET + 1)))
+        elif kind in (0, stat.S_IFREG):
+            with archive.open(member) as content:
+                target.file(member.filename, stat.S_IMODE(mode) or 0o644, content)
+        else:
+            raise BadArchiveError(f"{shown(member.filename)} is neither a file, a folder nor a link")
+
+
+def unpack_tar(archive: tarfile.TarFile, target: Target) -> None:
+    """Writes the members of a tar archive."""
+    kept: list[Any] = vars(archive)["members"]
+    for member in archive:
+        kept.clear()  # nothing looks for a member by its name
+        target.count(member.size)
+        if member.isdir():
+            target.folder(member.name, member.mode)
+        elif member.issym():
+            target.link(member.name, member.linkname)
+        elif member.islnk():
+            target.hard_link(member.name, member.linkname)
+        elif member.isreg():
+            content: Any = archive.extractfile(member)
+            target.file(member.name, member.mode, content, member.mtime)
+        else:
+            raise BadArchiveError(f"{shown(member.name)} is neither a file, a folder nor a link")
+
+
+class TarStream:
+    """The decompressed bytes of a tar archive, with limits to what `tarfile` reads of them.
+
+    Args:
+        file: the bytes; it can seek.
+        limit_mb: MB that the members may have.
+    """
+
+    def __init__(self, file: Any, limit_mb: int) -> None:
+        self._file = file
+        self._end = limit_mb * MB + MOST * 1024
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads some bytes."""
+        if not 0 <= size <= max(LARGEST_HEADER, _PIECE):
+            raise BadArchiveError("a header that is too large")
+        data: bytes = self._file.read(size)
+        return data
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        """Goes to a place, which for a compressed archive means to decompress all that lies before it."""
+        if place > self._end:
+            raise TooLargeError("too large")
+        return int(self._file.seek(place, whence))
+
+    def tell(self) -> int:
+        """Returns the present place."""
+        return int(self._file.tell())
+
+    def finish(self) -> None:
+        """Reads to the end, where a compressed archive has its checksum."""
+        while self._file.read(_PIECE):
+            if self._file.tell() > self._end:
+                raise TooLargeError("too large")
+
+
+@contextlib.contextmanager
+def decompressed(path: Path) -> Iterator[Any]:
+    """Opens a tar archive, compressed in one of the usual ways or not."""
+    with path.open("rb") as file:
+        start = file.read(6)
+        file.seek(0)
+        if start.startswith(b"\x1f\x8b"):
+            import gzip
+
+            with gzip.GzipFile(fileobj=file) as opened:
+                yield opened
+        elif start.startswith(b"BZh"):
+            import bz2
+
+            with bz2.BZ2File(file) as unzipped:
+                yield unzipped
+        elif start == b"\xfd7zXZ\0":
+            import lzma
+
+            with lzma.LZMAFile(file) as expanded:
+                yield expanded
+        else:
+            yield file
