@@ -8,7 +8,8 @@ from typing import Any
 
 from torchx.errors import AbsentError, StateError, UsageError
 from torchx.schedulers.kubernetes_plugins import Plugin, PluginError, complaints, plugin_of
-from torchx.specs.yaml_check import LONGEST, load_checked
+from torchx.limited_files import read_limited
+from torchx.yaml_limits import LARGEST, load_yaml
 from torchx.words import did_you_mean
 
 INSTALL = "pip install 'torchx-cli[kubernetes]'"
@@ -113,11 +114,7 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
 
 def _load(path: Path) -> object:
     """Reads a kubeconfig within limits; the package's own reader has none."""
-    import yaml
-
-    with path.open(encoding="utf-8") as file:
-        text = file.read(LONGEST + 1)
-    return load_checked(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader), source=f"the kubeconfig {path}")
+    return load_yaml(read_limited(path, LARGEST).decode("utf-8"), source=f"the kubeconfig {path} cannot be read")
 
 
 def _namespace_of_pod() -> str:

@@ -92,11 +92,11 @@ def read_stdin(stream: TextIO) -> RunRequest:
     Raises:
         UsageError: it is not valid, or a key is unknown, missing or of the wrong type.
     """
-    import json
+    from torchx.json_limits import LARGEST, load_json
 
     try:
-        data = json.load(stream)
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or nested too deeply
+        data = load_json(stream.read(LARGEST + 1))
+    except ValueError as error:  # no UTF-8, no JSON, too large or nested too deeply
         raise UsageError(f"--stdin takes a JSON object: {error}") from None
     if not isinstance(data, dict):
         raise UsageError(f"--stdin takes a JSON object, got {_kind(data)}")

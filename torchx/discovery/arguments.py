@@ -13,6 +13,7 @@ from torchx.discovery.places import shown
 from torchx.discovery.shapes import BadValue
 from torchx.discovery.signature import group_of
 from torchx.discovery.words import Words, read_words
+from torchx.json_limits import load_json
 from torchx.words import did_you_mean
 
 COMMAND_LINE = ""
@@ -110,6 +111,10 @@ def _every(parameter: Parameter) -> Iterator[Parameter]:
         yield from _every(each)
 
 
+LONGEST_SHOWN = 500
+"""Characters of a value that an error repeats."""
+
+
 def _flat(component: Component, layer: Mapping[str, Given]) -> dict[str, Given]:
     """Turns a whole dataclass given as JSON into its fields; fields given by themselves win over it."""
     flat: dict[str, Given] = {}
@@ -131,9 +136,9 @@ def _fields(component: Component, parameter: Parameter, given: Given) -> dict[st
     data = given.value
     if isinstance(data, str):
         try:
-            data = json.loads(data)
-        except ValueError:
-            raise _bad(component, parameter, given, BadValue()) from None
+            data = load_json(data)
+        except ValueError as error:
+            raise _bad(component, parameter, given, BadValue(f"it is no JSON: {error}")) from None
     if not isinstance(data, Mapping):
         return None
     known = {f.name.rpartition(".")[2]: f for f in parameter.fields}
@@ -210,6 +215,7 @@ def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentErro
 def _bad(component: Component, parameter: Parameter, given: Given, error: BadValue) -> ArgumentError:
     origin = f" (from {given.origin})" if given.origin else ""
     got = f'"{given.value}"' if isinstance(given.value, str) else json.dumps(given.value, default=str)
+    got = got if len(got) <= LONGEST_SHOWN else f"{got[:LONGEST_SHOWN]}..."
     detail = f": {error.detail}" if error.detail else ""
     text = (
         f"{given.key}{origin} takes {parameter.shape.takes}, got {got}{detail}{_place(component, parameter)}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from torchx.discovery.shapes import BadValue
+from torchx.json_limits import load_json
 
 
 def json_of(text: str, kind: type) -> Any:
@@ -15,7 +15,7 @@ def json_of(text: str, kind: type) -> Any:
         BadValue: it is none.
     """
     try:
-        data = json.loads(text)
+        data = load_json(text)
     except ValueError as error:
         raise BadValue(f"it is no JSON: {error}") from None
     if not isinstance(data, kind):
@@ -28,7 +28,7 @@ def array_of(text: str) -> list[Any] | None:
     if not text.lstrip().startswith("["):
         return None
     try:
-        data = json.loads(text)
+        data = load_json(text)
     except ValueError:
         return None
     return data if isinstance(data, list) else None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx.errors import UsageError
 from torchx.specs.overlays import OverlayError
-from torchx.specs.yaml_check import LONGEST, load_checked
 
 
 def load(uri: str) -> dict[str, Any]:
@@ -18,34 +16,29 @@ def load(uri: str) -> dict[str, Any]:
     Raises:
         OverlayError: it cannot be read or holds no mapping.
     """
-    import fsspec
-    import yaml
+    from torchx.yaml_limits import LARGEST, YamlError, load_yaml
 
-    class Loader(yaml.SafeLoader):
-        """Plain data, and the one tag that says that a list replaces."""
-
-    def as_tuple(loader: Loader, node: Any) -> tuple[Any, ...]:
-        return tuple(loader.construct_sequence(node, deep=True))
-
-    Loader.add_constructor("tag:yaml.org,2002:python/tuple", as_tuple)
     try:
-        with fsspec.open(uri, "r", encoding="utf-8") as file:
-            text = file.read(LONGEST + 1)
-        data = _load(text, Loader, source=f"overlay file `{uri}`")
-    except OverlayError:
-        raise
-    except RecursionError:
-        raise OverlayError(f"overlay file `{uri}` cannot be read: it is nested too deeply") from None
-    except (OSError, ValueError, ImportError, yaml.YAMLError) as e:
+        text = _text(uri, LARGEST)
+        data = load_yaml(text, source=f"overlay file `{uri}` cannot be read", tuples=True)
+    except YamlError as e:
+        raise OverlayError(e.message) from e
+    except (OSError, ValueError, ImportError) as e:
         raise OverlayError(f"overlay file `{uri}` cannot be read: {e}") from e
     if not isinstance(data, dict):
         raise OverlayError(f"overlay file `{uri}` must hold a mapping, not a {type(data).__name__}")
     return data
 
 
-def _load(text: str, loader: Any, *, source: str) -> Any:
-    """The one place in which overlays are parsed; the limits are those of all YAML that others wrote."""
-    try:
-        return load_checked(text, loader, source=source)
-    except UsageError as error:
-        raise OverlayError(error.message, hint=error.hint) from None
+def _text(uri: str, most: int) -> str:
+    """Returns the text of a file, or a little more than so many bytes of it."""
+    import fsspec
+
+    fs, path = fsspec.core.url_to_fs(uri)
+    if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
+        from torchx.limited_files import read_limited
+
+        return read_limited(path, 4 * most).decode("utf-8")
+    with fs.open(path, "rb") as file:
+        data: bytes = file.read(4 * most + 1)
+    return data.decode("utf-8")

@@ -238,10 +238,10 @@ class runopts:
             InvalidRunConfigException: the text is no JSON object, a value does not fit its option, or
                 (with ``strict``) an option is unknown.
         """
-        import json
+        from torchx.json_limits import load_json
 
         try:
-            given = json.loads(json_repr)
+            given = load_json(json_repr)
         except ValueError as e:
             raise InvalidRunConfigException(f"run options are no valid JSON: {e}", "", {}) from e
         if not isinstance(given, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx.json_limits import load_json
 from torchx.specs.status import (
     NONE,
     AppState,
@@ -46,7 +46,7 @@ class ErrorFile:
         '3'
         """
         try:
-            data = json.loads(text)
+            data = load_json(text)
         except ValueError:
             return None
         if not isinstance(data, dict) or "message" not in data:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from torchx.specs.app import Role
 
 _PLAIN_PATH = re.compile(r"(?:[~./]|\w+://|[A-Za-z_])[\w./~@%+-]*")
+LONGEST_SHOWN = 200
+"""Characters of a workspace that an error repeats."""
+
 _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 
@@ -107,13 +110,10 @@ def _all_but(outdir: Path) -> Callable[[str, list[str]], list[str]]:
 
 
 def _from_yaml(text: str) -> Workspace:
-    import yaml
+    from torchx.yaml_limits import load_yaml
 
-    try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as e:
-        problem = getattr(e, "problem", None) or "no valid YAML"
-        raise UsageError(f"workspace `{text}` can't be read: {problem}") from e
+    short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    data = load_yaml(text, source=f"workspace `{short}`")
     if isinstance(data, str):
         return Workspace({data: ""})
     if data is None:
@@ -123,6 +123,6 @@ def _from_yaml(text: str) -> Workspace:
         if all(isinstance(x, str) for pair in projects.items() for x in pair):
             return Workspace(projects)
     raise UsageError(
-        f"workspace `{text}` is neither a path nor a mapping of paths to folders",
+        f"workspace `{short}` is neither a path nor a mapping of paths to folders",
         hint='e.g. ~/src/app   or   {"~/src/lib": "lib", "~/src/app": ""}',
     )

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from torchx.errors import StateError, UsageError
+from torchx.json_limits import load_json
 from torchx.tracker.api import TrackerArtifact, TrackerBase, TrackerSource
 from torchx.words import did_you_mean
 
@@ -120,7 +121,7 @@ class FsspecTracker(TrackerBase):
         paths = self._files(f"{self._folder(run_id)}/{kind}")
         for path in sorted(paths, key=lambda path: (len(PurePosixPath(path).name), path)):
             try:
-                yield json.loads(self._text(path))
+                yield load_json(self._text(path))
             except ValueError as error:
                 raise StateError(f"{path} cannot be read: {error}", hint="remove it") from error
 

@@ -1,0 +1,54 @@
+"""JSON from outside of the program: read within limits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+LARGEST = 16 << 20
+"""Characters of a JSON text that are read."""
+
+DEEPEST = 100
+"""Levels of objects and arrays within one another: what handles them later calls itself for each level."""
+
+
+def load_json(text: str) -> Any:
+    """Returns the data that a JSON text holds.
+
+    Raises:
+        ValueError: it is not valid, too large or too deeply nested; the message says which.
+
+    >>> load_json("[1]")
+    [1]
+    >>> load_json("[" * 200 + "]" * 200)
+    Traceback (most recent call last):
+    ...
+    ValueError: nested more than 100 levels deep
+    """
+    if len(text) > LARGEST:
+        raise ValueError(f"more than {LARGEST:,} characters")
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"nested more than {DEEPEST} levels deep") from None
+    check_depth(data)
+    return data
+
+
+def check_depth(data: Any) -> None:
+    """Refuses data that are nested too deeply.
+
+    Raises:
+        ValueError: they are.
+    """
+    level, depth = [data], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST + 1:
+            raise ValueError(f"nested more than {DEEPEST} levels deep")
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (dict, list))
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
