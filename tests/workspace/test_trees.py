@@ -200,6 +200,9 @@ def stays(lines: list[str], path: str) -> bool:
             now.append(met or (takes == out and fits(pattern, parts[:n])))
             out = not takes if now[-1] else out
         before = now
+        inside = "/".join(parts[:n]) + "/"
+        if out and not any(f"{line[1:]}/".startswith(inside) for line in lines if line.startswith("!")):
+            return True  # the folder is not entered
     return out
 
 

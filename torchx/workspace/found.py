@@ -9,12 +9,13 @@ from typing import NamedTuple, Protocol
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
-from torchx.workspace.ignore import BUILT_IN, FILES, Rules, State, parse
+from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rules, State, maybe_key, parse
+from torchx.workspace.private import is_private_key
 
 PIECE = 1 << 20
 """Bytes that are read at once."""
 
-
+SET_ID = stat.S_ISUID | stat.S_ISGID
 LEAVE_OUT = "what is not needed can be left out: a line in .torchxignore"
 
 
@@ -82,6 +83,7 @@ class Folder:
         self._root, self._single = (root, "") if is_dir else os.path.split(root)
         self._homes = _state_homes()
         self._whole = whole
+        self._set_id: list[str] = []
 
     def local(self, path: str) -> str:
         """Returns where a file lies."""
@@ -108,22 +110,32 @@ class Folder:
             status = os.stat(self.local(self._single))  # noqa: PTH116
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError(f"workspace `{self.name}` is neither a folder nor a file")
-            yield Entry(self._single, "file", stat.S_IMODE(status.st_mode), status.st_size)
+            yield Entry(self._single, "file", self._mode(self._single, status.st_mode), status.st_size)
             return
         files = () if self._whole else FILES
         rules = Rules([rule for file in files for rule in parse(self._text(file), file)], whole=self._whole)
         waiting = [_Below("", rules.top, True)]
         while waiting:
             yield from self._folder(waiting.pop(), rules, waiting)
+        self.odd += rules.notes()
+        self.odd += set_id_notes(self._set_id)
 
     def _text(self, file: str) -> str:
+        from torchx.limited_files import read_limited
+
         try:
-            with open(self.local(file), encoding="utf-8", errors="surrogateescape") as opened:
-                return opened.read()
+            data = read_limited(self.local(file), 4 * LARGEST)  # the most bytes of so many characters
         except (FileNotFoundError, IsADirectoryError):
             return ""
         except OSError as error:
             raise unreadable(self.name, file, error) from None
+        return data.decode("utf-8", "surrogateescape")
+
+    def _mode(self, path: str, mode: int) -> int:
+        """Returns the permissions of a file as they are copied: a copy has another owner."""
+        if mode & SET_ID:
+            self._set_id.append(path)
+        return stat.S_IMODE(mode) & ~SET_ID
 
     def _folder(self, at: _Below, rules: Rules, waiting: list[_Below]) -> Iterator[Entry]:
         """Yields a folder and the files in it, and adds the folders in it to those that wait."""
@@ -131,7 +143,7 @@ class Folder:
         try:
             with os.scandir(place) as opened:
                 found = list(opened)
-            mode = stat.S_IMODE(os.stat(place).st_mode)  # noqa: PTH116
+            mode = stat.S_IMODE(os.stat(place).st_mode) & ~SET_ID  # noqa: PTH116
         except OSError as error:
             raise unreadable(self.name, at.path or ".", error) from None
         if at.path:
@@ -156,16 +168,21 @@ class Folder:
                 if why is None or rules.may_take_below(path, state):
                     waiting.append(_Below(path, state, why is None))
             elif why is None:
-                if (known := self._file(entry, path)) is not None:
+                if maybe_key(path) and self._is_key(path, rules):
+                    self._leave(PRIVATE, path)
+                elif (known := self._file(entry, path)) is not None:
                     yield known
             elif at.comes:
                 self._leave(why, path)
+
+    def _is_key(self, path: str, rules: Rules) -> bool:
+        return not self._whole and not rules.names_key(path) and is_private_key(self.local(path))
 
     def _file(self, entry: os.DirEntry[str], path: str) -> Entry | None:
         try:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
-                return Entry(path, "file", stat.S_IMODE(status.st_mode), status.st_size)
+                return Entry(path, "file", self._mode(path, status.st_mode), status.st_size)
             if stat.S_ISLNK(status.st_mode):
                 return Entry(path, "link", 0o777, 0, self._target(path, os.readlink(entry.path)))  # noqa: PTH115
         except FileNotFoundError:
@@ -214,6 +231,18 @@ def _state_homes() -> dict[str, str]:
     told = os.environ.get(settings.TORCHX_HOME)
     home = os.path.realpath(os.path.expanduser(told)) if told else ""  # noqa: PTH111
     return {os.path.basename(home): home} if home else {}  # noqa: PTH119
+
+
+def set_id_notes(paths: list[str]) -> list[str]:
+    """Returns what there is to say about files that lose their set-user-id and set-group-id bits.
+
+    >>> set_id_notes(["bin/a"])
+    ['bin/a loses its set-user-id or set-group-id bit']
+    """
+    if not paths:
+        return []
+    more = f" and {len(paths) - 1:,} more lose their" if len(paths) > 1 else " loses its"
+    return [f"{min(paths)}{more} set-user-id or set-group-id bit"]
 
 
 def missing(name: str, error: OSError) -> UsageError:

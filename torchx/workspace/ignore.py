@@ -14,16 +14,11 @@ from typing import NamedTuple
 
 from torchx.errors import UsageError
 from torchx.workspace import docker_patterns
+from torchx.workspace.private import KEYS, MAYBE_KEYS, SECRETS
 
 DOCKER = ".dockerignore"
 FILES = (DOCKER, ".torchxignore")
 """The files of a project's root that tell what stays behind, in the order in which they count."""
-
-SECRETS = (
-    ".env", ".env.*", ".netrc", ".pypirc", ".git-credentials", ".ssh", ".aws", ".azure", ".gnupg", ".kube",
-    ".docker",
-)  # fmt: skip
-"""Names of what holds passwords and keys."""
 
 CLUTTER = (
     ".git", ".hg", ".svn", ".torchx", ".venv", "__pycache__", "*.pyc", ".mypy_cache", ".pytest_cache",
@@ -34,8 +29,14 @@ CLUTTER = (
 BUILT_IN = "built in"
 """Where the short list stands, beside the two files."""
 
-_LITERAL = frozenset(name for name in (*SECRETS, *CLUTTER) if "*" not in name)
-_SAMPLES = (*_LITERAL, ".env.local", "module.pyc")
+PRIVATE = "private keys"
+"""The reason for which a private key stays behind, beside the list."""
+
+_LITERAL = frozenset(name for name in (*SECRETS, *CLUTTER, *KEYS) if "*" not in name)
+_STARTS = (".env.",)
+_KEY_ENDS = tuple(name.removeprefix("*") for name in KEYS if name.startswith("*"))
+_ENDS = (".pyc", ".kubeconfig", *_KEY_ENDS)
+_SAMPLES = (*_LITERAL, ".env.local", "module.pyc", *(f"some{end}" for end in (*_ENDS, *MAYBE_KEYS)))
 _WILD = re.compile(r"[*?\[\\]")
 _FLAGS = re.DOTALL | re.ASCII
 _FOLDER = r"\x00"
@@ -52,7 +53,16 @@ def is_built_in(name: str) -> bool:
     >>> is_built_in(".git"), is_built_in(".env.local"), is_built_in("a.pyc"), is_built_in("env")
     (True, True, True, False)
     """
-    return name in _LITERAL or name.endswith(".pyc") or name.startswith(".env.")
+    return name in _LITERAL or name.endswith(_ENDS) or name.startswith(_STARTS)
+
+
+def maybe_key(name: str) -> bool:
+    """Returns True if a private key or a public certificate may stand in a file of this name.
+
+    >>> maybe_key("cacert.pem"), maybe_key("a.py")
+    (True, False)
+    """
+    return name.endswith(MAYBE_KEYS)
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,8 @@ def _names_built_in(segment: str) -> bool:
     [True, True, True, False, False, False]
     """
     said = len(segment) - sum(map(segment.count, "*?[]"))
-    return said > 2 and any(fnmatchcase(sample, segment) for sample in _SAMPLES)
+    known = is_built_in(segment) or maybe_key(segment)
+    return said > 2 and (known or any(fnmatchcase(sample, segment) for sample in _SAMPLES))
 
 
 def _regex(pattern: str) -> str:
@@ -250,8 +261,9 @@ class Rules:
             The file whose line leaves it behind, None when it comes along; and what was found.
         """
         hidden = above.hidden or (not self._whole and is_built_in(name))
+        listed = PRIVATE if name in KEYS or name.endswith(_KEY_ENDS) else BUILT_IN
         if not self._runs:
-            return (BUILT_IN if hidden else None), State(hidden, ())
+            return (listed if hidden else None), State(hidden, ())
         why: str | None = None
         matched = []
         closed = above.closed
@@ -269,7 +281,7 @@ class Rules:
                 why = None if run.takes else run.source
         if self._docker == len(self._runs) and is_dir and why is not None:
             closed = closed or self._closes(path)
-        return why or (BUILT_IN if hidden else None), State(hidden, tuple(matched), closed)
+        return why or (listed if hidden else None), State(hidden, tuple(matched), closed)
 
     def _closes(self, folder: str) -> bool:
         """Returns True if no line of `.dockerignore` leads into a folder that another one leaves out."""
@@ -280,6 +292,18 @@ class Rules:
             if _leads(f"{rule.prefix}/" if rule.prefix else "", inside) and _WILD.search(rule.path):
                 self.short.setdefault(rule.text, inside)
         return True
+
+    def names_key(self, path: str) -> bool:
+        """Returns True if a line with ``!`` names a file like this one, and not just any file."""
+        return any(run.names_built_in and run.matches(path) for run in self._runs)
+
+    def notes(self) -> list[str]:
+        """Returns a note on each line of `.dockerignore` that brings back less than one might think."""
+        return [
+            f"`{line}` in {DOCKER} does not reach into {folder}, which another line leaves out; "
+            f"write the folder out, as in !{folder}{line.rpartition('/')[2].lstrip('!')}"
+            for line, folder in self.short.items()
+        ]
 
     def names(self, folder: str) -> bool:
         """Tells whether a line asks for just this folder."""

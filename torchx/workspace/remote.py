@@ -9,8 +9,9 @@ from typing import Any
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.words import did_you_mean
-from torchx.workspace.found import PIECE, Entry, unreadable
-from torchx.workspace.ignore import BUILT_IN, FILES, Rule, Rules, State, parse
+from torchx.workspace.found import PIECE, SET_ID, Entry, set_id_notes, unreadable
+from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rule, Rules, State, maybe_key, parse
+from torchx.workspace.private import LARGEST_KEY, holds_private_key
 
 BATCH = 16 << 20
 """Bytes of small files that are asked for at once; a file of more than that is read in pieces."""
@@ -31,6 +32,7 @@ class Remote:
         self.name = name
         self.left: dict[str, list[str]] = {}
         self.odd: list[str] = []
+        self._set_id: list[str] = []
         self._fs, self._root = open_fs(name, url)
         self._files: dict[str, int] = {}
         self._order: list[str] = []
@@ -61,13 +63,14 @@ class Remote:
                     self._files[path] = entry.size
                     self._order.append(path)
                 yield entry
+        self.odd += set_id_notes(self._set_id)
 
     def _coming(self, listed: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Returns what of a listing comes along."""
         lines: list[Rule] = []
         for file in FILES:
             if file in listed:
-                text: bytes = self._fs.cat_file(self._at(file))
+                text: bytes = self._fs.cat_file(self._at(file), end=4 * LARGEST + 1)
                 lines += parse(text.decode("utf-8", "surrogateescape"), file)
         rules = Rules(lines)
         folders = {path[:at] for path in listed for at, char in enumerate(path) if char == "/"}
@@ -81,13 +84,19 @@ class Remote:
             why, states[path] = rules.look(path, name, states[above], is_dir=is_dir)
             if is_dir and f"{path}/pyvenv.cfg" in listed and not rules.names(path):
                 why, states[path] = BUILT_IN, State(True, states[path].matched)
+            if why is None and not is_dir and maybe_key(path) and not rules.names_key(path):
+                why = PRIVATE if self._is_key(path) else None
             if why is None:
                 coming[path] = listed[path]
                 continue
             gone.add(path)
             if above not in gone:
                 self.left.setdefault(why, []).append(f"{path}/" if is_dir else path)
+        self.odd += rules.notes()
         return coming
+
+    def _is_key(self, path: str) -> bool:
+        return holds_private_key(self._fs.cat_file(self._at(path), end=LARGEST_KEY))
 
     def _entry(self, path: str, info: dict[str, Any]) -> Entry | None:
         mode = info.get("mode") or info.get("external_attr", 0) >> 16
@@ -95,11 +104,13 @@ class Remote:
         if ".." in path.split("/"):
             raise UsageError(f"workspace `{self.name}` holds `{path}`, which lies outside of it")
         if info["type"] == "directory":
-            return Entry(path, "dir", stat.S_IMODE(mode) or 0o755, 0)
+            return Entry(path, "dir", stat.S_IMODE(mode) & ~SET_ID or 0o755, 0)
         if info["type"] != "file" or stat.S_ISLNK(mode):
             self.odd.append(f"{path} is neither a file nor a folder: left out")
             return None
-        return Entry(path, "file", stat.S_IMODE(mode) or 0o644, int(info.get("size") or 0))
+        if mode & SET_ID:
+            self._set_id.append(path)
+        return Entry(path, "file", stat.S_IMODE(mode) & ~SET_ID or 0o644, int(info.get("size") or 0))
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """Yields the first so many bytes of a file; small files are fetched with those that follow."""

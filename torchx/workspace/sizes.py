@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from torchx.errors import UsageError
+from torchx.workspace.ignore import BUILT_IN, FILES, PRIVATE
 
 MB = 1_000_000
 
@@ -71,6 +73,21 @@ class Sizes:
             f"most of it is {self._largest()}",
             hint="leave out what is not needed by a line in .torchxignore, or raise workspace_limit_mb",
         )
+
+
+def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]) -> str:
+    """Returns one line about what comes along of a workspace and what does not.
+
+    >>> left_out("app", 2, 3000, {"built in": [".git/", ".env"], ".dockerignore": ["b/"]})
+    'workspace `app`: 2 files, 3.0 kB; left out: 1 by .dockerignore, 2 built in (.env, .git/)'
+    """
+    parts = [f"{len(left[file]):,} by {file}" for file in FILES if left.get(file)]
+    for why in (PRIVATE, BUILT_IN):
+        if paths := sorted(left.get(why, ())):
+            kind = why.removesuffix("s") if len(paths) == 1 else why
+            parts.append(f"{len(paths):,} {kind} ({', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''})")
+    counted = f"{files:,} file{'' if files == 1 else 's'}"
+    return f"workspace `{name}`: {counted}, {mb(size)}; left out: {', '.join(parts)}"
 
 
 def mb(size: int) -> str:

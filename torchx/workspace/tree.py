@@ -235,7 +235,7 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
             target lies outside, two projects do not fit together, or the limit is passed.
         StateError: something cannot be read.
     """
-    from torchx.workspace.sizes import Sizes
+    from torchx.workspace.sizes import Sizes, left_out
 
     where: dict[str, tuple[Entry, Project, str]] = {}
     notes: list[str] = []
@@ -256,6 +256,8 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
     sizes.refuse()
     _add_parents(where)
     tree = Tree(where, notes, left, workspace)
+    if any(left.values()):
+        notes.append(left_out(shown(str(workspace)), tree.files, tree.size, left))
     if not tree.files:
         notes.append(f"workspace `{shown(str(workspace))}` has no files")
     elif tree.size >= LARGE_MB * 1_000_000:
