@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.errors import TorchxError
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
 from torchx_cli.masking import MASK, looks_secret, mask_text
-from torchx_cli.output import chosen_format, emit, note, table
-from torchx_cli.session import Session, session_of
+from torchx_cli.output import chosen_format, emit, error_line, note, table, tell
+from torchx_cli.session import Session, passed_over, session_of
 
 if TYPE_CHECKING:
     from torchx.config import Config, Entry
@@ -38,48 +39,105 @@ def show(
     ] = "",
     output: Output = "",
     json: Json = False,
-) -> None:
+) -> int:
     """Show each value of the configuration files with the file and the line it stands in.
 
     Of a value in several files the first counts: the profile, the project's file, the one in the
-    home folder. All sections are checked.
+    home folder. All sections are checked: what is wrong is listed, and the exit code is 2 then.
     """
     form = chosen_format(output, json)
+    from torchx.config import examine_config
+
     session = session_of(ctx)
-    rows = [_row(entry) for entry in session.config.entries() if not section or entry.section == section]
-    rows += check_schedulers(session, section)
+    config, wrong = examine_config(session.profile)
+    problems: list[TorchxError] = [*wrong]
+    rows = [_row(entry) for entry in config.entries() if not section or entry.section == section]
+    rows += _check_schedulers(session, config, section, problems)
+    found = config.found
+    over = list(zip(found.passed_over, found.reasons, strict=True))
     if form != "text":
-        emit({"files": _files(session.config), "values": rows}, form)
-        return
-    for path in session.config.found.passed_over:
-        note(f"passed over: {path} belongs to another user, in a folder that everyone may write")
+        data = {"files": _files(config), "values": rows, "problems": [_problem(error) for error in problems]}
+        emit({**data, "passed_over": [{"file": str(path), "why": why} for path, why in over]}, form)
+        return EXIT_PROBLEMS if problems else 0
+    for error in problems:
+        tell(error_line(_line(error.message), error.hint and _line(error.hint), sys.stderr))
+    for path, why in over:
+        note(f"note: {_line(passed_over(path, why))}")
     if not rows:
         note("no configuration" + (f" for [{section}]" if section else ""))
-        return
-    cells = [[(row["section"], ""), (row["key"], ""), (row["value"], ""), _where(row)] for row in rows]
-    print("\n".join(table(cells, ("SECTION", "KEY", "VALUE", "FROM"), sys.stdout)))
+    else:
+        cells = [
+            [(_line(row["section"]), ""), (_line(row["key"]), ""), (_line(row["value"]), ""), _where(row)]
+            for row in rows
+        ]
+        print("\n".join(table(cells, ("SECTION", "KEY", "VALUE", "FROM"), sys.stdout)))
+    return EXIT_PROBLEMS if problems else 0
 
 
-def check_schedulers(session: Session, section: str) -> list[dict[str, Any]]:
-    """Checks the options of each scheduler's section, and returns the defaults of the one asked for.
+@app.command("trust", cls=TorchxCommand)
+def trust(
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="The configuration file, or the folder that it lies in.")
+    ] = ".",
+) -> None:
+    """Use a configuration file that another user may have written, as it is now.
 
-    Raises:
-        ConfigError: an option is unknown, of the wrong type, or was never filled in.
+    Such a file is passed over: it names programs to run. Look at it first. Once it changes, it has to
+    be trusted again.
     """
-    from torchx.config import scheduler_options
+    from pathlib import Path
+
+    from torchx.config import CONFIG_FILE, shown_path
+    from torchx.config.trust import approve
+
+    path = Path(file).expanduser()
+    approved = approve(path / CONFIG_FILE if path.is_dir() else path)
+    note(f"{_line(shown_path(approved))} is used as it is now; once it changes, it is not")
+
+
+EXIT_PROBLEMS = 2
+"""The exit code of `config show` if something is wrong in the files, the same as that of `run` then."""
+
+
+def _check_schedulers(
+    session: Session, config: Config, section: str, problems: list[TorchxError]
+) -> list[dict[str, Any]]:
+    """Checks the options of each scheduler's section, and returns the defaults of the requested one.
+
+    Args:
+        session: has the runner.
+        config: what was read.
+        section: the section that was requested; empty for all.
+        problems: gets what is wrong.
+    """
+    from torchx.config.options import option_problems
 
     defaults: list[dict[str, Any]] = []
-    named = {entry.section for entry in session.config.entries()}
+    named = {entry.section for entry in config.entries()}
     with session.runner() as runner:
         for name in runner.scheduler_backends():
             if name not in named and name != section:
                 continue
-            opts = runner.scheduler_run_opts(name)
-            given = scheduler_options(session.config, name, opts)
+            try:
+                opts = runner.scheduler_run_opts(name)
+            except TorchxError as error:  # one that cannot be loaded hides none of the others
+                problems.append(error)
+                continue
+            problems += option_problems(config, name, opts)
             if name == section:
+                given = config.section(name, defaults=True)
                 missing = [(key, opt) for key, opt in opts if key not in given]
                 defaults += [_default(name, key, opt.default) for key, opt in missing]
     return defaults
+
+
+def _problem(error: TorchxError) -> dict[str, Any]:
+    return {"message": error.message, "hint": error.hint}
+
+
+def _line(text: str) -> str:
+    """Returns a text without characters that steer a terminal or begin another line."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _files(config: Config) -> list[str]:
@@ -127,4 +185,5 @@ def _default(section: str, key: str, value: Any) -> dict[str, Any]:
 
 def _where(row: dict[str, Any]) -> tuple[str, str]:
     profile = f" (profile {row['profile']})" if row["profile"] else ""
-    return (row["origin"] + profile, "") if row["effective"] else (f"{row['origin']}{profile}, hidden", "dim")
+    where = _line(row["origin"] + profile)
+    return (where, "") if row["effective"] else (f"{where}, hidden", "dim")

@@ -11,6 +11,7 @@ from torchx.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from typer import Context
 
@@ -48,6 +49,11 @@ class Session:
             from torchx.config import load_config
 
             self._config = load_config(profile=self.profile)
+            found = self._config.found
+            for path, why in zip(found.passed_over, found.reasons, strict=True):
+                from torchx_cli.output import note
+
+                note(f"note: {passed_over(path, why)}")
         return self._config
 
     @contextmanager
@@ -68,6 +74,16 @@ class Session:
             check_user_home()
         with get_runner(SESSION) as runner:
             yield runner
+
+
+def passed_over(path: Path, why: str) -> str:
+    """Returns one line about a configuration file that is not used, with the way to use it."""
+    import shlex
+
+    from torchx.config import shown_path
+
+    name = shown_path(path)
+    return f"{name} is not used: {why}; to use it: torchx config trust {shlex.quote(name)}"
 
 
 def session_of(ctx: Context) -> Session:

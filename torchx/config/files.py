@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from torchx import settings
 from torchx.config.ini import ConfigError
+from torchx.config.trust import approved_content, objection
 
 CONFIG_FILE = ".torchxconfig"
 """The name of a configuration file."""
@@ -24,19 +25,23 @@ class Found(NamedTuple):
 
     Attributes:
         paths: the files.
-        passed_over: files that were found and are not trusted: they belong to another user and lie
-            in a folder in which everyone may write.
+        passed_over: files that were found and are not used, since another user may have written them.
+        reasons: why, for each of them.
+        approved: the content of files that would be among these, had the user not approved it.
     """
 
     paths: tuple[Path, ...]
     passed_over: tuple[Path, ...] = ()
+    reasons: tuple[str, ...] = ()
+    approved: Mapping[Path, bytes] = MappingProxyType({})
 
 
 def find_files(dirs: Iterable[str | os.PathLike[str]] | None = None) -> Found:
     """Finds the configuration files.
 
     `$TORCHXCONFIG` names the only file, or none at all when it is empty. Otherwise they are the
-    project's file, in the working directory or the nearest folder above it, and the one in `$HOME`.
+    project's file, in the working directory or the nearest folder above it, and the one in `$HOME`; those
+    that another user may have written are passed over, unless they were approved.
 
     Args:
         dirs: folders to look in, and in no others, the strongest first.
@@ -52,9 +57,16 @@ def find_files(dirs: Iterable[str | os.PathLike[str]] | None = None) -> Found:
         return Found(tuple(dict.fromkeys(file for file in files if file.is_file())))
     home = os.environ.get("HOME")
     home_file = Path(home).absolute() / CONFIG_FILE if home else None
-    project, passed_over = _project_file(home_file)
-    found = [project, home_file if home_file is not None and home_file.is_file() else None]
-    return Found(tuple(dict.fromkeys(file for file in found if file is not None)), passed_over)
+    search = _Search()
+    for place in _project_places(home_file):
+        if search.takes(place):
+            break
+    if home_file is not None:
+        search.takes(home_file)
+    passed = tuple(search.passed_over)
+    return Found(
+        tuple(dict.fromkeys(search.found)), passed, tuple(search.passed_over.values()), search.approved
+    )
 
 
 def _named(name: str) -> Path:
@@ -67,28 +79,38 @@ def _named(name: str) -> Path:
     return path
 
 
-def _project_file(home_file: Path | None) -> tuple[Path | None, tuple[Path, ...]]:
-    """Returns the nearest file from the working directory upward, and those that are not trusted."""
+def _project_places(home_file: Path | None) -> Iterable[Path]:
+    """Yields where the project's file may lie, from the working directory upward."""
     try:
         here = Path.cwd()
     except OSError:  # the working directory was removed: there is no project
-        return None, ()
-    passed_over: list[Path] = []
+        return
     for folder in (here, *here.parents):
-        file = folder / CONFIG_FILE
-        if file == home_file:
-            break  # above home nothing is the project's
-        if file.is_file():
-            if _trusted(file):
-                return file, tuple(passed_over)
-            passed_over.append(file)
-    return None, tuple(passed_over)
+        if (file := folder / CONFIG_FILE) == home_file:
+            return  # above home nothing is the project's
+        yield file
 
 
-def _trusted(file: Path) -> bool:
-    """A file names programs to run: in a folder such as /tmp only one's own counts, and root's."""
-    try:
-        shared = bool(file.parent.stat().st_mode & stat.S_IWOTH)
-        return not shared or file.stat().st_uid in (os.getuid(), 0)
-    except OSError:
-        return False
+class _Search:
+    """The files that were found so far."""
+
+    def __init__(self) -> None:
+        self.found: list[Path] = []
+        self.passed_over: dict[Path, str] = {}
+        self.approved: dict[Path, bytes] = {}
+
+    def takes(self, file: Path) -> bool:
+        """Returns True if there is a file that may be used."""
+        try:
+            if not os.path.lexists(file):
+                return False
+        except ValueError:
+            return False
+        if why := objection(file):
+            content = approved_content(file)
+            if content is None:
+                self.passed_over[file] = why
+                return False
+            self.approved[file] = content
+        self.found.append(file)
+        return True

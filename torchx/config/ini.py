@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.errors import UsageError
+from torchx.limited_files import read_limited
+
+LARGEST = 256 << 10
+"""Bytes of a configuration file that are read."""
+
+LONGEST = 64 << 10
+"""Characters of a value, with all `%(key)s` replaced."""
+
+MOST_TEXT = 8 << 20
+"""Characters of all values of a file."""
+
+DEEPEST = 20
+"""Keys that stand for one another in a row."""
+
+MOST = 500
+"""Sections of a file, and keys of its `[DEFAULT]`."""
 
 DEFAULT = "DEFAULT"
 """The section whose values others share."""
@@ -69,14 +86,18 @@ class ConfigFile(NamedTuple):
     shared: Mapping[str, Mapping[str, Setting]]
 
 
-def read_config(path: Path) -> ConfigFile:
+def read_config(path: Path, content: bytes | None = None) -> ConfigFile:
     """Reads one configuration file.
+
+    Args:
+        path: the file.
+        content: what it holds, where that is known.
 
     Raises:
         ConfigError: the file cannot be read, or a line of it is not understood.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = (read_limited(path, LARGEST) if content is None else content).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown_path(path)}: is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
@@ -98,6 +119,12 @@ def parse_config(text: str, path: Path) -> ConfigFile:
     reader = _Reader(path)
     for number, line in enumerate(text.splitlines(), start=1):
         reader.feed(number, line)
+    for count, what in (
+        (len(reader.sections), "sections"),
+        (len(reader.sections.get(DEFAULT, ())), f"keys in [{DEFAULT}]"),
+    ):
+        if count > MOST:
+            raise ConfigError(f"{shown_path(path)}: has {count:,} {what}, more than the {MOST} that are read")
     sections = {name: reader.settings(name) for name in reader.sections if name != DEFAULT}
     shared = {name: reader.shared(name) for name in reader.sections}
     return ConfigFile(path, sections, reader.headings, shared)
@@ -113,6 +140,8 @@ class _Reader:
         self.section = ""
         self.value: list[str] | None = None  # of the last key, for continuation lines
         self.indent = 0
+        self._expanded: dict[tuple[str, str], str] = {}
+        self._size = 0
 
     def fail(self, number: int, what: str, hint: str | None = None) -> ConfigError:
         return ConfigError(f"{shown_path(self.path)} line {number}: {what}", hint=hint)
@@ -176,8 +205,21 @@ class _Reader:
 
     def _expand(self, section: str, key: str, within: tuple[str, ...]) -> str:
         """Returns a value with `%(key)s` and `%%` replaced; a percent sign elsewhere is itself."""
-        keys = {**self.sections.get(DEFAULT, {}), **self.sections[section]}
+        known = self._expanded.get((section, key))
+        if known is None:
+            known = self._expanded[section, key] = self._replaced(section, key, within)
+            self._size += len(known)
+            if self._size > MOST_TEXT:
+                raise ConfigError(
+                    f"{shown_path(self.path)}: has values of more than {MOST_TEXT:,} characters"
+                )
+        return known
+
+    def _replaced(self, section: str, key: str, within: tuple[str, ...]) -> str:
+        keys = ChainMap(self.sections[section], self.sections.get(DEFAULT, {}))
         number, lines = keys[key]
+        if len(within) > DEEPEST:
+            raise self.fail(number, f"`{key}` stands for more than {DEEPEST} keys one after the other")
         rest, out = "\n".join(lines).rstrip(), ""
         while "%" in rest:
             before, _, rest = rest.partition("%")
@@ -192,4 +234,8 @@ class _Reader:
                 out += self._expand(section, name, (key, *within))
             else:
                 out += "%"
+            if len(out) > LONGEST:
+                raise self.fail(
+                    number, f"`{key}` has more than {LONGEST:,} characters with what it stands for"
+                )
         return out + rest

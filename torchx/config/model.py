@@ -131,12 +131,44 @@ def load_config(dirs: Iterable[str | os.PathLike[str]] | None = None, profile: s
         ConfigError: a file has a line, a section or a key that is not understood, or none has the profile.
     """
     found = find_files(dirs)
-    config = Config(tuple(read_config(path) for path in found.paths), profile, found)
+    files = tuple(read_config(path, found.approved.get(path)) for path in found.paths)
+    config = Config(files, profile, found)
     for file in config.files:
         for name in file.sections:
             _check_section(file, name)
     _check_profile(config)
     return config
+
+
+def examine_config(profile: str | None = None) -> tuple[Config, list[ConfigError]]:
+    """Reads what can be read of the files that count, and returns it with everything that is wrong in them.
+
+    Args:
+        profile: the profile whose sections are laid on top.
+    """
+    problems: list[ConfigError] = []
+    try:
+        found = find_files()
+    except ConfigError as error:
+        return Config(profile=profile), [error]
+    files = []
+    for path in found.paths:
+        try:
+            files.append(read_config(path, found.approved.get(path)))
+        except ConfigError as error:
+            problems.append(error)
+    config = Config(tuple(files), profile, found)
+    for file in config.files:
+        for name in file.sections:
+            try:
+                _check_section(file, name)
+            except ConfigError as error:
+                problems.append(error)
+    try:
+        _check_profile(config)
+    except ConfigError as error:
+        problems.append(error)
+    return config, problems
 
 
 def _check_profile(config: Config) -> None:

@@ -24,19 +24,24 @@ class Option:
     origin: str
 
 
-def scheduler_options(config: Config, scheduler: str, opts: runopts) -> dict[str, Option]:
+def scheduler_options(
+    config: Config, scheduler: str, opts: runopts, only: str | None = None
+) -> dict[str, Option]:
     """Returns the run options that the configuration gives for a scheduler.
 
     Args:
         config: what was read.
         scheduler: whose section.
         opts: the options that the scheduler takes.
+        only: the only option that is looked at; all of them unless given.
 
     Raises:
         ConfigError: an option is unknown, of the wrong type, or was never filled in.
     """
     found: dict[str, Option] = {}
     for key, setting in config.section(scheduler, defaults=True).items():
+        if only not in (None, key):
+            continue
         opt = opts.get(key)
         if opt is None and setting.origin.section == DEFAULT:
             continue  # another scheduler's, or a text for %(key)s
@@ -45,6 +50,23 @@ def scheduler_options(config: Config, scheduler: str, opts: runopts) -> dict[str
             raise ConfigError(f"{setting.origin}: unknown run option `{key}` for {scheduler}", hint=hint)
         found[key] = Option(cast_setting(key, setting, opt), str(setting.origin))
     return found
+
+
+def option_problems(config: Config, scheduler: str, opts: runopts) -> list[ConfigError]:
+    """Returns everything that is wrong with the run options of a scheduler.
+
+    Args:
+        config: what was read.
+        scheduler: whose section.
+        opts: the options that the scheduler takes.
+    """
+    problems = []
+    for key in config.section(scheduler, defaults=True):
+        try:
+            scheduler_options(config, scheduler, opts, only=key)
+        except ConfigError as error:
+            problems.append(error)
+    return problems
 
 
 def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:

@@ -1,0 +1,132 @@
+"""Which configuration files may be used: one names programs to run, so no other user may write it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from torchx.config.ini import LARGEST, ConfigError
+from torchx.limited_files import read_limited
+
+TRUSTED = "trusted_configs"
+"""The file of the state home with the files that the user has approved: a hash and a path a line."""
+
+_MOST_APPROVED = 1 << 20
+
+
+def objection(file: Path) -> str:
+    """Returns why another user may have written a file; an empty text if none may.
+
+    A file and its folder have to belong to the caller or to root, and neither the world nor a group may
+    write them. Two cases do not count: the caller's own group, which has their name and no other members, and
+    a folder such as /tmp, in which users can change only files of their own.
+    """
+    try:
+        link = file.lstat()
+        if stat.S_ISLNK(link.st_mode):
+            where = file.resolve(strict=True)
+            return _folder(file.parent) or _of(where.stat(), "it") or _folder(where.parent)
+        return _of(link, "it") or _folder(file.parent)
+    except (OSError, RuntimeError) as error:
+        return f"it cannot be looked at ({getattr(error, 'strerror', None) or error})"
+
+
+def _folder(folder: Path) -> str:
+    return _of(folder.stat(), f"its folder {folder}")
+
+
+def _of(status: os.stat_result, name: str) -> str:
+    """Returns what speaks against a file, which is called "it", or against its folder."""
+    if name == "it" and not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"{name} belongs to another user"
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
+        return ""
+    if status.st_mode & stat.S_IWOTH:
+        return f"every user may write {name}"
+    if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
+        return f"a group may write {name}"
+    return ""
+
+
+def _is_own_group(gid: int) -> bool:
+    """Returns True if a group is the caller's alone: it has their name and no other members."""
+    if gid != os.getegid():
+        return False
+    import grp
+    import pwd
+
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        group = grp.getgrgid(gid)
+    except KeyError:  # without a name, others may have the same number
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+def approved_content(file: Path) -> bytes | None:
+    """Returns the content of a file if the user has approved it as it is, None otherwise."""
+    try:
+        known = _approved()
+        if not known:
+            return None
+        data = read_limited(file, LARGEST)
+    except OSError:
+        return None
+    return data if _line(file, data) in known else None
+
+
+def approve(file: Path) -> Path:
+    """Notes that a file may be used as it is; once it changes, it has to be approved again.
+
+    Returns:
+        The file, with its whole path.
+
+    Raises:
+        ConfigError: it cannot be read.
+        StateError: the state home cannot be written.
+    """
+    from torchx.errors import StateError
+    from torchx.jobs.paths import state_home
+
+    place = Path(os.path.abspath(file))  # noqa: PTH100  # links stay: the search finds it by the same path
+    try:
+        data = read_limited(place, LARGEST)
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}") from None
+    line, home = _line(place, data), state_home()
+    part = home / f".{TRUSTED}.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        kept = [each for each in _approved() if each.partition(" ")[2] != str(place)]
+        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(opened, "w", encoding="utf-8", errors="surrogateescape") as out:
+            out.write("".join(f"{each}\n" for each in [*kept, line]))
+        part.replace(home / TRUSTED)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StateError(f"{home / TRUSTED} cannot be written: {error.strerror}") from error
+    return place
+
+
+def _line(file: Path, data: bytes) -> str:
+    import hashlib  # on demand: few files have to be approved
+
+    return f"{hashlib.sha256(data).hexdigest()} {str(file).replace(os.linesep, '?')}"
+
+
+def _approved() -> list[str]:
+    """Returns the lines of the file of approvals, which has to be the user's own."""
+    from torchx.errors import StateError
+    from torchx.jobs.paths import user_home
+
+    try:
+        place = user_home() / TRUSTED
+        status, home = place.lstat(), place.parent.stat()
+    except (OSError, StateError):
+        return []
+    own = status.st_uid == os.geteuid() == home.st_uid and not (status.st_mode | home.st_mode) & 0o022
+    if not own or not stat.S_ISREG(status.st_mode):
+        return []
+    return read_limited(place, _MOST_APPROVED).decode("utf-8", "surrogateescape").split("\n")[:-1]
