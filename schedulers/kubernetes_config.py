@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from torchx.errors import AbsentError, StateError, UsageError
-from torchx.schedulers.kubernetes_plugins import Plugin, PluginError, complaints, plugin_of
 from torchx.limited_files import read_limited
-from torchx.yaml_limits import LARGEST, load_yaml
+from torchx.schedulers.kubernetes_plugins import Plugin, PluginError, complaints, plugin_of
 from torchx.words import did_you_mean
+from torchx.yaml_limits import LARGEST, load_yaml
 
 INSTALL = "pip install 'torchx-cli[kubernetes]'"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -114,7 +114,9 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
 
 def _load(path: Path) -> object:
     """Reads a kubeconfig within limits; the package's own reader has none."""
-    return load_yaml(read_limited(path, LARGEST).decode("utf-8"), source=f"the kubeconfig {path} cannot be read")
+    return load_yaml(
+        read_limited(path, LARGEST).decode("utf-8"), source=f"the kubeconfig {path} cannot be read"
+    )
 
 
 def _namespace_of_pod() -> str:
