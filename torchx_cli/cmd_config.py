@@ -46,7 +46,7 @@ def show(
     home folder. All sections are checked: what is wrong is listed, and the exit code is 2 then.
     """
     form = chosen_format(output, json)
-    from torchx.config import examine_config
+    from torchx.config.model import examine_config
 
     session = session_of(ctx)
     config, wrong = examine_config(session.profile)

@@ -89,7 +89,7 @@ def offered(shell: str, line: str) -> list[str]:
     [
         ("torchx st", ["status"]),
         ("torchx --profile p conf", ["configure", "config"]),
-        ("torchx config ", ["show"]),
+        ("torchx config ", ["show", "trust"]),
         ("torchx run --sch", ["--scheduler", "--scheduler_args"]),
         ("torchx run -s local_d", ["local_dir", "local_docker"]),
         ("torchx runopts local_c", ["local_cwd"]),

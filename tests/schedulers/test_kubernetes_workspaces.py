@@ -108,7 +108,10 @@ def test_roles_of_one_workspace_share_a_config_map(project: Path, tmp_path: Path
         for t, _ in pods(request.manifests)
     ]
     assert used == [[maps[0]], [maps[0]], [], [maps[1]]]
-    assert len(notes) == 2
+    assert len([note for note in notes if "in a ConfigMap" in note]) == 2
+    assert len([note for note in notes if "1 built in (.env)" in note]) == 1, (
+        "equal workspaces are named once"
+    )
 
 
 def test_one_that_is_too_large_is_refused_with_the_way_out(project: Path) -> None:

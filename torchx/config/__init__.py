@@ -9,7 +9,6 @@ from torchx.config.ini import Setting as Setting
 from torchx.config.ini import shown_path as shown_path
 from torchx.config.model import Config as Config
 from torchx.config.model import Entry as Entry
-from torchx.config.model import examine_config as examine_config
 from torchx.config.model import load_config as load_config
 from torchx.config.options import Option as Option
 from torchx.config.options import scheduler_options as scheduler_options
