@@ -76,6 +76,7 @@ EVIL: dict[str, list[Member]] = {
     "link up": [link("up", ".."), ("up/evil", {})],
     "absolute link": [link("root", "/tmp"), ("root/evil", {})],
     "link to itself and up": [link("x", "."), link("y", "x/.."), ("y/evil", {})],
+    "link by the name of a link": [link("x", "."), link("y", "x/..")],
     "link below a link": [("d", {"type": tarfile.DIRTYPE}), link("l", "d"), ("l/evil", {})],
     "link that leads out later": [link("a/b/c", "../../.."), ("z", {})],
     "file through a link of its name": [link("l", "../outside/target"), ("l", {"data": b"evil"})],
