@@ -127,7 +127,11 @@ class App:
         return f"{self.handle} {self.status().state.name}"
 
     def _repr_html_(self) -> str:
-        lines = "\n".join(self.lines(LAST_LINES))
+        from torchx.excerpts import last_lines
+        from torchx.logs import LogQuery
+
+        chunks = list(self._runner.log_chunks(self.handle, LogQuery(tail=LAST_LINES)))
+        lines = "\n".join(last_lines(chunks, LAST_LINES, names=True))
         log = f"<pre>{html.escape(lines)}</pre>" if lines else ""
         return f"<div><code>{html.escape(self.handle)}</code>{status_html(self.status())}{log}</div>"
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from torchx.printable import one_line
 from torchx.version import __version__
 from torchx_cli.command import TorchxCommand, lighten, spell_out
+from torchx_cli.output import say
 
 COMMANDS: dict[str, str] = {
     "run": "Run an application from a component.",
@@ -91,7 +93,7 @@ class Torchx(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Lists the commands from the table: help must not import them all."""
-        rows = [(name, COMMANDS.get(name, "(from a plugin)")) for name in self.list_commands(ctx)]
+        rows = [(one_line(name), COMMANDS.get(name, "(from a plugin)")) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
@@ -115,7 +117,7 @@ app = typer.Typer(cls=Torchx, context_settings=SETTINGS, **TYPER)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"torchx-{__version__}")
+        say(f"torchx-{__version__}")
         raise typer.Exit
 
 
@@ -153,7 +155,7 @@ def torchx(
 
     ctx.obj = Session(profile=profile or None, log_level=log_level)
     if ctx.invoked_subcommand is None:
-        print(ctx.get_help())
+        say(ctx.get_help())
 
 
 def build() -> TyperGroup:

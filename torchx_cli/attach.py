@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
 from torchx_cli.interrupts import EXIT_INTERRUPTED, Interrupts
-from torchx_cli.masking import mask_text
 from torchx_cli.output import note, send_nowhere, tell
 
 if TYPE_CHECKING:
@@ -205,7 +203,9 @@ def exit_code(status: AppStatus) -> int:
 
 def command_line() -> str:
     """Returns this command as it can be typed again, secrets masked."""
+    from torchx_cli.masking import command_line as masked_command_line
+
     words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]  # noqa: PTH119  # a text, and no path to open
     if words[0] in ("__main__.py", "-c", "-m"):
         words[:1] = ["torchx"]
-    return mask_text(shlex.join(words))
+    return masked_command_line(words)

@@ -9,7 +9,7 @@ import typer
 
 from torchx_cli.flags import LogTarget, count
 from torchx_cli.interrupts import EXIT_INTERRUPTED
-from torchx_cli.output import is_terminal, note
+from torchx_cli.output import is_terminal, note, tell
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
@@ -73,5 +73,5 @@ def _tell_left(runner: Runner, handle: str) -> None:
 
     called = short(runner, handle)
     if is_terminal(sys.stderr):
-        print(file=sys.stderr)  # the ^C stands on this line
+        tell("")  # the ^C stands on this line
     note(f"{app_id_of(handle)} goes on   to end it: torchx cancel {called}   back: torchx attach {called}")

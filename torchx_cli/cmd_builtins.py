@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from torchx_cli.flags import Json, Output
-from torchx_cli.output import chosen_format, emit, table
+from torchx_cli.output import chosen_format, emit, say, table
 
 
 def builtins_(
@@ -26,7 +26,7 @@ def builtins_(
     if show:
         from torchx.discovery import builtin_source
 
-        print(builtin_source(show).rstrip())
+        say(builtin_source(show).rstrip())
         return
     found = list_components()
     if form != "text":
@@ -47,7 +47,7 @@ def builtins_(
         [(each.name, ""), (each.origin, "dim"), _about(each.description, [str(p) for p in each.problems])]
         for each in found
     ]
-    print("\n".join(table(rows, ("COMPONENT", "FROM", ""), sys.stdout)))
+    say("\n".join(table(rows, ("COMPONENT", "FROM", ""), sys.stdout)))
 
 
 def _about(description: str, problems: list[str]) -> tuple[str, str]:

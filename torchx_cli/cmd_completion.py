@@ -9,7 +9,7 @@ import typer
 
 from torchx.errors import UsageError
 from torchx.words import did_you_mean
-from torchx_cli.output import is_terminal, note
+from torchx_cli.output import is_terminal, note, say
 from torchx_cli.shells import PLACES, SCRIPTS
 
 
@@ -26,6 +26,6 @@ def completion_(
         raise UsageError(
             f"no completion for `{shell}`", hint=did_you_mean(shell, SCRIPTS, f"shells: {', '.join(SCRIPTS)}")
         )
-    print(SCRIPTS[shell], end="")
+    say(SCRIPTS[shell], end="")
     if is_terminal(sys.stdout):
         note(f"for good, write this to {PLACES[shell]}")

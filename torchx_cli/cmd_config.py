@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.config.model import OWN_SECTION
 from torchx.errors import TorchxError
+from torchx.printable import one_line
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
 from torchx_cli.masking import MASK, looks_secret, mask_text
-from torchx_cli.output import chosen_format, emit, error_line, note, table, tell
+from torchx_cli.output import chosen_format, emit, error_line, note, say, table, tell
 from torchx_cli.session import Session, passed_over, session_of
 
 if TYPE_CHECKING:
@@ -60,17 +62,14 @@ def show(
         emit({**data, "passed_over": [{"file": str(path), "why": why} for path, why in over]}, form)
         return EXIT_PROBLEMS if problems else 0
     for error in problems:
-        tell(error_line(_line(error.message), error.hint and _line(error.hint), sys.stderr))
+        tell(error_line(one_line(error.message), error.hint and one_line(error.hint), sys.stderr))
     for path, why in over:
-        note(f"note: {_line(passed_over(path, why))}")
+        note(f"note: {one_line(passed_over(path, why))}")
     if not rows:
         note("no configuration" + (f" for [{section}]" if section else ""))
     else:
-        cells = [
-            [(_line(row["section"]), ""), (_line(row["key"]), ""), (_line(row["value"]), ""), _where(row)]
-            for row in rows
-        ]
-        print("\n".join(table(cells, ("SECTION", "KEY", "VALUE", "FROM"), sys.stdout)))
+        cells = [[(row["section"], ""), (row["key"], ""), (row["value"], ""), _where(row)] for row in rows]
+        say("\n".join(table(cells, ("SECTION", "KEY", "VALUE", "FROM"), sys.stdout)))
     return EXIT_PROBLEMS if problems else 0
 
 
@@ -92,7 +91,7 @@ def trust(
 
     path = Path(file).expanduser()
     approved = approve(path / CONFIG_FILE if path.is_dir() else path)
-    note(f"{_line(shown_path(approved))} is used as it is now; once it changes, it is not")
+    note(f"{one_line(shown_path(approved))} is used as it is now; once it changes, it is not")
 
 
 EXIT_PROBLEMS = 2
@@ -135,11 +134,6 @@ def _problem(error: TorchxError) -> dict[str, Any]:
     return {"message": error.message, "hint": error.hint}
 
 
-def _line(text: str) -> str:
-    """Returns a text without characters that steer a terminal or begin another line."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
 def _files(config: Config) -> list[str]:
     return [str(file.path) for file in config.files]
 
@@ -149,7 +143,7 @@ def _row(entry: Entry) -> dict[str, Any]:
     return {
         "section": entry.section,
         "key": entry.key,
-        "value": MASK if looks_secret(entry.key) else _masked(entry.setting.value),
+        "value": _masked(entry.section, entry.key, entry.setting.value),
         "effective": entry.effective,
         "profile": entry.profile,
         "origin": str(origin),
@@ -158,9 +152,12 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _masked(value: str) -> str:
-    """Masks what a value gives to names of secrets, as in `env = HF_TOKEN:abc`."""
+def _masked(section: str, key: str, value: str) -> str:
+    """Masks the value of a secret, and what a value gives to names of secrets, as in `env = HF_TOKEN:abc`."""
     import re
+
+    if looks_secret(key) and section != OWN_SECTION:
+        return MASK
 
     pairs = re.sub(
         r"([A-Za-z_][A-Za-z0-9_]*):([^,;\s]+)",
@@ -185,5 +182,5 @@ def _default(section: str, key: str, value: Any) -> dict[str, Any]:
 
 def _where(row: dict[str, Any]) -> tuple[str, str]:
     profile = f" (profile {row['profile']})" if row["profile"] else ""
-    where = _line(row["origin"] + profile)
+    where = one_line(row["origin"] + profile)
     return (where, "") if row["effective"] else (f"{where}, hidden", "dim")

@@ -10,7 +10,7 @@ import typer
 
 from torchx.errors import StateError
 from torchx_cli.flags import words
-from torchx_cli.output import note
+from torchx_cli.output import note, say
 
 
 def configure_(
@@ -41,7 +41,7 @@ def configure_(
     text = io.StringIO()
     dump(text, words(schedulers) or None, required_only=not every)
     if show:
-        print(text.getvalue(), end="")
+        say(text.getvalue(), end="")
         return
     path = Path(CONFIG_FILE)
     try:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from torchx.printable import one_line, printable
 from torchx_cli.flags import Handle, Json, Output, Watch
-from torchx_cli.output import chosen_format, emit, is_terminal, paint, paint_state
+from torchx_cli.output import chosen_format, emit, is_terminal, paint, paint_state, say
 from torchx_cli.session import session_of
 from torchx_cli.status_text import replica_lines
 from torchx_cli.times import ago, duration, iso, span
@@ -43,18 +44,18 @@ def describe_(
         if not watched and form != "text":
             emit(as_data(full, described), form)
         elif not watched:
-            print("\n".join(lines_of(described)))
+            say("\n".join(lines_of(described)))
         else:
             refuse_watching(form)
             from torchx_cli.watch import watch
 
             if not is_terminal(sys.stdout):  # there what changes is told, and this does not
-                print("\n".join(_lines(as_data(full, described), described)))
+                say("\n".join(_lines(as_data(full, described), described)))
             last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
             for line in (
                 failure_of(runner, full, status_of(last)) if last and not is_terminal(sys.stdout) else ()
             ):
-                print(line)
+                say(line)
 
 
 def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
@@ -117,7 +118,10 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
     replicas = {role.role: role for role in described.roles_statuses}
     for role in data["app"]["roles"]:
         count = role["num_replicas"]
-        lines += ["", f"{paint(role['name'], 'bold', out)}  {count} replica{'' if count == 1 else 's'}"]
+        lines += [
+            "",
+            f"{paint(one_line(role['name']), 'bold', out)}  {count} replica{'' if count == 1 else 's'}",
+        ]
         lines += _aligned(_role_rows(role), "  ")
         if role["name"] in replicas:
             lines += replica_lines(replicas[role["name"]], out)
@@ -136,16 +140,20 @@ def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
         ("retries", retries),
         ("ports", ", ".join(f"{name} {port}" for name, port in role["port_map"].items())),
         *(("mount", ", ".join(f"{k}={_text(v)}" for k, v in mount.items())) for mount in role["mounts"]),
-        *(("env", f"{name}={value}") for name, value in role["env"].items()),
+        *(("env", f"{one_line(name)}={value}") for name, value in role["env"].items()),
     ]
     rows += [(f"metadata {key}", _text(value)) for key, value in role["metadata"].items()]
     return rows
 
 
 def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
-    rows = [row for row in rows if row[1]]
+    rows = [(one_line(name), value) for name, value in rows if value]
     width = max((len(name) for name, _ in rows), default=0)
-    return [f"{indent}{paint(name.ljust(width), 'dim', sys.stdout)}  {value}" for name, value in rows]
+    below = "\n" + " " * (len(indent) + width + 2)  # a line of a value looks like no row of its own
+    return [
+        f"{indent}{paint(name.ljust(width), 'dim', sys.stdout)}  {printable(value).replace(chr(10), below)}"
+        for name, value in rows
+    ]
 
 
 def _text(value: Any) -> str:

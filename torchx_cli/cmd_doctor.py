@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchx.printable import one_line
 from torchx_cli.flags import Json, Output
-from torchx_cli.output import chosen_format, emit, paint, wrap
+from torchx_cli.output import chosen_format, emit, paint, say, wrap
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
@@ -43,10 +44,14 @@ def doctor_(
     if scheduler and found[scheduler] and found[scheduler][0].verdict is Verdict.ABSENT:
         wrong = True
     if form != "text":
-        emit({name: [_as_data(finding) for finding in findings] for name, findings in found.items()}, form)
+        emit(
+            {name: [_as_data(finding) for finding in findings] for name, findings in found.items()},
+            form,
+            hide=True,
+        )
     else:
         for name, findings in found.items():
-            print(paint(name, "bold", sys.stdout))
+            say(paint(name, "bold", sys.stdout))
             for finding in findings:
                 _tell(finding, max(len(each.what) for each in findings))
     if wrong:
@@ -76,9 +81,10 @@ def _look(runner: Runner, name: str) -> Iterable[Finding]:
 
 def _tell(finding: Finding, width: int) -> None:
     verdict = paint(f"{finding.verdict.value:<5}", MEANING[finding.verdict.value], sys.stdout)
-    print(f"  {verdict}  {finding.what:<{width}}  {finding.detail}".rstrip())
+    detail = one_line(finding.detail)
+    say(f"  {verdict}  {finding.what:<{width}}  {detail}".rstrip(), hide=True)
     if finding.hint and finding.verdict.value != "ok":
-        print(paint(wrap(finding.hint, sys.stdout, " " * (width + 11)), "dim", sys.stdout))
+        say(paint(wrap(finding.hint, sys.stdout, " " * (width + 11)), "dim", sys.stdout), hide=True)
 
 
 def _as_data(finding: Finding) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchx_cli.flags import Json, Output
-from torchx_cli.output import chosen_format, emit, paint
+from torchx_cli.output import chosen_format, emit, paint, say
 
 
 def lint_(
@@ -46,9 +46,9 @@ def lint_(
         emit({"checked": report.checked, "fine": report.fine, "problems": problems}, form)
         return 1 if problems else 0
     for message in report.messages:
-        print(message)
+        say(str(message))
     verdict = _verdict(len(report.messages), report.faulty, report.fine)
-    print(paint(verdict, "bad" if report.messages else "good", sys.stdout))
+    say(paint(verdict, "bad" if report.messages else "good", sys.stdout))
     return 1 if report.messages else 0
 
 

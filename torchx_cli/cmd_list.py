@@ -11,7 +11,7 @@ import typer
 
 from torchx.errors import AbsentError
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
-from torchx_cli.output import STATE_MEANING, chosen_format, emit, note, paint, table
+from torchx_cli.output import STATE_MEANING, chosen_format, emit, note, paint, say, table
 from torchx_cli.session import Session, session_of
 from torchx_cli.times import ago, duration, iso, parse_time, span
 
@@ -84,13 +84,13 @@ def list_(
     with session.runner() as runner:
         found = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
-            emit([as_data(app) for app in islice(found, most)], form)
+            emit([as_data(app) for app in islice(found, most)], form, hide=True)
             return
         shown = list(islice(found, SCREEN if most is None else most))
         more = most is None and next(found, None) is not None
     if shown:
         rows = [_row(app) for app in shown]
-        print("\n".join(table(rows, HEADS, sys.stdout, spare=("TIME", "SCHEDULER", "STARTED"))))
+        say("\n".join(table(rows, HEADS, sys.stdout, spare=("TIME", "SCHEDULER", "STARTED"))), hide=True)
     else:
         fitting = " that fit" if query != AppQuery() else ""
         note(f"no applications{fitting}")

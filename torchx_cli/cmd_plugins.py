@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from torchx.printable import one_line
 from torchx_cli.app import COMMANDS
 from torchx_cli.flags import Json, Output
-from torchx_cli.output import chosen_format, emit, note, paint, table
+from torchx_cli.output import chosen_format, emit, note, paint, say, table
 
 if TYPE_CHECKING:
     from torchx.plugins.report import Installed
@@ -29,11 +30,12 @@ def plugins_(output: Output = "", json: Json = False) -> None:
         note("no plugins are installed")
         return
     rows = [[(one.kind, ""), (_names(one), ""), (one.module, ""), (one.origin, "dim")] for one in found]
-    print("\n".join(table(rows, ("KIND", "NAME", "MODULE", "FROM"), sys.stdout)))
+    say("\n".join(table(rows, ("KIND", "NAME", "MODULE", "FROM"), sys.stdout)))
     for one in found:
         if one.error:
             what = f"{one.kind} {one.name}".strip()
-            print(f"{paint('problem:', 'bad', sys.stdout)} {what} of {one.module}: {one.error}")
+            problem = f"{one_line(what)} of {one.module}: {one_line(one.error)}"
+            say(f"{paint('problem:', 'bad', sys.stdout)} {problem}", hide=True)
 
 
 def _judged(one: Installed) -> Installed:

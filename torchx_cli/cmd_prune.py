@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx_cli.flags import Json, Output, States, count, states_of
-from torchx_cli.output import STATE_MEANING, chosen_format, emit, note, table
+from torchx_cli.output import STATE_MEANING, chosen_format, emit, note, say, table
 from torchx_cli.session import session_of
 from torchx_cli.times import ago, iso, seconds
 
@@ -183,14 +183,14 @@ class Sweep:
                 ]
                 for app, pruned in self.gone
             ]
-            print("\n".join(table(rows, ("APP", "STATE", "ENDED", "SIZE"), sys.stdout)))
+            say("\n".join(table(rows, ("APP", "STATE", "ENDED", "SIZE"), sys.stdout)))
         if self.dryrun:
             for each in self.leftovers.values():
-                print(f"{each.path}  {size(each.bytes)}")
+                say(f"{each.path}  {size(each.bytes)}")
         parts = [_count(len(self.gone), "application")] if self.gone else []
         parts += [_count(len(self.leftovers), "leftover")] if self.leftovers else []
         what = " and ".join(parts)
-        print(
+        say(
             f"would remove {what}: {size(self.freed)}"
             if self.dryrun
             else f"removed {what}: {size(self.freed)} freed"

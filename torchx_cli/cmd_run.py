@@ -12,7 +12,8 @@ import typer
 from torchx import settings
 from torchx.errors import UsageError
 from torchx_cli.flags import Cfg, Scheduler
-from torchx_cli.output import chosen_format, emit, give_up_output, note
+from torchx_cli.masking import remember
+from torchx_cli.output import chosen_format, emit, give_up_output, note, say
 from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_words
 from torchx_cli.session import session_of
 
@@ -113,6 +114,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     app = make_app(request, config)
     if app is None:
         return 0  # its help was asked for
+    remember(app)
     with opened as runner:
         info = make_request(request, app, runner, config)
         for line in info.notes:
@@ -137,14 +139,14 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             ends = follow or request.wait
             code = attached.to_the_end() if ends else attached.leave()
             if form == "json":
-                emit(attached.as_data(), "json")
+                emit(attached.as_data(), "json", hide=True)
             return code
 
 
 def tell_handle(handle: str) -> None:
     """Prints the handle on stdout; on stderr when nobody takes it there: the application runs already."""
     try:
-        print(f"{handle}\n", end="", flush=True)  # one write: others print meanwhile
+        say(f"{handle}\n", end="", flush=True)  # one write: others print meanwhile
     except OSError:
         give_up_output()
         note(handle)
@@ -176,7 +178,7 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
         from torchx_cli.output import has_colour, speaks_unicode, width_of
 
         text = render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout))
-        print(text if speaks_unicode(sys.stdout) else text.replace("…", "..."))
+        say(text if speaks_unicode(sys.stdout) else text.replace("…", "..."))
         return None
     for line in arguments.notes:
         note(f"note: {line}")

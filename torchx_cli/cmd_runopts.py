@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx_cli.flags import Json, Output
-from torchx_cli.output import chosen_format, emit, note
+from torchx_cli.output import chosen_format, emit, note, say
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def runopts_(
         return
     for name, opts in found.items():
         text = "\n".join(f"    {line}" if line.strip() else "" for line in repr(opts).splitlines())
-        print(f"{name}:\n{text}\n")
+        say(f"{name}:\n{text}\n")
 
 
 def _of_all(runner: Runner) -> dict[str, runopts]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx_cli.flags import Handle, Json, Output, Watch, words
-from torchx_cli.output import chosen_format, emit, is_terminal
+from torchx_cli.output import chosen_format, emit, is_terminal, say
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
@@ -51,17 +51,20 @@ def status_(
             last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
             if last is not None and not is_terminal(sys.stdout):
                 for line in failure_of(runner, full, status_of(last)):
-                    print(line)
+                    say(line)
         elif form != "text":
             emit(as_data(full, described.name, status, wanted), form)
         else:
-            print("\n".join(_lines(runner, full, status, wanted)))
+            say("\n".join(_lines(runner, full, status, wanted)))
 
 
 def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> list[str]:
+    from torchx_cli.masking import mask_text
     from torchx_cli.status_text import status_lines
 
-    return status_lines(handle, status, roles, sys.stdout) + failure_of(runner, handle, status)
+    return [mask_text(line) for line in status_lines(handle, status, roles, sys.stdout)] + failure_of(
+        runner, handle, status
+    )
 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
-from torchx_cli.output import chosen_format, emit, note, speaks_unicode, table
+from torchx_cli.output import chosen_format, emit, note, say, speaks_unicode, table
 from torchx_cli.session import session_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def jobs(
     if form != "text":
         emit(found, form)
     elif found:
-        print("\n".join(found))
+        say("\n".join(found))
     else:
         note("no run has told a tracker anything")
 
@@ -128,7 +128,7 @@ def lineage(ctx: typer.Context, run: RunId, output: Output = "", json: Json = Fa
         )
         return
     for one in told:
-        print("\n".join(_tree(one)))
+        say("\n".join(_tree(one)))
 
 
 def _tree(told: Lineage) -> list[str]:
@@ -206,6 +206,6 @@ def _text(value: Any) -> str:
 
 def _show(rows: list[list[tuple[str, str]]], heads: tuple[str, ...], run: str) -> None:
     if rows:
-        print("\n".join(table(rows, heads, sys.stdout)))
+        say("\n".join(table(rows, heads, sys.stdout)))
     else:
         note(f"{run} has told nothing of this")

@@ -49,7 +49,7 @@ def wait_(
         found = [find(runner, handle)[0] for handle in handles]
         ended = wait_for_all(runner, list(dict.fromkeys(found)), limit)
         if form != "text":
-            emit([as_data(handle, status) for handle, status in ended.items()], form)
+            emit([as_data(handle, status) for handle, status in ended.items()], form, hide=True)
     results = [_result(status) for status in ended.values()]
     if None in results:
         return EXIT_TIMEOUT

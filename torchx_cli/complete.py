@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from torchx.printable import one_line
 from torchx_cli.offers import Offer
+from torchx_cli.output import say
 
 
 def complete(args: Sequence[str]) -> int:
@@ -29,9 +31,12 @@ def complete(args: Sequence[str]) -> int:
         return 0
     seen: set[str] = set()
     for offer in found:
+        if offer.word != one_line(offer.word):
+            continue  # a shell would put its control characters on the line
         if offer.word.startswith(words[-1]) and offer.word not in seen:
             seen.add(offer.word)
-            print(_for_bash(offer.word, words[-1]) if bash else f"{offer.word}\t{offer.help}".rstrip("\t"))
+            remark = one_line(offer.help)
+            say(_for_bash(offer.word, words[-1]) if bash else f"{offer.word}\t{remark}".rstrip("\t"))
     return 0
 
 

@@ -6,15 +6,17 @@ import re
 import shlex
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchx.discovery.flags import is_switch
 from torchx.discovery.model import REQUIRED, VARARGS, Component, Parameter
 from torchx.discovery.shapes import Choice
+from torchx.printable import one_line, printable
+from torchx_cli.output import colour as painted
 
 _GAP = "  "
-_BOLD, _YELLOW, _DIM, _END = "\x1b[1m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
+_BOLD, _YELLOW, _DIM = "1", "33", "2"
 _LONGEST_DEFAULT = 26
 _WIDEST_FLAGS = 34
 _NARROW = 60
@@ -32,7 +34,7 @@ class _Row:
 
 
 def render(component: Component, width: int, colour: bool = False) -> str:
-    """Returns the help page of a component, with a line end after each line.
+    """Returns the help page of a component, with a line end after each line; to be printed with ``say``.
 
     Args:
         component: the component.
@@ -40,8 +42,9 @@ def render(component: Component, width: int, colour: bool = False) -> str:
         colour: mark flags and what is required with terminal colours.
     """
     width = max(width, 20)
-    parts = ["\n".join(_paragraphs(component.description or f"{component.name}: no description", width))]
-    rows = [_row(p) for top in component.parameters for p in top.leaves()]
+    about = printable(component.description or f"{component.name}: no description")
+    parts = ["\n".join(_paragraphs(about, width))]
+    rows = [_printable_row(_row(p)) for top in component.parameters for p in top.leaves()]
     rows.sort(key=lambda row: row.is_rest)  # the words for *args come last, as on the command line
     if rows:
         parts.append("\n".join(_table(rows, width, colour)))
@@ -61,6 +64,11 @@ def _paragraphs(text: str, width: int) -> Iterator[str]:
                 yield from textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=True) or [""]
         else:
             yield from textwrap.wrap(" ".join(lines), width)
+
+
+def _printable_row(row: _Row) -> _Row:
+    """Returns a row whose texts are as wide as they look: docstrings and defaults may hold anything."""
+    return replace(row, flags=one_line(row.flags), text=printable(row.text), default=one_line(row.default))
 
 
 def _row(parameter: Parameter) -> _Row:
@@ -135,7 +143,7 @@ def _wrapped_flags(flags: str, width: int, colour: bool) -> Iterator[str]:
 
 
 def _paint(text: str, code: str, colour: bool) -> str:
-    return f"{code}{text}{_END}" if colour and text else text
+    return painted(text, code) if colour and text else text
 
 
 def _example(component: Component, width: int) -> Iterator[str]:

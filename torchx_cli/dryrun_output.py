@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchx.printable import has_controls, printable
 from torchx.specs.dryrun import Manifests
 from torchx_cli.masking import mask, mask_text, secret_names, secret_values
-from torchx_cli.output import emit, note
+from torchx_cli.output import emit, is_terminal, note, say, yaml_text
 from torchx_cli.plain import to_plain
 
 if TYPE_CHECKING:
@@ -29,8 +30,11 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
     """
     if form == "yaml" and isinstance(info.request, Manifests):
         # a masked one could not be used elsewhere; in UTF-8 whatever the terminal speaks, as its readers want
+        text = repr(info)
+        if is_terminal(sys.stdout) and has_controls(text):
+            text = printable(text)
         sys.stdout.flush()
-        sys.stdout.buffer.write(repr(info).encode())
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         if shown := secret_names(info.app):
             note(f"note: this is all that would be sent, also what may be secret: {', '.join(shown)}")
         return
@@ -38,12 +42,10 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
     if form != "text":
         emit(data, form)
         return
-    import yaml
-
     secrets = secret_values(info.app)
-    app = yaml.safe_dump(data["app"], sort_keys=False, allow_unicode=True)
+    app = yaml_text(data["app"])
     request = mask_text(_shown(info, secrets), secrets)
-    print(f"=== APPLICATION ===\n{app}\n=== SCHEDULER REQUEST ===\n{request.rstrip()}")
+    say(f"=== APPLICATION ===\n{app}\n=== SCHEDULER REQUEST ===\n{request.rstrip()}")
 
 
 def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:

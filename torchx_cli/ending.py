@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.errors import TorchxError
+from torchx.printable import one_line
 from torchx_cli.output import bar_of, fit, paint, paint_state, width_of, wrap
 from torchx_cli.times import duration, span
 
@@ -36,11 +37,11 @@ def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
 
 
 def unsaid(status: AppStatus) -> str:
-    """Returns the message of an application, unless its first failure says the same."""
+    """Returns the message of an application, cut where it is long, unless its first failure says the same."""
     first = status.first_failure
     if first is not None and (status.msg in first.msg or (first.msg and first.msg in status.msg)):
         return ""
-    return status.msg
+    return fit(status.msg, None)
 
 
 def failure_lines(
@@ -63,16 +64,18 @@ def failure_lines(
         again: the command that ran it, empty when not known.
         excerpt: whether to show the last lines of the log.
     """
+    from torchx_cli.masking import mask_text
+
     first = status.first_failure
     if first is None:
         return _unexplained(status, stream) if status.state.name == "FAILED" else []
     window = width_of(stream)
-    lines = [wrap(_what(first, status), stream, "  ")]
+    lines = [wrap(mask_text(_what(first, status)), stream, "  ")]
     if first.signal in MEANING and not first.msg:
         lines.append(wrap(MEANING[first.signal], stream, "  "))
     shown = _error_file(status) or (_tail(runner, handle, first) if excerpt else [])
-    lines += [fit(f"  {bar_of(stream)} {line}", window) for line in shown]
-    replica = f"{first.role}/{first.replica}"
+    lines += [fit(f"  {bar_of(stream)} {mask_text(line)}", window) for line in shown]
+    replica = one_line(f"{first.role}/{first.replica}")
     lines.append("  " + paint("full log:", "dim", stream) + f" torchx log {called}/{replica}")
     if again:
         lines.append("  " + paint("again:", "dim", stream) + f"    {again}")
@@ -80,16 +83,19 @@ def failure_lines(
 
 
 def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:
-    return [wrap(status.msg, stream, "  ")] if status.msg else []
+    from torchx_cli.masking import mask_text
+
+    return [wrap(mask_text(fit(status.msg, None)), stream, "  ")] if status.msg else []
 
 
 def _what(first: FirstFailure, status: AppStatus) -> str:
-    name = f"{first.role}/{first.replica}"
+    name = one_line(f"{first.role}/{first.replica}")
     how = f"killed by {first.signal}" if first.signal else f"exit {first.exit_code}"
     if first.exit_code is None and not first.signal:
         how = "it could not be started" if not first.msg else ""
     if first.msg:
-        how = f"{how}: {first.msg}" if how else first.msg
+        why = fit(first.msg, None)
+        how = f"{how}: {why}" if how else why
     replica = next(
         (r for role in status.roles for r in role.replicas if (r.role, r.id) == (first.role, first.replica)),
         None,
@@ -119,37 +125,23 @@ def _error_file(status: AppStatus) -> list[str]:
 
     if not status.structured_error_msg or status.structured_error_msg == NONE:
         return []
+    from torchx.excerpts import last_lines_of
     from torchx.specs.status_text import ErrorFile
 
     found = ErrorFile.read(status.structured_error_msg)
     text = status.structured_error_msg if found is None else found.message
-    return _plain_lines(text.rstrip())
+    return last_lines_of(text.rstrip(), LAST_LINES)
 
 
 def _tail(runner: Runner, handle: str, first: FirstFailure) -> list[str]:
     """Returns the last lines of the log of the replica that failed first."""
+    from torchx.excerpts import last_lines
     from torchx.logs import LogQuery
 
     query = LogQuery({first.role: frozenset({first.replica})}, tail=LAST_LINES)
     try:
         chunks = list(runner.log_chunks(handle, query))
     except (TorchxError, NotImplementedError, OSError):
-        return []  # the failure is told all the same
+        return []  # the failure is reported all the same
     # of the attempt that failed, where the log tells them apart
-    chunks = [chunk for chunk in chunks if chunk.attempt == first.attempt] or chunks
-    data = b"".join(c.data if c.data.endswith(b"\n") else c.data + b"\n" for c in chunks)
-    return _plain_lines(data.decode("utf-8", "replace"))
-
-
-def _plain_lines(text: str) -> list[str]:
-    """Returns the last lines of a text without control codes, which may not be cut in two.
-
-    Of a line that was written over, as a progress bar does, what stood there last is left.
-    """
-    import re
-
-    if not text:
-        return []
-    text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)", "", text.expandtabs(4))
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.removesuffix("\n").split("\n")]
-    return ["".join(c for c in line if c.isprintable()) for line in lines[-LAST_LINES:]]
+    return last_lines([c for c in chunks if c.attempt == first.attempt] or chunks, LAST_LINES)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from torchx_cli.output import shown
+
 EXIT_INTERRUPTED = 130
 """128 + SIGINT."""
 
@@ -81,13 +83,15 @@ class Interrupts:
         try:
             step()
         except Exception as error:  # told to the person who pressed Ctrl-C: a thread has no caller
-            _say(f"error: {error}")
+            from torchx_cli.masking import mask_text
+
+            _say(mask_text(f"error: {error}"))
 
 
 def _say(text: str) -> None:
     """Writes a line to stderr past Python's buffers, which a signal handler may have interrupted."""
     start = " " if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
     try:
-        os.write(sys.stderr.fileno(), f"{start}{text}\n".encode())
+        os.write(sys.stderr.fileno(), f"{start}{shown(text)}\n".encode("utf-8", "backslashreplace"))
     except (OSError, ValueError):
         return

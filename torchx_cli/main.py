@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from torchx.errors import TorchxError, UsageError
-from torchx_cli.output import error_line, give_up_output, prepare_streams
+from torchx_cli.output import error_line, give_up_output, prepare_streams, tell
 
 PROG = "torchx"
 COMPLETE = "__complete"
@@ -34,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
+    if "torchx_cli.masking" in sys.modules:  # by a command line before this one
+        from torchx_cli.masking import forget
+
+        forget()
     try:
         code = _invoke(args)
         sys.stdout.flush()
@@ -118,7 +122,7 @@ def _debug(args: list[str]) -> None:
     if "--debug" in before_command:
         import traceback
 
-        traceback.print_exc()
+        tell(traceback.format_exc().rstrip("\n"))
 
 
 def _working_directory_is_gone() -> bool:
@@ -132,5 +136,5 @@ def _working_directory_is_gone() -> bool:
 def _tell(message: str, hint: str | None) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
-    with contextlib.suppress(OSError):  # nobody reads stderr: the exit code tells
-        print(error_line(message, hint, sys.stderr), file=sys.stderr)
+    with contextlib.suppress(OSError):  # where nothing reads stderr, the exit code says it
+        tell(error_line(message, hint, sys.stderr))

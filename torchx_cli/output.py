@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
 from torchx.errors import UsageError
+from torchx.printable import escape_json, has_controls, one_line, printable
 
 COLOURS = {"good": "32", "bad": "31", "wait": "33", "dim": "2", "bold": "1"}
 """Meaning -> the terminal's code for it."""
+
+LONGEST = 2_000
+"""Columns of a line of someone else's text where no window limits it."""
+
+_LONGEST_SCANNED = 16
+"""Characters per column that :func:`fit` looks at: combining ones take no column, and have no limit."""
+
+_MARK = chr(0xF0000 + int.from_bytes(os.urandom(2), "big") % 0xFFFE)
+"""Stands for ESC in painted text until :func:`shown`. Random, so that no text from elsewhere contains it."""
+
+_PAINTED = re.compile(_MARK + r"\[([0-9;]*)m")
 
 STATE_MEANING = {
     "SUCCEEDED": "good",
@@ -46,9 +59,49 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def paint(text: str, meaning: str, stream: TextIO) -> str:
-    """Returns a text in the colour of its meaning, as it is where the stream shows none."""
+    """Returns a text in the colour of its meaning, unchanged where the stream shows none.
+
+    Only what is printed with :func:`say` or :func:`tell` may be painted.
+    """
     code = COLOURS.get(meaning)
-    return f"\x1b[{code}m{text}\x1b[0m" if code and text and has_colour(stream) else text
+    return colour(text, code) if code and text and has_colour(stream) else text
+
+
+def colour(text: str, code: str) -> str:
+    """Returns a text with a colour code of the terminal, to be printed with :func:`say`."""
+    return f"{_MARK}[{code}m{text}{_MARK}[0m"
+
+
+def plain(text: str) -> str:
+    """Returns a text without the colours that :func:`paint` gave it."""
+    return _PAINTED.sub("", text)
+
+
+def shown(text: str) -> str:
+    r"""Returns a text as it goes to a terminal: control characters are spelled out, colours are set.
+
+    This is the one place where colours become escape sequences.
+
+    >>> shown("title\x1b]0;x\x07"), shown(colour("failed", "31"))
+    ('title\\x1b]0;x\\x07', '\x1b[31mfailed\x1b[0m')
+    """
+    return _PAINTED.sub("\x1b[\\1m", printable(text))
+
+
+def say(text: str = "", *, end: str = "\n", flush: bool = False, hide: bool = False) -> None:
+    """Prints a text on stdout; everything that this program says there goes through here.
+
+    Args:
+        text: may hold text from elsewhere, such as names and messages.
+        end: what follows it.
+        flush: show it immediately.
+        hide: mask what looks like a secret.
+    """
+    if hide:
+        from torchx_cli.masking import mask_text
+
+        text = mask_text(text)
+    print(shown(text), end=end, flush=flush)
 
 
 def paint_state(state: str, stream: TextIO) -> str:
@@ -74,24 +127,35 @@ def columns(text: str) -> int:
     >>> columns("abc"), columns("日本")
     (3, 4)
     """
-    if text.isascii():
-        return len(text)
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def _width(character: str) -> int:
     from unicodedata import combining, east_asian_width
 
-    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+    return 0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1
 
 
 def fit(text: str, width: int | None) -> str:
-    """Returns a text that is cut, with an ellipsis, to a number of columns; None for no limit.
+    """Returns a text on one line that is cut, with an ellipsis, to a number of columns; None for no window.
+
+    It takes time by what it returns, not by what it is given.
 
     >>> fit("a longer text", 8)
     'a long..'
     """
-    if width is None or columns(text) <= width:
-        return text
-    while text and columns(text) > width - 2:
-        text = text[:-1]
-    return text + ".."[: max(0, width)]
+    width = LONGEST if width is None else max(0, width)
+    text = text if isinstance(text, str) else one_line(text)  # a plugin may return anything
+    scanned = text[: width * _LONGEST_SCANNED + 1]
+    line = one_line(scanned)
+    used, room = 0, 0  # columns, and the characters before the ellipsis
+    for at, character in enumerate(line):
+        used += 1 if character.isascii() else _width(character)
+        if used > width:
+            return line[:room] + ".."[:width]
+        if used <= width - 2:
+            room = at + 1
+    return line if len(scanned) == len(text) else line[:room] + ".."[:width]
 
 
 Row = Sequence[tuple[str, str]]
@@ -105,7 +169,8 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
     ``spare`` are left out as needed, the first of them first.
     """
     window = width_of(stream)
-    body: list[Row] = [[(head, "bold") for head in heads], *rows]
+    body: list[Row] = [[(head, "bold") for head in heads]]
+    body += [[(one_line(text), meaning) for text, meaning in row] for row in rows]
     kept = list(range(len(heads)))
     widths = [max(columns(row[at][0]) for row in body) for at in kept]
     for head in spare:
@@ -122,13 +187,13 @@ def _table_line(cells: Row, widths: Sequence[int], window: int | None, stream: T
         line += paint(text, meaning, stream) + " " * (width - columns(text) + 2)
         used += width + 2
     text, meaning = cells[-1]
-    last = fit(text, None if window is None else max(0, window - used))
+    last = text if window is None else fit(text, window - used)
     return (line + paint(last, meaning, stream)).rstrip()
 
 
 def wrap(text: str, stream: TextIO, indent: str = "") -> str:
-    """Returns a text that is broken to the window of a stream, as it is where that is no terminal."""
-    window = width_of(stream)
+    """Returns a text that is broken to the window of a stream, unchanged where that is no terminal."""
+    text, window = printable(text), width_of(stream)
     if window is None or columns(indent + text) <= window:
         return indent + text
     import textwrap
@@ -151,14 +216,19 @@ def error_line(message: str, hint: str | None, stream: TextIO) -> str:
 
 
 def note(text: str) -> None:
-    """Tells something on the side, on stderr."""
+    """Prints a remark on stderr."""
     tell(wrap(text, sys.stderr))
 
 
 def tell(text: str) -> None:
-    """Prints on stderr as far as that takes it: neither a full disk nor a lost reader stops anything."""
+    """Prints on stderr as far as that takes it: neither a full disk nor a lost reader stops anything.
+
+    Everything that this program says there goes through here. What looks like a secret is masked.
+    """
+    from torchx_cli.masking import mask_text  # on demand: quick commands say nothing
+
     try:
-        print(text, file=sys.stderr)
+        print(shown(mask_text(text)), file=sys.stderr)
     except OSError:
         send_nowhere(sys.stderr)
 
@@ -179,17 +249,33 @@ def chosen_format(output: str, json_flag: bool) -> str:
     return output or ("json" if json_flag else "text")
 
 
-def emit(data: Any, form: str) -> None:
-    """Prints plain data on stdout as JSON or YAML."""
-    unicode = speaks_unicode(sys.stdout)
-    if form == "yaml":
-        import yaml
+def emit(data: Any, form: str, *, hide: bool = False) -> None:
+    """Prints plain data on stdout as JSON or YAML.
 
-        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=unicode), end="")
+    Args:
+        data: what to print.
+        form: json or yaml.
+        hide: mask what looks like a secret.
+    """
+    unicode = speaks_unicode(sys.stdout)
+    if hide:
+        from torchx_cli.masking import mask
+
+        data = mask(data)
+    if form == "yaml":
+        print(yaml_text(data, unicode), end="")
         return
     import json
 
-    print(json.dumps(data, indent=2, ensure_ascii=not unicode))
+    print(escape_json(json.dumps(data, indent=2, ensure_ascii=not unicode)))
+
+
+def yaml_text(data: Any, unicode: bool = True) -> str:
+    """Returns plain data as YAML in which no control character stands for itself."""
+    import yaml
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=unicode)
+    return yaml_text(data, unicode=False) if unicode and has_controls(text) else text
 
 
 def prepare_streams() -> None:

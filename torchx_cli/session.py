@@ -38,9 +38,7 @@ class Session:
         if log_level and level not in LEVELS:
             raise UsageError(f"--log_level takes one of {', '.join(LEVELS)}, got `{log_level}`")
         if level in LEVELS:
-            import logging  # on demand: without a level nothing is set up
-
-            logging.basicConfig(level=level, format="torchx %(asctime)s %(levelname)-8s %(message)s")
+            _show_log(level)
 
     @property
     def config(self) -> Config:
@@ -84,6 +82,22 @@ def passed_over(path: Path, why: str) -> str:
 
     name = shown_path(path)
     return f"{name} is not used: {why}; to use it: torchx config trust {shlex.quote(name)}"
+
+
+def _show_log(level: str) -> None:
+    """Shows the messages of loggers on stderr, printable and without secrets."""
+    import logging  # on demand: without a level nothing is set up
+
+    from torchx_cli.masking import mask_text
+    from torchx_cli.output import shown
+
+    class Shown(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return shown(mask_text(super().format(record)))
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Shown("torchx %(asctime)s %(levelname)-8s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def session_of(ctx: Context) -> Session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
+from torchx.printable import one_line
 from torchx_cli.ending import unsaid
 from torchx_cli.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
 from torchx_cli.times import duration, span
@@ -30,7 +31,7 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
     scheduler, _, app_id = parse_app_handle(handle)
     lasted = span(status.started_at, status.ended_at)
     head = [
-        (app_id, "bold"),
+        (one_line(app_id), "bold"),
         (status.state.name, STATE_MEANING.get(status.state.name, "dim")),
         *([(duration(lasted), "")] if lasted is not None else []),
         (scheduler, ""),
@@ -47,11 +48,11 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
         if not roles or role.role in roles:
             lines += _role_lines(role, stream)
     for folder in dict.fromkeys(status.workspaces.values()):
-        lines.append(f"runs in  {_home(folder)}")
+        lines.append(f"runs in  {one_line(_home(folder))}")
     if status.log_dir:
-        lines.append(f"logs  {_home(status.log_dir)}")
+        lines.append(f"logs  {one_line(_home(status.log_dir))}")
     if status.ui_url:
-        lines.append(f"see   {status.ui_url}")
+        lines.append(f"see   {one_line(status.ui_url)}")
     return lines
 
 
@@ -89,7 +90,7 @@ def replica_lines(role: RoleStatus, stream: TextIO) -> list[str]:
     if len(shown) > CROWD:
         usual = counts.most_common(1)[0][0]
         shown = [r for r in shown if r.state.name != usual or len(r.attempts) > 1 or told_of(r)][:CROWD]
-    rows = [_replica_cells(replica) for replica in shown]
+    rows = [tuple(map(one_line, _replica_cells(replica))) for replica in shown]
     widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
     window = width_of(stream)
     for row in rows:

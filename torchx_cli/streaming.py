@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
+from torchx.printable import one_line
 from torchx_cli.output import bar_of, has_colour, is_terminal
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class LogPrinter:
     def _prefix_of(self, role: str, replica: int) -> bytes:
         known = self._prefixes.get((role, replica))
         if known is None:
-            label = f"{role}/{replica}"
+            label = one_line(f"{role}/{replica}")
             text = f"{label:<{self._width}} {self._bar} "
             if self._colour:
                 text = f"\x1b[{_COLOURS[len(self._prefixes) % len(_COLOURS)]}m{text}\x1b[0m"

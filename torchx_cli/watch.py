@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from torchx_cli.output import columns, fit, is_terminal, note
+from torchx.printable import one_line, printable
+from torchx_cli.output import columns, fit, is_terminal, note, plain, say, shown
 from torchx_cli.times import duration
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def watch(
 def _tell_changes(told: dict[str, str], now: dict[str, str]) -> None:
     for key, text in now.items():
         if told.get(key) != text:
-            print(f"{time.strftime('%H:%M:%S')}  {key}  {text}", flush=True)
+            say(f"{time.strftime('%H:%M:%S')}  {one_line(key)}  {fit(text, None)}", flush=True, hide=True)
     told.clear()
     told.update(now)
 
@@ -123,7 +124,7 @@ class Screen:
             whole: they are the last: show all of them, also what then moves out of the window.
         """
         window = os.get_terminal_size(self._stream.fileno())
-        lines = [part for line in lines for part in line.split("\n")]
+        lines = [part for line in lines for part in printable(line).split("\n")]
         if not whole and len(lines) >= window.lines:
             lines = [*lines[: max(1, window.lines - 2)], f"  {len(lines) - window.lines + 2} more lines"]
         if not whole:
@@ -139,7 +140,7 @@ class Screen:
             out += f"\x1b[{len(self._lines)}A\r"
         for at, line in enumerate(lines):
             same = at < len(self._lines) and self._lines[at] == line
-            out += "\x1b[B" if same else f"\x1b[2K{line}\n"
+            out += "\x1b[B" if same else f"\x1b[2K{shown(line)}\n"
         out += "\x1b[J" if len(lines) < len(self._lines) else ""
         self._lines = list(lines)
         self._stream.write(out)
@@ -151,14 +152,3 @@ class Screen:
             return ""
         rows = sum(max(1, -(-columns(plain(line)) // max(1, width))) for line in self._lines)
         return f"\x1b[{rows}A\r\x1b[J"
-
-
-def plain(text: str) -> str:
-    """Returns a text without its colours.
-
-    >>> plain("\\x1b[32mgood\\x1b[0m")
-    'good'
-    """
-    import re
-
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)

@@ -115,7 +115,7 @@ def test_secrets_in_every_place() -> None:
     [
         ("env=A:1;DB_PASSWORD:hunter2;N:2", f"env=A:1;DB_PASSWORD:{MASK};N:2"),
         ("  API_TOKEN: zzz\n  N: 1", f"  API_TOKEN: {MASK}\n  N: 1"),
-        ("""-d '{"API_TOKEN": "a b", "N": 1}'""", f"""-d '{{"API_TOKEN": {MASK}, "N": 1}}'"""),
+        ("""-d '{"API_TOKEN": "a b", "N": 1}'""", f"""-d '{{"API_TOKEN": "{MASK}", "N": 1}}'"""),
         (f"API_TOKEN: '{MASK}'", f"API_TOKEN: '{MASK}'"),
         ("API_TOKEN:\n  N: 1", "API_TOKEN:\n  N: 1"),
     ],

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from torchx.discovery import Component, component_of, find_component, list_components, parse_arguments
 from torchx.specs import AppDef
+from torchx_cli import output
 from torchx_cli.component_help import render
 
 PAGE = """\
@@ -115,12 +116,12 @@ def test_no_line_is_wider_than_any_page(width: int, fn: Callable[..., AppDef], c
 
 def check_width(component: Component, width: int, colour: bool = False) -> None:
     page = render(component, width, colour)
-    plain = re.sub("\x1b\\[[0-9]+m", "", page)
+    plain = output.plain(page)
     unbroken = [
         p for p in plain.split("\n") if len(p) > width and len(p.split()) > 1 and not p.endswith("\\")
     ]
     assert not [line for line in unbroken if not line.strip().startswith("torchx run")]
-    assert ("\x1b" in page) == colour
+    assert ("\x1b[" in output.shown(page)) == colour
     assert plain == render(component, width)
 
 

@@ -18,6 +18,9 @@ COMMAND_KEYS: dict[str, tuple[str, ...]] = {
 }
 """The keys of `[cli:COMMAND]`."""
 
+OWN_SECTION, OWN_KEYS = "torchx", ("mask",)
+"""The section of the command line itself, and its keys."""
+
 PREFIXES = ("component", "cli", "torchx", "tracker", PROFILE)
 """What may stand before the first `:` of a section; plugins may bring their own."""
 
@@ -189,7 +192,9 @@ def _check_section(file: ConfigFile, heading: str) -> None:
     prefix, colon, name = section.partition(":")
     if profile is not None and not (profile and section and prefix != PROFILE):
         raise _section_error(file, heading, "a profile's section is written [profile:NAME:SECTION]")
-    if not colon:
+    if section == OWN_SECTION:
+        _check_keys(file, heading, OWN_KEYS)
+    elif not colon:
         _check_scheduler(file, heading, section)
     elif prefix == "cli":
         _check_command(file, heading, name)
@@ -224,7 +229,10 @@ def _check_command(file: ConfigFile, heading: str, command: str) -> None:
         told = "configured can be: " + ", ".join(f"[{name}]" for name in known)
         hint = did_you_mean(f"cli:{command}", known, told)
         raise _section_error(file, heading, f"unknown section [cli:{command}]", hint)
-    keys = COMMAND_KEYS[command]
+    _check_keys(file, heading, COMMAND_KEYS[command])
+
+
+def _check_keys(file: ConfigFile, heading: str, keys: tuple[str, ...]) -> None:
     for key, setting in file.sections[heading].items():
         if key not in keys:
             raise ConfigError(

@@ -137,14 +137,20 @@ class log_event:
     ) -> None:
         if not heard():
             return
+        if self.event.app_metadata:
+            from torchx.masking import mask
+
+            self.event.app_metadata = mask(self.event.app_metadata)
         self.event.wall_time_usec = (time.perf_counter_ns() - self._wall) // 1000
         self.event.cpu_time_usec = (time.process_time_ns() - self._cpu) // 1000
         if kind is not None:
             import traceback
 
-            self.event.raw_exception = "".join(traceback.format_exception(kind, error, trace))
+            from torchx.masking import mask_text
+
+            self.event.raw_exception = mask_text("".join(traceback.format_exception(kind, error, trace)))
             self.event.exception_type = kind.__name__
-            self.event.exception_message = str(error)
+            self.event.exception_message = mask_text(str(error))
         record(self.event, _destination())
 
 
@@ -171,14 +177,16 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
 
 
 def shown(cfg: Mapping[str, CfgVal]) -> str:
-    """Returns run options as JSON text; of mappings the keys alone, as environments hold secrets.
+    """Returns run options as JSON text, secrets masked; of mappings the keys alone, such as of environments.
 
     >>> shown({"queue": "gpu", "env": {"HF_TOKEN": "x"}})
     '{"queue": "gpu", "env": ["HF_TOKEN"]}'
     """
     import json
 
-    return json.dumps({key: list(val) if isinstance(val, dict) else val for key, val in cfg.items()})
+    from torchx.masking import mask
+
+    return json.dumps(mask({key: list(val) if isinstance(val, dict) else val for key, val in cfg.items()}))
 
 
 def _destination() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchx.printable import printable
 from torchx.scheduler import DescribeAppResponse
 from torchx.specs.status import AppStatus
 
@@ -11,7 +12,7 @@ def status_of(described: DescribeAppResponse) -> AppStatus:
     return AppStatus(
         state=described.state,
         num_restarts=described.num_restarts,
-        msg=described.msg,
+        msg=described.msg if isinstance(described.msg, str) else printable(described.msg),
         structured_error_msg=described.structured_error_msg,
         ui_url=described.ui_url,
         roles=described.roles_statuses,

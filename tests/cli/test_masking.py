@@ -1,0 +1,275 @@
+"""Secrets: what is masked by its name or by its form, what is not, and that it takes no time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchx.config import ConfigError, load_config
+from torchx.masking import looks_secret, mask, mask_arguments, mask_text, secrets_in_arguments
+from torchx.specs.app import AppDef, Role
+from torchx_cli import masking, session
+from torchx_cli.main import main
+from torchx_cli.masking import MASK
+from torchx_cli.output import emit, note, tell
+
+CANARY = "canary-Zq8vT3xw"
+
+SECRET = """
+HF_TOKEN hf_token accessToken AUTHTOKEN API_TOKENS AUTH_TOKENS TOKEN ID_TOKEN CLIENT_SECRET SECRETS
+awsSecretAccessKey AWS_SECRET_ACCESS_KEY PASSWORD PGPASSWORD db_password passwords NPM_PASSWD PASSPHRASE
+SSH_PASSPHRASE PASSCODE MYSQL_PWD MYSQLPWD DB_PASS DBPASS SSHPASS KEYPASS PASS API_KEY OPENAI_APIKEY
+api-key ACCESS_KEY ACCOUNTKEY PRIVATE_KEY LICENSE_KEY ENCRYPTION_KEY SSH_KEY SIGNING_KEYS CREDENTIAL
+GOOGLE_APPLICATION_CREDENTIALS CREDS BOT_CRED PROXY_AUTH BASIC_AUTH AUTH AUTH_HEADER AUTHORIZATION
+Proxy-Authorization GOOGLE_OAUTH SLACK_WEBHOOK WEBHOOK_URL SLACKWEBHOOK SENTRY_DSN DSN COOKIE
+SESSION_COOKIE COOKIES AUTHCOOKIE PRIVATE DEPLOY_PRIVATE JWT SESSION_JWT BEARER GITHUB_PAT AZURE_SAS
+CONNECTION_STRING X-Amz-Signature sig
+"""
+
+HARMLESS = """
+TOKENIZERS_PARALLELISM MAX_TOKENS MAX_TOKEN NUM_TOKENS TOKENS TOKEN_COUNT TOKEN_LIMIT PAD_TOKEN
+eos_token_id AUTHOR AUTHORS AUTHORITY AUTH_URL AUTH_METHOD OAUTH_URL KEYBOARD MONKEY KEY PRIMARY_KEY
+PUBLIC_KEY SORT_KEY PWD OLDPWD CDPATH BYPASS COMPASS SINGLE_PASS PASSES SECRETARY PRIVATE_IP IS_PRIVATE
+PRIVATE_SUBNET TokenError PASSWORD_MISSING PATH PATTERN SASQUATCH SIGNATURE SIGINT CONNECTIONS STRING WEB
+HOOK HOST_NAME
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_memory() -> Iterator[None]:
+    masking.forget()
+    yield
+    masking.forget()
+
+
+@pytest.mark.parametrize("name", SECRET.split())
+def test_each_name_of_a_secret_is_masked_in_every_form(name: str) -> None:
+    assert looks_secret(name)
+    forms = [f"{name}={CANARY}", f"export {name}='{CANARY} {CANARY}'", f'{{"{name}": "{CANARY}", "N": 1}}']
+    forms += [f"N:1;{name}:{CANARY};M:2", f"{name}: {CANARY}", f"  {name}: {CANARY}\n  N: 1"]
+    forms += [f"run --{name} {CANARY} -n 1", f"run --{name}={CANARY}", f"['--{name}', '{CANARY}']"]
+    forms += [f"https://host/path?{name}={CANARY}&n=1", f"docker run -e '{name}={CANARY} {CANARY}' image"]
+    forms += [
+        f'"{{\\"{name}\\": \\"{CANARY}\\"}}"',
+        f"""{name}='{CANARY}'"'"'{CANARY}'""",
+        f"{name}={CANARY},{CANARY}",
+    ]
+    assert {form: mask_text(form) for form in forms if "canary" in mask_text(form)} == {}
+    data = {name: CANARY, "env": [{"name": name, "value": CANARY}], "args": [f"--{name}", CANARY]}
+    data["more"] = [f"{name}={CANARY} {CANARY}", {name: [CANARY, CANARY]}]
+    assert "canary" not in json.dumps(mask(data))
+
+
+@pytest.mark.parametrize("name", HARMLESS.split())
+def test_names_that_only_look_alike_are_not_masked(name: str) -> None:
+    assert not looks_secret(name)
+    for form in (f"{name}={CANARY}", f"--{name} {CANARY}", f'{{"{name}": "{CANARY}"}}', f"{name}: {CANARY}"):
+        assert mask_text(form) == form
+    assert mask({name: CANARY, "args": [f"--{name}", CANARY]}) == {
+        name: CANARY,
+        "args": [f"--{name}", CANARY],
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl -H 'Authorization: Bearer canary9Zq8vT3xw'",
+        "Authorization: Basic Y2FuYXJ5OmNhbmFyeQ canary",
+        "curl -H 'Cookie: a=canary; b=canary'",
+        "X-Api-Key: canary\nHost: x".partition("\n")[0],
+        "header Bearer canary9Zq8vT3xw here",
+        "postgres://user:canary@db/x",
+        "redis://:canary@host:6379/0",
+        "https://user:p@canary@host",
+        "git+https://canary0123456789abcdef@github.com/a/b",
+        "amqp://a:canary@h, amqp://b:canary@h",
+        "ghp_canary0123456789abcdef0123456789abcd",
+        "github_pat_canary0123456789_abcdef",
+        "hf_canaryABCDEFGHIJKLMNOPQRSTUVWX",
+        "sk-proj-canary0123456789abcdef",
+        "sk_live_canary0123456789",
+        "xoxb-canary-123456789",
+        "glpat-canary0123456789",
+        "npm_canary0123456789012345678901234567",
+        "pypi-canary01234567890123456789012345",
+        "dckr_pat_canary0123456789",
+        "nvapi-canary0123456789abcdef",
+        "eyJcanary0123.eyJcanary0123.canary",
+        "-----BEGIN RSA PRIVATE KEY-----\ncanary\ncanary\n-----END RSA PRIVATE KEY-----",
+        "HF_TOKEN='canary without an end",
+        "DB_PASSWORD=canary)canary",
+    ],
+)
+def test_what_is_a_secret_by_its_form_is_masked(text: str) -> None:
+    assert "canary" not in mask_text(f"before {text} after" if "\n" not in text else text).lower()
+    assert MASK in mask_text(text)
+
+
+@pytest.mark.parametrize(
+    "key", ["AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE", "AIzaSyA0123456789012345678901234567890"]
+)
+def test_keys_of_clouds_are_masked(key: str) -> None:
+    assert mask_text(f"key {key}.") == f"key {MASK}."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--password takes a value",
+        "--token is given twice; it takes one value",
+        "unknown flag `--pasword`: did you mean `--password`?",
+        "the token: where it comes from",
+        "ssh://git@github.com/a/b",
+        "http://host:8080/path and me@example.org",
+        "Bearer authentication is off",
+        "sk-learn-is-a-name-without-digits",
+        "HF_TOKEN=$HF_TOKEN --token ${TOKEN} --api-key $(cat key)",
+        f"HF_TOKEN={MASK} --token {MASK}",
+        "--auth --verbose",
+        "token://host",
+        "HF_TOKEN= N=1",
+        "monkey: business=1",
+    ],
+)
+def test_sentences_and_references_stay(text: str) -> None:
+    assert mask_text(text) == text
+
+
+def test_the_arguments_of_a_program() -> None:
+    words = [
+        "run",
+        "--password",
+        "a b",
+        "-t",
+        "--key-pass=c d",
+        "PGPASSWORD=e f",
+        "--token",
+        "$TOKEN",
+        "--auth",
+    ]
+    shown = ["run", "--password", MASK, "-t", f"--key-pass={MASK}", f"PGPASSWORD={MASK}", "--token", "$TOKEN"]
+    assert mask_arguments(words) == [*shown, "--auth"]
+    assert secrets_in_arguments(words) == ["a b", "c d", "e f"]
+    assert (
+        masking.command_line(["torchx", "run", "--", "--password", "x"])
+        == f"torchx run -- --password '{MASK}'"
+    )
+
+
+LONG = 1 << 17
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "x", "token", "TOKEN=", "TOKEN='", 'TOKEN="', "token-", "token.", "--token ", "Bearer ", "a://", "a://b:",
+        "a://b@", "sk-", "eyJ", "eyJaaaaaaaa-", "eyJaaaaaaaaa.", "TOKEN:a,", "-----BEGIN PRIVATE KEY-----",
+        '\\"', "TOKEN\\\\\\'", "TOKEN= ", "Cookie: ", "ghp_-", "é", "password ", "'TOKEN", "TOKEN=a;b ",
+        "_.-",
+    ],
+)  # fmt: skip
+def test_masking_is_linear(piece: str) -> None:
+    text = piece * (LONG // len(piece))
+    began = time.process_time()
+    mask_text(text)
+    assert time.process_time() - began < 4  # a quarter of a second; with a quadratic pattern, minutes
+
+
+def test_secrets_of_an_application_are_masked_in_all_that_is_said_afterwards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    app = AppDef(
+        "a",
+        [Role("r", "", entrypoint="x", args=["--password", "p4ssw0rd-arg"], env={"DB_PASS": "p4ssw0rd-env"})],
+    )
+    masking.remember(app)
+    note("the engine said: p4ssw0rd-env")
+    tell("and p4ssw0rd-arg")
+    emit({"msg": "p4ssw0rd-env"}, "json", hide=True)
+    captured = capsys.readouterr()
+    assert captured.err == f"the engine said: {MASK}\nand {MASK}\n"
+    assert json.loads(captured.out) == {"msg": MASK}
+
+
+COMPONENT = """
+import torchx.specs as specs
+
+
+def app() -> specs.AppDef:
+    args = ["-c", "exit 0", "--password", "canary-in-args"]
+    role = specs.Role("r", "", entrypoint="sh", args=args, env={"ACME_PIN": "canary-in-env"})
+    return specs.AppDef("app", [role], metadata={"webhook": "canary-in-metadata"})
+
+
+def broken() -> specs.AppDef:
+    raise ValueError("postgres://me:canary@host PGPASSWORD=canary")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.py").write_text(COMPONENT)
+    (tmp_path / ".torchxconfig").write_text("[torchx]\nmask = ACME_*, *_SALT\n")
+    return tmp_path
+
+
+def test_the_configuration_adds_names(project: Path) -> None:
+    assert masking.looks_secret("ACME_PIN")
+    assert masking.looks_secret("db-salt")
+    assert masking.mask_text("a ACME_X=canary --my-salt canary") == f"a ACME_X={MASK} --my-salt {MASK}"
+    assert not masking.looks_secret("PIN_MEMORY")
+    masking.forget()
+    (project / ".torchxconfig").write_text("[torchx]\nmask = ACME_*\n[nonsense\n")
+    assert not masking.looks_secret("ACME_PIN")  # the commands that read the file report the mistake
+
+
+def test_a_wrong_key_of_the_section_is_an_error(project: Path) -> None:
+    (project / ".torchxconfig").write_text("[torchx]\nmaks = A\n")
+    with pytest.raises(ConfigError, match="unknown key `maks`") as raised:
+        load_config()
+    assert "did you mean `mask`" in str(raised.value.hint)
+
+
+def test_no_command_shows_a_secret(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHX_EVENTS", "console")
+    monkeypatch.setenv("TORCHX_CONTEXT_NAME", "")  # a run sets it
+    for words in (
+        ("run", "-s", "local_cwd", "--dryrun", "c.py:app"),
+        ("run", "-s", "local_cwd", "--dryrun", "-o", "json", "c.py:app"),
+        ("run", "-s", "local_cwd", "--dryrun", "-o", "yaml", "c.py:app"),
+        ("run", "-s", "local_cwd", "c.py:app"),
+        ("describe", "@last"),
+        ("describe", "@last", "-o", "json"),
+        ("describe", "@last", "-o", "yaml"),
+        ("status", "@last"),
+        ("--debug", "run", "-s", "local_cwd", "c.py:broken"),
+    ):
+        assert main(words) == (2 if "--debug" in words else 0)
+    captured = capfd.readouterr()
+    shown = captured.out + captured.err
+    assert "canary" not in shown
+    assert "Traceback" in shown
+    assert f"ACME_PIN={MASK}" in shown
+
+
+def test_log_messages_are_masked(capsys: pytest.CaptureFixture[str]) -> None:
+    import logging
+
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers.clear()
+    try:
+        session.Session(log_level="INFO")
+        logging.getLogger("torchx.test").info("PGPASSWORD=canary \x1b]0;title\x07")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert capsys.readouterr().err.endswith(f"PGPASSWORD={MASK} \\x1b]0;title\\x07\n")

@@ -1,0 +1,242 @@
+"""Masking in text: assignments, flags, headers, addresses, and tokens that can be nothing else.
+
+Each function takes time by the length of its text, whatever stands in it: what an application has printed
+comes through here. So no pattern has two ways to match the same characters, and none looks ahead far.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from torchx.masking.names import LONGEST, has_patterns, looks_secret, word_set
+
+MASK = "********"
+"""Stands for a value that is not shown."""
+
+_HINT = re.compile("auth|bearer|conn|cook|cred|dsn|jwt|key|pass|pat|priv|pwd|sas|secr|sig|tok|webhook", re.I)
+"""What every name of a secret contains: a text without it has none."""
+
+_NAME = re.compile(r"[\w.-]+")
+_IN_NAME = re.compile(r"[\w.-]*")
+_QUOTE = re.compile(r"\\*[\"']")
+_SEPARATOR = re.compile(r"(?:=|[ \t]+=[ \t]*|[ \t]*:[ \t]*)")
+_WORD = re.compile(r"[^\s,;&\"'`]+")
+_WHOLE_WORD = re.compile(r"[^\s\"'`]+")
+_SPACE = re.compile(r"[ \t]+")
+_NEXT_ITEM = re.compile(r",[ \t]*(?=\\*[\"'])")
+_NEXT_PAIR = re.compile(r"[,;&][ \t]*(?:[\w.-]{1,256}[=:]|$|\s)")
+_REFERENCE = re.compile(r"\$+(?:[A-Z_][A-Z0-9_]*\Z|\{[^{}\s]*\}\Z|\()")
+_SCHEME = re.compile(r"(?:apikey|basic|bearer|digest|negotiate|token)[ \t]+", re.I)
+_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie", "x-authorization"})
+
+_IN_ADDRESS = re.compile(r"(\w://)([^\s/@:\"'<>]*:)?([^\s/\"'<>]+)@")
+_TOKENS = re.compile(
+    r"(?<![\w-])(?:"
+    r"gh[opsur]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}"
+    r"|[rs]k_(?:live|test)_\w{16,}|xox[abeoprs]-[\w-]{10,}|A(?:KIA|SIA)[A-Z0-9]{16}(?!\w)|AIza[\w-]{30,}"
+    r"|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{30,}|dckr_(?:pat|oat)_[\w-]{16,}|whsec_\w{16,}|nvapi-[\w-]{20,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)*)"
+)
+_BEARER = re.compile(r"(?<![\w-])(bearer[ \t]+)([\w.~+/=-]{8,})", re.I)
+_PRIVATE = re.compile(r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)(.*?)(?=-----END|\Z)", re.S)
+
+_PROSE = word_set(
+    "a an and are as at but by can cannot comes does expects for from given goes has have in is it its "
+    "like must needs no nor not of on once only or says takes that the to twice unless wants was which "
+    "with without"
+)
+"""Words that follow the name of a flag in a sentence, and are no value of it."""
+
+
+_values: set[str] = set()
+
+
+def add_values(values: Iterable[str]) -> None:
+    """Masks these texts from now on wherever they occur, such as the secrets of an application."""
+    _values.update(value for value in values if value)
+
+
+def forget_values() -> None:
+    """Forgets what :func:`add_values` has added."""
+    _values.clear()
+
+
+def mask_text(text: str) -> str:
+    """Returns a text without what it gives to names of secrets, and without what is a secret by its form.
+
+    >>> mask_text("ftp://me:abc123@host/src")
+    'ftp://me:********@host/src'
+    >>> mask_text("srun --export=ALL,HF_TOKEN=abc123,N=1 --tokens 512")
+    'srun --export=ALL,HF_TOKEN=********,N=1 --tokens 512'
+    >>> mask_text("-cfg env=A:1,DB_PASSWORD:abc123 --password=x")
+    '-cfg env=A:1,DB_PASSWORD:******** --password=********'
+    >>> mask_text("curl -H 'Authorization: Bearer abc' --api-key xyz")
+    "curl -H 'Authorization: Bearer ********' --api-key ********"
+    """
+    for value in sorted(_values, key=len, reverse=True):
+        text = text.replace(value, MASK)
+    if has_patterns() or _HINT.search(text) is not None:
+        text = _Names(text).masked()
+    return mask_forms(text)
+
+
+def mask_forms(text: str) -> str:
+    """Returns a text without what is a secret by its form: tokens, private keys, passwords in addresses."""
+    if "://" in text:
+        text = _IN_ADDRESS.sub(_without_password, text)
+    if "PRIVATE KEY-----" in text:
+        text = _PRIVATE.sub(rf"\1{MASK}", text)
+    return _TOKENS.sub(_without_token, _BEARER.sub(_without_token, text))
+
+
+def _without_password(found: re.Match[str]) -> str:
+    """Masks the password of an address; a user alone is one where it looks like a token."""
+    scheme, user, rest = found.groups()
+    if user is None and not (len(rest) >= 16 and any(c.isdigit() for c in rest)):
+        return found[0]
+    return f"{scheme}{user or ''}{MASK}@"
+
+
+def _without_token(found: re.Match[str]) -> str:
+    """Masks a token; after `sk-` and `bearer`, letters alone are words."""
+    if (found.re is _BEARER or found[0].startswith("sk-")) and not any(c.isdigit() for c in found[0]):
+        return found[0]
+    return (found[1] if found.re is _BEARER else "") + MASK
+
+
+class _Names:
+    """Goes through a text once, from one name of a secret to the next."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._parts: list[str] = []
+        self._copied = 0
+        self._unclosed: set[str] = set()  # quotes that do not occur any more: none is looked for twice
+
+    def masked(self) -> str:
+        text, at = self._text, 0
+        find = _NAME.search if has_patterns() else _HINT.search
+        while (found := find(text, at)) is not None:
+            begin = found.start()
+            while begin > at and (text[begin - 1].isalnum() or text[begin - 1] in "_.-"):
+                begin -= 1
+            end = _IN_NAME.match(text, found.start()).end()  # type: ignore[union-attr]  # it matches always
+            at = max(end, found.end())
+            name = text[begin:end]
+            if end - begin <= LONGEST and looks_secret(name):
+                at = max(at, self._after(name, begin, end))
+        return "".join([*self._parts, text[self._copied :]])
+
+    def _after(self, name: str, begin: int, end: int) -> int:
+        """Masks the value that follows a name, and returns the place to go on at."""
+        text = self._text
+        opening = _quote_before(text, begin)
+        closing = _QUOTE.match(text, end)
+        after = closing.end() if closing is not None and closing[0] == opening else end
+        separator = _SEPARATOR.match(text, after)
+        if separator is not None and text[separator.end() : separator.end() + 2] != "//":
+            spaced = separator.end() - separator.start() > 1
+            if ":" in separator[0] and spaced and after == end and not self._is_key(name, begin, opening):
+                return end
+            enclosed = opening if after == end else ""
+            return self._value(separator.end(), enclosed, header=name.lower().strip("-") in _HEADERS)
+        space = _SPACE.match(text, after)
+        if name.startswith("-") and space is not None:
+            return self._value(space.end(), "", flag=True)
+        if name.startswith("-") and after > end and (item := _NEXT_ITEM.match(text, after)) is not None:
+            return self._value(item.end(), "", flag=True)
+        return end
+
+    def _is_key(self, name: str, begin: int, opening: str) -> bool:
+        """Returns True if a name before a colon and a space is a key; in a sentence it is a word."""
+        if opening or name.isupper() or name.lower() in _HEADERS or name[:2] in ("X-", "x-"):
+            return True
+        line = self._text[max(0, begin - LONGEST) : begin].rpartition("\n")[2]
+        return not line.strip(" \t-")
+
+    def _value(self, at: int, enclosed: str, *, header: bool = False, flag: bool = False) -> int:
+        """Masks the value that begins here.
+
+        Args:
+            at: its begin.
+            enclosed: the quote that stands before its name, and so after its end; empty for none.
+            header: it is that of a header of HTTP, which ends with its line.
+            flag: it follows a flag as a word of its own.
+        """
+        text = self._text
+        quote = _QUOTE.match(text, at)
+        if quote is not None and quote[0] != enclosed:
+            begin, end = quote.end(), self._end_of_quoted(quote.end(), quote[0])
+        elif enclosed:
+            begin, end = at, self._end_of_quoted(at, enclosed)
+        elif header:
+            begin, end = at, _end_of_line(text, at)
+        else:
+            begin, end = at, self._end_of_word(at, flag)
+        if header and (scheme := _SCHEME.match(text, begin, end)) is not None:
+            begin = scheme.end()
+        value = text[begin:end]
+        if not value or value.startswith(MASK) or is_reference(value):
+            return max(at, begin)
+        if flag and quote is None and (value.startswith("-") or value in _PROSE):
+            return at
+        self._parts += [text[self._copied : begin], MASK]
+        self._copied = end
+        return end
+
+    def _end_of_word(self, at: int, flag: bool) -> int:
+        """Returns the end of a value without quotes; a comma ends it only where another pair follows."""
+        text = self._text
+        pattern = _WHOLE_WORD if flag else _WORD
+        while True:
+            word = pattern.match(text, at)
+            at = word.end() if word is not None else at
+            if flag or at >= len(text) or text[at] not in ",;&" or _NEXT_PAIR.match(text, at) is not None:
+                return at
+            at += 1
+
+    def _end_of_quoted(self, at: int, quote: str) -> int:
+        """Returns where a quoted value ends, with all that a shell joins to it, as in `'it'"'"'s'`."""
+        end = self._closing(at, quote)
+        while (more := _QUOTE.match(self._text, end + len(quote))) is not None:
+            quote = more[0]
+            end = self._closing(more.end(), quote)
+        return end
+
+    def _closing(self, at: int, quote: str) -> int:
+        """Returns where a quote is closed; the end of the line where it never is."""
+        text = self._text
+        while quote not in self._unclosed:
+            end = text.find(quote, at)
+            if end < 0:
+                self._unclosed.add(quote)
+                break
+            if quote != '"' or _backslashes_before(text, end) % 2 == 0:
+                return end
+            at = end + 1
+        return _end_of_line(text, at)
+
+
+def is_reference(value: str) -> bool:
+    """Returns True if a value only names the variable that holds the secret, as `$HF_TOKEN` does."""
+    return len(value) <= LONGEST and _REFERENCE.match(value) is not None
+
+
+def _quote_before(text: str, begin: int) -> str:
+    """Returns the quote that stands right before a name, with its backslashes; empty for none."""
+    if not begin or text[begin - 1] not in "\"'":
+        return ""
+    return "\\" * _backslashes_before(text, begin - 1) + text[begin - 1]
+
+
+def _backslashes_before(text: str, at: int) -> int:
+    count = 0
+    while count < at and count < LONGEST and text[at - 1 - count] == "\\":
+        count += 1
+    return count
+
+
+def _end_of_line(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end

@@ -1,0 +1,60 @@
+"""Text from elsewhere in a form that a terminal shows and does not obey."""
+
+from __future__ import annotations
+
+import re
+
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f"  # C0 without tab and line feed, which lay text out, and DEL
+    "\x80-\x9f"  # C1
+    "\u2028\u2029"  # other ends of lines
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # controls of the direction of writing
+    "]"
+)
+
+
+def printable(text: object) -> str:
+    r"""Returns a text whose control characters are spelled out; of something else, its text.
+
+    Line feeds and tabs stay, since they lay the text out; a carriage return before a line feed is dropped.
+
+    >>> printable("a\tb\x1b[31mred\u202e"), printable("dos\r\nend")
+    ('a\tb\\x1b[31mred\\u202e', 'dos\nend')
+    """
+    if not isinstance(text, str):  # a plugin may return anything
+        text = "" if text is None else str(text)
+    if _UNSAFE.search(text) is None:
+        return text
+    return _UNSAFE.sub(_spelled, text.replace("\r\n", "\n"))
+
+
+def one_line(text: object) -> str:
+    r"""Returns a printable text on a single line.
+
+    >>> one_line("role\nFAKE  RUNNING\t!")
+    'role\\nFAKE  RUNNING !'
+    """
+    shown = printable(text)
+    if "\n" not in shown and "\t" not in shown:
+        return shown
+    return shown.replace("\n", "\\n").expandtabs(4)
+
+
+def has_controls(text: str) -> bool:
+    """Returns True if a text has characters that :func:`printable` spells out."""
+    return _UNSAFE.search(text) is not None
+
+
+def escape_json(text: str) -> str:
+    r"""Returns a JSON text in which no control character stands for itself.
+
+    >>> escape_json('"\u202eab"')
+    '"\\u202eab"'
+    """
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
