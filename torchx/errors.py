@@ -13,6 +13,9 @@ class TorchxError(Exception):
         hint: what to type or to look at next, one line; None when the message says it all.
     """
 
+    exit_code = 1
+    """What the command line ends with."""
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -36,6 +39,8 @@ def _rebuild(kind: type[TorchxError], args: tuple[Any, ...], facts: dict[str, An
 class UsageError(TorchxError):
     """What was asked for cannot be right, whatever the machine: a wrong word, type or combination."""
 
+    exit_code = 2
+
 
 class PluginError(UsageError):
     """What another package adds cannot be loaded or made; whatever does not need it goes on without it."""
@@ -43,6 +48,18 @@ class PluginError(UsageError):
 
 class StateError(TorchxError):
     """What was asked for is right, and something on this machine or engine is in its way."""
+
+
+class UnreachableError(StateError):
+    """An engine that could have the application did not answer, so nothing is known of it."""
+
+    exit_code = 69  # EX_UNAVAILABLE of sysexits.h
+
+
+class OwnershipError(StateError):
+    """The application belongs to another user: only its owner may end or remove it."""
+
+    exit_code = 77  # EX_NOPERM of sysexits.h
 
 
 class AbsentError(StateError):

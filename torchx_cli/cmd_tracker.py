@@ -168,7 +168,7 @@ def _trackers() -> list[TrackerBase]:
 
 def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
     """Returns the id that the trackers know a run by."""
-    from torchx.errors import TorchxError, UsageError
+    from torchx.errors import TorchxError, UnreachableError, UsageError
 
     known = [run for each in trackers for run in each.run_ids()]
     if text in known or any(_is_source(each, text) for each in trackers):
@@ -176,10 +176,12 @@ def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
     try:
         with session_of(ctx).runner() as runner:
             return runner.resolve_handle(text)
-    except TorchxError:
+    except TorchxError as error:
         ends = [run for run in known if run.rpartition("/")[2] == text]
         if len(set(ends)) == 1:
             return ends[0]
+        if isinstance(error, UnreachableError):
+            raise
         from torchx.words import did_you_mean
 
         hint = did_you_mean(text, known, "all runs: torchx tracker jobs")

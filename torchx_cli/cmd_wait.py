@@ -121,7 +121,10 @@ def _tell_what_for(runner: Runner, handles: list[str]) -> None:
         note(f"waiting for {len(handles)} applications")
         return
     for handle in handles:
-        status = runner.status(handle)
+        try:
+            status = runner.status(handle)
+        except Exception:  # whatever it is, the wait itself meets it, and has a caller
+            return
         why = f": {status.msg}" if status is not None and status.msg else ""
         if status is not None and not status.is_terminal():
             note(f"waiting for {app_id_of(handle)}, which is {status.state.name}{why}")

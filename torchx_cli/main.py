@@ -16,7 +16,6 @@ COMPLETE = "__complete"
 """The word by which a shell asks what may come next on a line that is being typed."""
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 """128 + SIGPIPE: the reader of stdout went away, as when `head` has seen enough."""
@@ -29,8 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the name of the program; those of this process unless given.
 
     Returns:
-        The exit code: 0; 2 for wrong usage; 130 after Ctrl-C; for `run`, the result of the
-        application; 1 otherwise.
+        The exit code: 0; that of the error; 130 after Ctrl-C; for `run`, the result of the application.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
@@ -50,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TorchxError as error:
         _debug(args)
         _tell(error.message, error.hint)
-        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
+        return error.exit_code
     except OSError as error:
         _debug(args)
         where = f": {error.filename}" if error.filename else ""

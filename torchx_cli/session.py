@@ -12,6 +12,7 @@ from torchx.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from threading import ExceptHookArgs
 
     from typer import Context
 
@@ -64,12 +65,15 @@ class Session:
         Raises:
             StateError: the state home belongs to another user, or others may write to it.
         """
+        import threading
+
         from torchx.runner import get_runner
 
         if check_home:
             from torchx.jobs.paths import check_user_home
 
             check_user_home()
+        threading.excepthook = _tell_of_thread
         with get_runner(SESSION) as runner:
             yield runner
 
@@ -82,6 +86,17 @@ def passed_over(path: Path, why: str) -> str:
 
     name = shown_path(path)
     return f"{name} is not used: {why}; to use it: torchx config trust {shlex.quote(name)}"
+
+
+def _tell_of_thread(failed: ExceptHookArgs) -> None:
+    """Reports in one line what a thread has failed of; commands report what matters to them on their own."""
+    from torchx_cli.output import note
+
+    error = failed.exc_value
+    if error is None or isinstance(error, SystemExit):
+        return
+    name = failed.thread.name if failed.thread is not None else "a thread"
+    note(f"note: {name} has failed: {str(error).partition(chr(10))[0] or type(error).__name__}")
 
 
 def _show_log(level: str) -> None:

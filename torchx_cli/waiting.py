@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from torchx.errors import TorchxError
 from torchx_cli.output import note
 
 if TYPE_CHECKING:
@@ -47,12 +46,12 @@ class Waiting:
 
     def _run(self) -> None:
         pause = PATIENCE
-        longest = LONGEST if self._runner.wakes(self._handle) else LONGEST_ELSEWHERE
         while not self._stop.wait(pause):
             try:
+                longest = LONGEST if self._runner.wakes(self._handle) else LONGEST_ELSEWHERE
                 status = self._runner.status(self._handle)
-            except (TorchxError, OSError):
-                return  # who stays with the application finds out what is wrong
+            except Exception:  # a thread has no caller: the command itself finds out what is wrong
+                return
             if status is None or status.state.name not in WAITS or self._stop.is_set():
                 return
             told = reason(status)

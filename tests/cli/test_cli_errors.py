@@ -69,21 +69,22 @@ USAGE = [
 ]  # fmt: skip
 
 STATE = [
-    ("status nope", "error: there is no application `nope`\n  all applications: torchx list"),
     ("status local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     (
-        f"status {'x' * 300}",
-        f"error: there is no application `{'x' * 300}`\n  all applications: torchx list",
+        f"status local_cwd://torchx/{'x' * 300}",
+        f"error: there is no application `local_cwd://torchx/{'x' * 300}`\n  all applications: torchx list",
     ),
     (f"log local_cwd://torchx/{'x' * 300}", "error: there is no application `local_cwd://torchx/xx"),
     ("cancel local_cwd://torchx/../../etc", "error: there is no application `local_cwd://torchx/../../etc`"),
-    ("log nope", "error: there is no application `nope`"),
     ("log local_cwd://torchx/nope/role/0", "error: there is no application `local_cwd://torchx/nope`"),
     ("cancel local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     ("delete local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     ("describe local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     ("status @last", "error: @last means nothing: no application is known\n  all applications: torchx list"),
 ]
+
+UNREACHED = [f"status {'x' * 300}", "status nope", "log nope", "cancel nope"]
+"""What a Docker engine might have that does not answer: `conftest` names one."""
 
 
 def check(line: str, message: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +110,11 @@ def test_what_cannot_be_right(line: str, message: str, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(("line", "message"), STATE)
 def test_what_is_not_there(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     check(line, message, 1, capsys)
+
+
+@pytest.mark.parametrize("line", UNREACHED)
+def test_what_may_be_where_no_engine_answers(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check(line, "error: local_docker did not answer: no Docker engine answers at unix://", 69, capsys)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +234,7 @@ def test_a_working_directory_that_is_gone(line: str, tmp_path: Path) -> None:
 
 
 def test_a_traceback_is_shown_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--debug", "status", "nope"]) == 1
+    assert main(["--debug", "status", "local_cwd://torchx/nope"]) == 1
     told = capsys.readouterr().err
     assert "Traceback" in told
     assert "\n  all applications: torchx list" in told

@@ -110,8 +110,9 @@ def test_a_time_limit_has_a_code_of_its_own_and_ends_nothing() -> None:
 
 
 def test_wait_for_what_is_not_there() -> None:
-    done = torchx("wait", "nope")
-    assert (done.returncode, done.stderr.splitlines()[0]) == (1, "error: there is no application `nope`")
+    done = torchx("wait", "local_cwd://torchx/nope")
+    missing = "error: there is no application `local_cwd://torchx/nope`"
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, missing)
 
 
 def test_ctrl_c_ends_a_wait_and_nothing_else() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from memory_scheduler import MemoryScheduler
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import StateError, UnreachableError, UsageError
 from torchx.logs import LogQuery
 from torchx.runner import Runner, get_runner
 from torchx.specs.app import AppDef, Role
@@ -269,9 +269,10 @@ def test_a_scheduler_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     with Runner("s", {"memory": MemoryScheduler, "silent": Silent}) as runner:
         runner.run(make("one"), "memory")
         assert runner.resolve_handle("one") == "memory://s/one-0"
-        with pytest.raises(UnknownAppException) as error:
+        with pytest.raises(UnreachableError, match=r"^silent did not answer: no engine answers; ") as error:
             runner.resolve_handle("zzz")
-        assert error.value.hint == "all applications: torchx list   not reached: silent"
+        assert error.value.exit_code == 69
+        assert error.value.hint == "what is wrong: torchx doctor silent   all applications: torchx list"
 
 
 def test_schedulers_are_made_once_and_closed(runner: Runner) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from torchx import files, settings
-from torchx.errors import AbsentError, StateError, TorchxError
+from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
 from torchx.runner.survey import EXPECTED, survey
 from torchx.scheduler import Shared
 from torchx.selection import AppQuery, begins
@@ -69,7 +70,8 @@ def resolve(runner: Runner, text: str) -> str:
 
     Raises:
         MalformedAppHandleException: it is neither a handle nor a short name of one.
-        UnknownAppException: nothing answers to it.
+        UnknownAppException: every scheduler has answered, and none has it.
+        UnreachableError: none has it of those that have answered.
         StateError: more than one application answers to it.
     """
     if "://" in text:
@@ -80,7 +82,7 @@ def resolve(runner: Runner, text: str) -> str:
     if text == LAST:
         return _last(runner)
     backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
-    silent: list[str] = []
+    silent: dict[str, Exception] = {}
     for asked in (backends[:1], backends[1:]):
         for apps in _select(runner, asked, AppQuery(called=text), silent):
             found = _matches(text, apps)
@@ -96,11 +98,21 @@ def resolve(runner: Runner, text: str) -> str:
         if answer is True:  # it is on record here; whatever is asked of it will say why there is no answer
             return make_app_handle(name, SESSION, _whole_id(runner, name, text))
     heard = [backend for backend in backends if backend not in silent]
-    seen = [app for apps in _select(runner, heard, AppQuery(), []) for app in apps]
-    error = UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
+    seen = [app for apps in _select(runner, heard, AppQuery(), {}) for app in apps]
     if silent:
-        error.hint = f"{error.hint}   not reached: {', '.join(silent)}"
-    raise error
+        raise _unreachable(silent, f"no other scheduler has an application `{text}`")
+    raise UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
+
+
+def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableError:
+    """Returns the error that names the schedulers that have not answered, and why the first has not."""
+    name, reason = next(iter(silent.items()))
+    why = (reason.message if isinstance(reason, TorchxError) else str(reason)).strip().partition("\n")[0]
+    others = f"; {', '.join(list(silent)[1:])} did not answer either" if len(silent) > 1 else ""
+    return UnreachableError(
+        f"{name} did not answer: {why or type(reason).__name__}{others}; {known}",
+        hint=f"what is wrong: torchx doctor {name}   all applications: torchx list",
+    )
 
 
 def _whole_id(runner: Runner, backend: str, app_id: str) -> str:
@@ -111,11 +123,15 @@ def _whole_id(runner: Runner, backend: str, app_id: str) -> str:
 
 
 def _select(
-    runner: Runner, backends: list[str], query: AppQuery, silent: list[str]
+    runner: Runner, backends: list[str], query: AppQuery, silent: dict[str, Exception]
 ) -> list[list[ListAppResponse]]:
     """Returns the wanted applications of each scheduler; those that do not answer are noted as silent."""
     answers = survey(backends, lambda name: list(runner.select(name, query)))
-    silent += [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
+    silent.update(
+        (name, answer)
+        for name, answer in answers.items()
+        if isinstance(answer, Exception) and not isinstance(answer, AbsentError)
+    )
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
@@ -147,8 +163,11 @@ def _last(runner: Runner) -> str:
         if runner.exists(kept):
             return kept
     own = [backend for backend in runner.scheduler_backends() if not _is_shared(runner, backend)]
-    apps = [app for found in _select(runner, own, AppQuery(), []) for app in found]
+    silent: dict[str, Exception] = {}
+    apps = [app for found in _select(runner, own, AppQuery(), silent) for app in found]
     dated = [app for app in apps if app.submitted_at is not None]
+    if not dated and silent:
+        raise _unreachable(silent, f"no other scheduler of this machine has an application for {LAST}")
     if not dated:
         raise StateError(
             f"{LAST} means nothing: no application is known", hint="all applications: torchx list"

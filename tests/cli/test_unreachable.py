@@ -1,0 +1,170 @@
+"""Engines that do not answer: they are named, and nothing is claimed about their applications."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_scheduler import MemoryScheduler
+from support import wait_until
+
+import torchx.runner
+from torchx.errors import AbsentError, OwnershipError, StateError
+from torchx.runner import Runner
+from torchx.scheduler import DescribeAppResponse
+from torchx.specs import AppState
+from torchx_cli import cmd_wait, waiting
+from torchx_cli.main import main
+from torchx_cli.session import Session
+
+Use = Callable[..., Runner]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Returns what lets the commands use these schedulers alone."""
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # a session sets its own
+
+    def made(**schedulers: Any) -> Runner:
+        runner = Runner("torchx", schedulers)
+        monkeypatch.setattr(torchx.runner, "get_runner", lambda name: runner)
+        return runner
+
+    return made
+
+
+class Down(MemoryScheduler):
+    """An engine that refuses connections."""
+
+    def list(self, cfg: object = None) -> list[object]:  # type: ignore[override]
+        raise StateError("the connection was refused\nafter 3 attempts", hint="start it")
+
+    def describe(self, app_id: str) -> DescribeAppResponse:
+        raise StateError("the connection was refused")
+
+
+class Absent(MemoryScheduler):
+    """An engine that this machine does not have."""
+
+    def list(self, cfg: object = None) -> list[object]:  # type: ignore[override]
+        raise AbsentError("there is none")
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "describe", "log", "cancel", "delete", "wait", "attach", "exec", "status -o json"]
+)
+def test_what_no_engine_that_answers_has_may_be_where_none_did(
+    command: str, use: Use, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(memory=MemoryScheduler, down=Down, also=Down, absent=Absent)
+    words = [*command.split(), "nope", *(["true"] if command == "exec" else [])]
+    assert main(words) == 69
+    assert capsys.readouterr().err == (
+        "error: down did not answer: the connection was refused; also did not answer either; "
+        "no other scheduler has an application `nope`\n"
+        "  what is wrong: torchx doctor down   all applications: torchx list\n"
+    )
+
+
+def test_what_every_engine_denies_does_not_exist(use: Use, capsys: pytest.CaptureFixture[str]) -> None:
+    use(memory=MemoryScheduler, absent=Absent)
+    assert main(["status", "nope"]) == 1
+    assert capsys.readouterr().err.startswith("error: there is no application `nope`\n")
+
+
+def test_the_last_one_may_be_where_no_engine_answers(use: Use, capsys: pytest.CaptureFixture[str]) -> None:
+    use(memory=MemoryScheduler, down=Down)
+    assert main(["status", "@last"]) == 69
+    assert capsys.readouterr().err.startswith(
+        "error: down did not answer: the connection was refused; no other"
+    )
+
+
+def test_what_belongs_to_another_user_has_an_exit_code_of_its_own(
+    use: Use, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Foreign(MemoryScheduler):
+        def describe(self, app_id: str) -> DescribeAppResponse:
+            return DescribeAppResponse(app_id, AppState.RUNNING)
+
+        def cancel(self, app_id: str) -> None:
+            raise OwnershipError("a belongs to alice", hint="only its owner can cancel it")
+
+        delete = cancel
+
+    use(memory=Foreign)
+    for words in (["cancel", "memory://torchx/a"], ["delete", "--force", "memory://torchx/a"]):
+        assert main(words) == 77
+        assert capsys.readouterr().err == "error: a belongs to alice\n  only its owner can cancel it\n"
+
+
+class Stops(MemoryScheduler):
+    """An engine that stops while an application is waited for."""
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self.asked = 0
+        self.refused: set[str] = set()
+
+    def describe(self, app_id: str) -> DescribeAppResponse:
+        self.asked += 1
+        if self.asked == 1:
+            return DescribeAppResponse(app_id, AppState.RUNNING)
+        thread = threading.current_thread().name
+        self.refused.add(thread)
+        if thread.startswith("Thread"):  # the one that waits goes on until the other has asked
+            wait_until(lambda: len(self.refused) > 1, "both have asked")
+        raise StateError("the engine has stopped")
+
+
+def test_wait_ends_with_the_error_alone_when_the_engine_stops(
+    use: Use, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cmd_wait, "PATIENCE", 0.01)
+    engine = use(memory=Stops)._scheduler("memory")
+    assert isinstance(engine, Stops)
+    timers: list[threading.Thread] = []
+    real = threading.Timer
+
+    def timer(*words: Any) -> threading.Timer:
+        made = real(*words)
+        made.name = "told"
+        timers.append(made)
+        return made
+
+    monkeypatch.setattr(threading, "Timer", timer)
+    assert main(["wait", "memory://torchx/a"]) == 1
+    for thread in timers:
+        thread.join(30)  # each has been started: the wait cancels none before its end
+    assert engine.refused >= {"told"}
+    assert capfd.readouterr().err == "error: the engine has stopped\n"
+
+
+def test_why_it_waits_is_not_said_when_the_engine_stops(
+    use: Use, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Breaks(MemoryScheduler):
+        def describe(self, app_id: str) -> DescribeAppResponse:
+            raise ZeroDivisionError("a mistake in a plugin")
+
+    monkeypatch.setattr(waiting, "PATIENCE", 0.01)
+    waits = waiting.Waiting(use(memory=Breaks), "memory://torchx/a")
+    with waits:
+        waits._thread.join(30)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_thread_that_fails_is_one_line(use: Use, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    use(memory=MemoryScheduler)
+
+    def fail() -> None:
+        raise ValueError("PGPASSWORD=canary \x1b[2J\nand more")
+
+    with Session().runner():
+        thread = threading.Thread(target=fail, name="follower")
+        thread.start()
+        thread.join()
+    assert capfd.readouterr().err == "note: follower has failed: PGPASSWORD=******** \\x1b[2J\n"
