@@ -12,7 +12,7 @@ from torchx.schedulers.docker_facts import Container
 HEAD = 8
 TIME_LENGTH = 31
 """Characters of a time in a log, in UTC with nine digits of the second, and the blank behind it."""
-LONGEST_LINE = 1 << 20
+LONGEST_LINE = 1 << 26
 """Bytes after which a line that has no end yet is handed on in parts."""
 
 Line = tuple[bytes, str, int, bytes]
@@ -40,7 +40,7 @@ class Frames:
         self._same = 0  # lines that bear this time
         self._skip = 0
         self._rest = b""
-        self._parts: dict[int, tuple[bytes, bytes]] = {}
+        self._parts: dict[int, tuple[bytes, list[bytes], int]] = {}  # time, parts and size of a line
 
     def feed(self, data: bytes) -> list[Line]:
         """Takes some bytes and returns the lines that they complete."""
@@ -59,20 +59,25 @@ class Frames:
             if time[29:] != b"Z ":
                 time, line = _put_in_form(data[at + HEAD : stop])
             at = stop
+            held: list[bytes] = []
+            size = len(line)
             if parts and stream in parts:
-                time, begin = parts.pop(stream)
-                line = begin + line
-            if line.endswith(b"\n") or len(line) > LONGEST_LINE:
-                add((time, name, stream, line))
+                time, held, before = parts.pop(stream)
+                size += before
+            if line.endswith(b"\n") or size > LONGEST_LINE:
+                add((time, name, stream, b"".join([*held, line]) if held else line))
             else:
-                parts[stream] = (time, line)
+                held.append(line)
+                parts[stream] = (time, held, size)
         self._rest = data[at:]
         return self._without_known(lines) if self._skip else lines
 
     def rest(self) -> list[Line]:
         """Returns the last lines, which have no end."""
         parts, self._parts, self._rest = self._parts, {}, b""
-        lines = sorted((time, self.container.id, stream, line) for stream, (time, line) in parts.items())
+        lines = sorted(
+            (time, self.container.id, stream, b"".join(held)) for stream, (time, held, _) in parts.items()
+        )
         return self._without_known(lines) if self._skip else lines
 
     def note(self, line: Line) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
-from torchx.jobs.log_reader import LONGEST_LINE, Lines, Member, matching, takes
+from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, matching, takes, with_unfinished
 from torchx.logs import LogChunk, LogQuery
 from torchx.schedulers.slurm_paths import ATTEMPT, SlurmPaths, open_own
 
@@ -115,13 +115,14 @@ class SlurmLog:
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
         """Yields what is asked for, whole lines as far as there are any."""
         lines = Lines(query)
+        self._span = Span(query)
         self._sources.clear()
         wanted = [ordinal for ordinal, member in enumerate(self._members) if _wants(member, query)]
         try:
             alive = query.follow and query.until is None and self._lives()
             first = self._new(wanted)
             for piece in first if query.tail is None else self._last(first, query):
-                yield from self._add(lines, piece, query)
+                yield from self._add(lines, piece)
             if alive:
                 yield from lines.up_to_now()
                 yield from self._follow(lines, wanted, query)
@@ -143,7 +144,7 @@ class SlurmLog:
             ready = held + ([piece for piece in fresh if piece.ns <= moment] if alive else fresh)
             held = [piece for piece in fresh if piece.ns > moment] if alive else []
             for piece in sorted(ready, key=_age):
-                yield from self._add(lines, piece, query)
+                yield from self._add(lines, piece)
             if alive:
                 time.sleep(max(POLL, SHARE * (time.monotonic() - begun)) if not ready else POLL)
 
@@ -184,12 +185,13 @@ class SlurmLog:
                 data = self._bytes(pieces[at])
                 found += (data if pattern is None else matching(data, pattern)).count(b"\n")
             if found > query.tail:
-                return pieces[at:]
+                return with_unfinished(pieces, at)
         return pieces
 
-    def _add(self, lines: Lines, piece: Piece, query: LogQuery) -> Iterator[LogChunk]:
-        if takes(piece, query):
-            yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
+    def _add(self, lines: Lines, piece: Piece) -> Iterator[LogChunk]:
+        if self._span.takes(piece):
+            data = self._span.cut(piece, self._bytes(piece))
+            yield from lines.add(piece, data, self._members[piece.replica])
 
     def _bytes(self, piece: Piece) -> bytes:
         source = self._sources[piece.replica, piece.attempt]

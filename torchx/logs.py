@@ -64,6 +64,22 @@ class LogChunk:
     data: bytes
 
 
+def whole_characters(data: bytes) -> int:
+    """Returns how many of the bytes are whole characters of UTF-8: at the end one may be cut in two.
+
+    >>> whole_characters("né".encode()), whole_characters("né".encode()[:-1]), whole_characters(b"\\xff")
+    (3, 1, 1)
+    """
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:  # the first byte of a character tells how many it has
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4 if byte < 0xF5 else 1
+            return len(data) - back if needed > back else len(data)
+        if byte < 0x80:
+            break
+    return len(data)
+
+
 def lines_of(chunks: Iterable[LogChunk]) -> Iterator[str]:
     """Yields the lines of one replica, each with its line end; a last one that has none comes without."""
     held = b""

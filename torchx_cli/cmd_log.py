@@ -169,19 +169,44 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
 
 
 def print_json(chunks: Iterable[LogChunk]) -> None:
-    """Prints one JSON object a line of the log, with role, replica, attempt, stream, time and line."""
+    """Prints a JSON object for each line: role, replica, attempt, stream, time, line and partial.
+
+    A line that is not whole yet comes as it grows: `partial` says that the next object of the same stream
+    goes on with it, unless the output ends there. No character is cut in two.
+    """
+    from dataclasses import replace
+
+    from torchx.logs import whole_characters
+
+    held: dict[tuple[object, ...], LogChunk] = {}  # the begin of a character
+    for chunk in chunks:
+        source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
+        before = held.pop(source, None)
+        if before is not None:
+            chunk = replace(chunk, data=before.data + chunk.data)
+        end = whole_characters(chunk.data)
+        if end < len(chunk.data):
+            held[source] = replace(chunk, data=chunk.data[end:])
+        _print_lines(chunk, chunk.data[:end])
+    for chunk in held.values():
+        _print_lines(chunk, chunk.data)
+
+
+def _print_lines(chunk: LogChunk, data: bytes) -> None:
     import json
 
     from torchx_cli.streaming import stamp
 
-    for chunk in chunks:
-        head = {
-            "role": chunk.role,
-            "replica": chunk.replica,
-            "attempt": chunk.attempt,
-            "stream": chunk.stream.value,
-            "time": stamp(chunk.time) if chunk.time else None,
-        }
-        for line in chunk.data.removesuffix(b"\n").split(b"\n"):
-            print(json.dumps({**head, "line": line.decode("utf-8", "backslashreplace")}))
-        sys.stdout.flush()
+    head = {
+        "role": chunk.role,
+        "replica": chunk.replica,
+        "attempt": chunk.attempt,
+        "stream": chunk.stream.value,
+        "time": stamp(chunk.time) if chunk.time else None,
+    }
+    *whole, last = data.split(b"\n")
+    lines = [(line, False) for line in whole] + ([(last, True)] if last else [])
+    for line, partial in lines:
+        text = line.decode("utf-8", "backslashreplace")
+        sys.stdout.write(json.dumps({**head, "line": text, "partial": partial}) + "\n")
+    sys.stdout.flush()

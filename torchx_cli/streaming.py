@@ -48,30 +48,41 @@ class LogPrinter:
         self._prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
         self.failed = False
+        self._unfinished: tuple[object, ...] | None = None  # what wrote the line that has no end yet
         self._coloured = False  # by the application, which may have ended before it took that back
 
     def write(self, chunk: LogChunk) -> None:
-        """Prints one chunk; ends its last line when that has no end of its own."""
+        """Prints one chunk; one that goes on with the line before it stands on the same line.
+
+        A line without an end is ended where another replica or stream has something to say meanwhile.
+        """
         data = chunk.data
         if not data:
             return
+        source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
+        going_on = self._unfinished == source
+        if self._unfinished is not None and not going_on:
+            self._put(b"\n", False)
+        self._unfinished = None if data.endswith(b"\n") else source
         if self._terminal and b"\x1b" in data:
             self._coloured = True
         before = self._prefix_of(chunk.role, chunk.replica) if self._prefix else b""
         if self._timestamps:
             before = stamp(chunk.time).encode() + b" " + before
         if before:
-            body = data[:-1] if data.endswith(b"\n") else data
+            end = b"\n" if data.endswith(b"\n") else b""
+            body = data.removesuffix(b"\n")
             if self._terminal and b"\r" in body:  # a progress bar goes back to the start of its line
-                body = body.replace(b"\r\n", b"\n").rstrip(b"\r").replace(b"\r", b"\r" + before)
-            data = before + body.replace(b"\n", b"\n" + before) + b"\n"
-        elif not data.endswith(b"\n"):
-            data += b"\n"
+                body = body.replace(b"\r\n", b"\n")
+                body = (body.rstrip(b"\r") if end else body).replace(b"\r", b"\r" + before)
+            data = (b"" if going_on else before) + body.replace(b"\n", b"\n" + before) + end
         self._put(data, self._live)
 
     def close(self) -> None:
-        """Shows what is still gathered."""
-        self._put(b"\x1b[0m" if self._coloured else b"", True)
+        """Shows what is still gathered; ends the last line where a person reads it."""
+        end = b"\n" if self._unfinished is not None and (self._prefix or self._terminal) else b""
+        self._unfinished = None
+        self._put(b"\x1b[0m" * self._coloured + end, True)
 
     def _put(self, data: bytes, now: bool) -> None:
         try:

@@ -197,8 +197,14 @@ def test_chunks_get_a_name_before_each_line() -> None:
 
 
 def test_chunks_without_names_are_what_was_written() -> None:
-    assert printed(chunk(b"a\r\n\xff\n"), chunk(b"last"), prefix=False) == b"a\r\n\xff\nlast\n"
+    assert printed(chunk(b"a\r\n\xff\n"), chunk(b"last"), prefix=False) == b"a\r\n\xff\nlast"
     assert printed(chunk(b"a\nb\n"), prefix=False, timestamps=True) == b"- a\n- b\n"
+
+
+def test_a_line_that_comes_in_pieces_stays_on_one_line() -> None:
+    told = printed(chunk(b"a"), chunk(b"b"), chunk(b"c\nd"), chunk(b"e\n", 10), chunk(b"f"))
+    assert told.decode() == "w/0  │ abc\nw/0  │ d\nw/10 │ e\nw/0  │ f\n"
+    assert printed(chunk(b"a"), chunk(b"b\nc"), chunk(b"d"), prefix=False) == b"ab\ncd"
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20).map(lambda data: data.replace(b"\r", b"")), max_size=5))

@@ -157,7 +157,7 @@ def test_output_that_cannot_be_written() -> None:
         line = " ".join([*COMMAND, "status", handle, redirect])
         done = subprocess.run(line, shell=True, capture_output=True, text=True, env=environment(), timeout=60)
         assert (done.returncode, done.stderr) == (code, err), redirect
-    line = " ".join([*COMMAND, "status", "nope", "2>&-"])
+    line = " ".join([*COMMAND, "status", "local_cwd://torchx/nope", "2>&-"])
     assert subprocess.run(line, shell=True, env=environment(), timeout=60).returncode == 1
 
 
@@ -212,7 +212,7 @@ def test_cancel() -> None:
 
 def test_nothing_is_cancelled_when_one_of_them_is_not_known() -> None:
     handle = run("exec sleep 60", detach=True)
-    assert torchx("cancel", handle, "nope").returncode == 1
+    assert torchx("cancel", handle, "local_cwd://torchx/nope").returncode == 1
     assert not answer("status", handle, "--json")["ended_at"]
     torchx("delete", "--force", handle)
 

@@ -9,10 +9,21 @@ import re
 import resource
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from torchx import files
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode, is_plausible
+from torchx.jobs.log_lines import LONGEST_LINE as LONGEST_LINE
+from torchx.jobs.log_lines import (
+    Lines,
+    Source,
+    Span,
+    Unfinished,
+    first_at,
+    matching,
+    source_of,
+    takes,
+)
+from torchx.jobs.log_lines import Member as Member
 from torchx.jobs.paths import LogPaths
 from torchx.logs import LogChunk, LogQuery, Stream
 
@@ -30,18 +41,6 @@ LITTLE = 16 * LAYOUT.size
 
 MOST_OPEN = 256
 """Log files that a reader holds open at a time, or half of what it may, when that is less."""
-
-LONGEST_LINE = 1 << 20
-"""Bytes after which a line that has no end yet is handed on in parts."""
-
-_STREAMS = {STDOUT: Stream.STDOUT, STDERR: Stream.STDERR}
-
-
-class Member(NamedTuple):
-    """A replica by its role and its id within it."""
-
-    role: str
-    replica: int
 
 
 class JobLog:
@@ -64,9 +63,11 @@ class JobLog:
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
         """Yields what is asked for, whole lines as far as there are any."""
         wanted = [self._wants(member, query) for member in self._members]
-        lines = Lines(query)
+        lines, span = Lines(query), Span(query)
         ends: dict[int, tuple[int, int]] = {}  # replica: attempt, and how far its combined log is told
         self._from_begin = True
+        self._unfinished: Unfinished | None = None
+        self._known: set[Source] = set()
         try:
             for piece in self._pieces(query, wanted):
                 if piece is None:
@@ -78,13 +79,15 @@ class JobLog:
                 if piece.attempt < attempt or (piece.attempt == attempt and piece.offset < end):
                     continue  # a damaged entry: what was told is not told again
                 ends[piece.replica] = (piece.attempt, piece.offset + piece.length)
-                if takes(piece, query):
-                    yield from lines.add(piece, self._bytes(piece), self._members[piece.replica])
+                if span.takes(piece):
+                    for each in self._from_its_begin(piece):
+                        data = span.cut(each, self._bytes(each))
+                        yield from lines.add(each, data, self._members[each.replica])
             if query.until is None and not self._lives():
                 if self._from_begin:  # else a replica may have entries before those that were looked at
                     ends = {**self._beginnings(wanted), **ends}
                 for piece, data in self._unindexed(query, ends):
-                    yield from lines.add(piece, data, self._members[piece.replica])
+                    yield from lines.add(piece, span.cut(piece, data), self._members[piece.replica])
             yield from lines.rest(self._members)
         finally:
             for descriptor in self._files.values():
@@ -111,10 +114,11 @@ class JobLog:
         try:
             position = 0
             if query.since is not None:
-                position = _first_at(descriptor, int(query.since.timestamp() * 1e9))
+                position = first_at(descriptor, int(query.since.timestamp() * 1e9))
             if query.tail is not None:
                 position = self._tail_position(descriptor, position, query, wanted)
             self._from_begin = position == 0
+            self._unfinished = Unfinished(descriptor, position, BLOCK) if position else None
             while True:
                 alive = self._lives()
                 data = os.pread(descriptor, BLOCK, position)
@@ -137,6 +141,7 @@ class JobLog:
         assert query.tail is not None
         end = os.fstat(descriptor).st_size // LAYOUT.size * LAYOUT.size
         pattern = re.compile(query.regex) if query.regex is not None else None
+        wanted_lines = query.tail + 2 * len(self._members)  # the begin of a line may be left out by its time
         found = 0
         while end > first:
             begin = max(first, end - BLOCK)
@@ -147,10 +152,18 @@ class JobLog:
                     data = self._bytes(piece)
                     # the lines to either side of a partial one may be in other pieces: count low, read more
                     found += (data if pattern is None else matching(data, pattern)).count(b"\n")
-                if found > query.tail:
+                if found > wanted_lines:
                     return begin + number * LAYOUT.size
             end = begin
         return first
+
+    def _from_its_begin(self, piece: Piece) -> list[Piece]:
+        """Returns a piece after those that its line begins with, where these were passed over."""
+        source = source_of(piece)
+        if self._unfinished is None or source in self._known:
+            return [piece]
+        self._known.add(source)
+        return [*self._unfinished.pieces(piece), piece]
 
     # --- what the index does not tell ------------------------------------------------------------
 
@@ -246,104 +259,3 @@ class JobLog:
             return True
         ids = query.replicas.get(member.role)
         return ids is not None and (not ids or member.replica in ids)
-
-
-class Lines:
-    """Puts parts of lines together, drops lines that do not match, and keeps the last few when asked to."""
-
-    def __init__(self, query: LogQuery) -> None:
-        self._pattern = re.compile(query.regex) if query.regex is not None else None
-        # whoever follows wants to see a prompt before its line has an end
-        self._hand_on_parts = query.follow and self._pattern is None
-        self._parts: dict[tuple[int, int, int], tuple[int, bytes]] = {}
-        self._tail = query.tail
-        self._last: list[LogChunk] = []
-        self._last_lines = 0
-
-    def add(self, piece: Piece, data: bytes, member: Member) -> Iterator[LogChunk]:
-        """Takes one piece and yields what can be told now."""
-        key = (piece.replica, piece.attempt, piece.stream)
-        since, held = self._parts.pop(key, (piece.ns, b""))
-        if held:
-            data = held + data
-        if piece.flags & PARTIAL and not self._hand_on_parts and len(data) < LONGEST_LINE:
-            self._parts[key] = (since, data)
-            return
-        yield from self._tell(since, piece, data, member)
-
-    def rest(self, members: list[Member]) -> Iterator[LogChunk]:
-        """Yields what was held back."""
-        for (replica, attempt, stream), (since, data) in self._parts.items():
-            piece = Piece(since, 0, len(data), replica, attempt, stream, PARTIAL)
-            yield from self._tell(since, piece, data, members[replica])
-        yield from self.up_to_now()
-
-    def up_to_now(self) -> Iterator[LogChunk]:
-        """Yields the last few lines; what comes from now on is told as it comes."""
-        last, self._last, self._tail = self._last, [], None
-        yield from last
-
-    def _tell(self, since: int, piece: Piece, data: bytes, member: Member) -> Iterator[LogChunk]:
-        if self._pattern is not None:
-            data = matching(data, self._pattern)
-        if not data:
-            return
-        chunk = LogChunk(
-            member.role, member.replica, piece.attempt, _STREAMS[piece.stream], since / 1e9, data
-        )
-        if self._tail is None:
-            yield chunk
-            return
-        self._last.append(chunk)
-        self._last_lines += _count(chunk.data)
-        while self._last and self._last_lines > self._tail:
-            first = self._last[0]
-            lines = _count(first.data)
-            if self._last_lines - lines >= self._tail:
-                self._last.pop(0)
-                self._last_lines -= lines
-            else:
-                # a carriage return, as of a progress bar, ends no line
-                keep = first.data.split(b"\n", self._last_lines - self._tail)[-1]
-                self._last[0] = LogChunk(
-                    first.role, first.replica, first.attempt, first.stream, first.time, keep
-                )
-                self._last_lines = self._tail
-
-
-def _count(data: bytes) -> int:
-    """Counts lines; the last one need not have an end."""
-    return data.count(b"\n") + (not data.endswith(b"\n"))
-
-
-def takes(piece: Piece, query: LogQuery) -> bool:
-    """Tells whether a piece is of the wanted stream and time."""
-    if query.stream is not Stream.COMBINED and _STREAMS.get(piece.stream) is not query.stream:
-        return False
-    if query.since is not None and piece.ns < query.since.timestamp() * 1e9:
-        return False
-    return query.until is None or piece.ns < query.until.timestamp() * 1e9
-
-
-def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
-    """Returns the lines in which the pattern is found; bytes that are no text stay as they are."""
-    search = pattern.search
-    lines = data.decode("utf-8", "surrogateescape").split("\n")
-    last = lines.pop()
-    kept = [line + "\n" for line in lines if search(line)]
-    if last and search(last):
-        kept.append(last)
-    return "".join(kept).encode("utf-8", "surrogateescape")
-
-
-def _first_at(descriptor: int, ns: int) -> int:
-    """Returns the place in the index of the first entry that is not older than a moment."""
-    low, high = 0, os.fstat(descriptor).st_size // LAYOUT.size
-    while low < high:
-        middle = (low + high) // 2
-        (piece,) = decode(os.pread(descriptor, LAYOUT.size, middle * LAYOUT.size))
-        if piece.ns < ns:
-            low = middle + 1
-        else:
-            high = middle
-    return low * LAYOUT.size

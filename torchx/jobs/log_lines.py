@@ -1,0 +1,275 @@
+"""From pieces of output to lines: which pieces are wanted, and how lines are put together from them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
+from torchx.logs import LogChunk, LogQuery, Stream, whole_characters
+
+LONGEST_LINE = 1 << 20
+"""Bytes after which a line that has no end yet is handed on in parts."""
+
+STREAMS = {STDOUT: Stream.STDOUT, STDERR: Stream.STDERR}
+
+Source = tuple[int, int, int]
+"""What writes lines: replica, attempt and stream."""
+
+
+class Member(NamedTuple):
+    """A replica by its role and its id within it."""
+
+    role: str
+    replica: int
+
+
+def source_of(piece: Piece) -> Source:
+    """Returns what wrote a piece."""
+    return piece.replica, piece.attempt, piece.stream
+
+
+class Span:
+    """Chooses what lies within the time of a query, by whole lines: a line has the time that it began at."""
+
+    def __init__(self, query: LogQuery) -> None:
+        self._query = query
+        self._since = None if query.since is None else query.since.timestamp() * 1e9
+        self._until = None if query.until is None else query.until.timestamp() * 1e9
+        self._unfinished: dict[Source, bool] = {}  # whether the line that goes on is wanted
+
+    def cut(self, piece: Piece, data: bytes) -> bytes:
+        """Returns what is wanted of a piece; of each source all pieces have to come, in their order."""
+        inside = (self._since is None or piece.ns >= self._since) and (
+            self._until is None or piece.ns < self._until
+        )
+        source = source_of(piece)
+        wanted = self._unfinished.pop(source, inside)
+        end = len(data) if wanted == inside else data.find(b"\n") + 1 or len(data)
+        if piece.flags & PARTIAL and not data.endswith(b"\n"):
+            self._unfinished[source] = inside if end < len(data) or wanted == inside else wanted
+        return (data[:end] if wanted else b"") + (data[end:] if inside else b"")
+
+    def takes(self, piece: Piece) -> bool:
+        """Returns True if something of a piece may be wanted."""
+        query, stream = self._query, STREAMS.get(piece.stream)
+        return stream is not None and query.stream in (Stream.COMBINED, stream)
+
+
+class Unfinished:
+    """Finds the lines that had begun and not ended at a place of an index, going back as far as needed.
+
+    Args:
+        descriptor: the index.
+        position: the place.
+        block: bytes that are looked at together.
+    """
+
+    def __init__(self, descriptor: int, position: int, block: int) -> None:
+        self._descriptor, self._position, self._block = descriptor, position, block
+        self._found: dict[Source, list[Piece]] = {}  # backwards
+        self._ended: set[Source] = set()
+        self._begun: set[tuple[int, int]] = set()  # attempts whose first piece was seen
+
+    def pieces(self, piece: Piece) -> list[Piece]:
+        """Returns the pieces of the line that a piece goes on with; none where it begins one."""
+        source = source_of(piece)
+        attempt = source[:2]
+        while not (source in self._ended or attempt in self._begun) and piece.offset and self._position > 0:
+            self._go_back()
+        return self._found.pop(source, [])[::-1]
+
+    def _go_back(self) -> None:
+        begin = max(0, self._position - self._block)
+        data = os.pread(self._descriptor, self._position - begin, begin)
+        self._position = begin
+        for piece in reversed(list(decode(data))):
+            source = source_of(piece)
+            if source in self._ended:
+                continue
+            if piece.flags & PARTIAL:
+                self._found.setdefault(source, []).append(piece)
+            else:
+                self._ended.add(source)
+            if not piece.offset:
+                self._begun.add(source[:2])
+
+
+def with_unfinished(pieces: Sequence[Piece], at: int) -> list[Piece]:
+    """Returns the pieces from a place on, after those of the lines that had begun and not ended there."""
+    begun: dict[Source, list[Piece]] = {}
+    for piece in pieces[:at]:
+        if piece.flags & PARTIAL:
+            begun.setdefault(source_of(piece), []).append(piece)
+        else:
+            begun.pop(source_of(piece), None)
+    return [*(piece for parts in begun.values() for piece in parts), *pieces[at:]]
+
+
+@dataclass
+class _Kept:
+    """Lines that came together, while the last few are chosen; its last line may go on."""
+
+    first: LogChunk
+    parts: list[bytes]
+    lines: int
+    dropped: bool = False
+
+    def chunk(self) -> LogChunk:
+        first = self.first
+        data = b"".join(self.parts)
+        return LogChunk(first.role, first.replica, first.attempt, first.stream, first.time, data)
+
+
+@dataclass
+class _Tail:
+    """The last few lines; one that came in several parts is one."""
+
+    count: int
+    kept: deque[_Kept] = field(default_factory=deque)
+    lines: int = 0
+    unfinished: dict[Source, _Kept] = field(default_factory=dict)
+
+    def add(self, source: Source, chunk: LogChunk) -> None:
+        """Takes some lines; the first of them may go on with the one before."""
+        data = self.go_on(source, chunk.data)
+        if not data:
+            return
+        kept = _Kept(chunk, [data], data.count(b"\n") + (not data.endswith(b"\n")))
+        self.kept.append(kept)
+        self.lines += kept.lines
+        if not data.endswith(b"\n"):
+            self.unfinished[source] = kept
+        self._shorten()
+
+    def go_on(self, source: Source, data: bytes) -> bytes:
+        """Takes what belongs to a line that had begun, and returns the rest."""
+        kept = self.unfinished.pop(source, None)
+        if kept is None:
+            return data
+        end = data.find(b"\n") + 1 or len(data)
+        if not kept.dropped:
+            kept.parts.append(data[:end])
+        if not data[:end].endswith(b"\n"):
+            self.unfinished[source] = kept
+        return data[end:]
+
+    def _shorten(self) -> None:
+        while self.lines > self.count:
+            first, surplus = self.kept[0], self.lines - self.count
+            if first.lines <= surplus:
+                self.kept.popleft().dropped = True
+                self.lines -= first.lines
+            else:  # a carriage return, as of a progress bar, ends no line
+                first.parts = [b"".join(first.parts).split(b"\n", surplus)[-1]]
+                first.lines -= surplus
+                self.lines = self.count
+
+
+class Lines:
+    """Puts parts of lines together, drops lines that do not match, and keeps the last few of a query."""
+
+    def __init__(self, query: LogQuery) -> None:
+        self._pattern = re.compile(query.regex) if query.regex is not None else None
+        # who follows sees a prompt before its line has an end
+        self._hand_on_parts = query.follow and self._pattern is None
+        self._parts: dict[Source, tuple[int, bytes]] = {}
+        self._matched: dict[Source, bool] = {}  # whether the line that goes on is shown
+        self._tail = None if query.tail is None else _Tail(query.tail)
+        self._cut_off: set[Source] = set()  # what writes a line that goes on, and whose begin was left out
+
+    def add(self, piece: Piece, data: bytes, member: Member) -> Iterator[LogChunk]:
+        """Takes one piece and yields what can be handed on now."""
+        source = source_of(piece)
+        since, held = self._parts.pop(source, (piece.ns, b""))
+        data = held + data if held else data
+        if not data:
+            return
+        if piece.flags & PARTIAL:
+            if not self._hand_on_parts and len(data) < LONGEST_LINE:
+                self._parts[source] = (since, data)
+                return
+            end = whole_characters(data)
+            if end < len(data):
+                self._parts[source] = (piece.ns, data[end:])
+                data = data[:end]
+        yield from self._hand_on(since, source, data, member)
+
+    def rest(self, members: list[Member]) -> Iterator[LogChunk]:
+        """Yields what was held back."""
+        for source, (since, data) in self._parts.items():
+            yield from self._hand_on(since, source, data, members[source[0]])
+        yield from self.up_to_now()
+
+    def up_to_now(self) -> Iterator[LogChunk]:
+        """Yields the last few lines; what comes from now on is handed on as it comes."""
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            self._cut_off = {source for source, kept in tail.unfinished.items() if kept.dropped}
+            yield from (kept.chunk() for kept in tail.kept)
+
+    def _hand_on(self, since: int, source: Source, data: bytes, member: Member) -> Iterator[LogChunk]:
+        if self._pattern is not None:
+            data = self._matching(self._pattern, source, data)
+        if source in self._cut_off:
+            _, ended, data = data.partition(b"\n")
+            self._cut_off -= {source} if ended else set()
+        if not data:
+            return
+        _, attempt, stream = source
+        chunk = LogChunk(member.role, member.replica, attempt, STREAMS[stream], since / 1e9, data)
+        if self._tail is None:
+            yield chunk
+        else:
+            self._tail.add(source, chunk)
+
+    def _matching(self, pattern: re.Pattern[str], source: Source, data: bytes) -> bytes:
+        """Returns the lines that match; one that comes in parts is shown from the first part that does."""
+        begin = b""
+        if source in self._matched:
+            end = data.find(b"\n") + 1 or len(data)
+            first, data = data[:end], data[end:]
+            shown = self._matched.pop(source) or bool(matching(first, pattern))
+            begin = first if shown else b""
+            if not first.endswith(b"\n"):
+                self._matched[source] = shown
+        if data and not data.endswith(b"\n"):
+            self._matched[source] = bool(matching(data.rpartition(b"\n")[2], pattern))
+        return begin + matching(data, pattern) if data else begin
+
+
+def takes(piece: Piece, query: LogQuery) -> bool:
+    """Returns True if a piece is of the wanted stream and time."""
+    if query.stream is not Stream.COMBINED and STREAMS.get(piece.stream) is not query.stream:
+        return False
+    if query.since is not None and piece.ns < query.since.timestamp() * 1e9:
+        return False
+    return query.until is None or piece.ns < query.until.timestamp() * 1e9
+
+
+def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
+    """Returns the lines in which the pattern is found; bytes that are no text stay as they are."""
+    search = pattern.search
+    lines = data.decode("utf-8", "surrogateescape").split("\n")
+    last = lines.pop()
+    kept = [line + "\n" for line in lines if search(line)]
+    if last and search(last):
+        kept.append(last)
+    return "".join(kept).encode("utf-8", "surrogateescape")
+
+
+def first_at(descriptor: int, ns: int) -> int:
+    """Returns the place in an index of the first entry that is not older than a moment."""
+    low, high = 0, os.fstat(descriptor).st_size // LAYOUT.size
+    while low < high:
+        middle = (low + high) // 2
+        (piece,) = decode(os.pread(descriptor, LAYOUT.size, middle * LAYOUT.size))
+        if piece.ns < ns:
+            low = middle + 1
+        else:
+            high = middle
+    return low * LAYOUT.size
