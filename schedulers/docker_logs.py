@@ -31,6 +31,8 @@ LOOK_EVERY = 10.0
 """Seconds after which a follower looks at the containers, whatever the events say."""
 AGAIN_AFTER = 1.0
 """Seconds after which the log of a container is opened again that the engine has closed while it runs."""
+WITHIN = 1.0
+"""Seconds in which the parts of a long line come, each with a time of its own; lines are chosen here."""
 TIME = itemgetter(0)
 
 
@@ -114,9 +116,9 @@ def _asked(query: LogQuery, *, follow: bool, since: str = "") -> dict[str, Any]:
     if since:
         asked["since"] = since
     elif query.since is not None:
-        asked["since"] = f"{query.since.timestamp():.6f}"
+        asked["since"] = f"{query.since.timestamp() - WITHIN:.6f}"
     if query.until is not None:
-        asked["until"] = f"{query.until.timestamp():.6f}"
+        asked["until"] = f"{query.until.timestamp() + WITHIN:.6f}"
     # the engine counts before it chooses: it may only count when all that it counts is wanted
     elif query.tail is not None and query.regex is None and query.stream is Stream.COMBINED and not since:
         asked["tail"] = query.tail

@@ -119,10 +119,16 @@ def hang_up(response: Any) -> None:
 
 def lines_of(response: Any) -> Iterator[bytes]:
     """Yields the lines of a stream as they come, each with its line end; the last may lack its own."""
-    held = b""
+    held: list[bytes] = []  # joined once: a line may be long
     for data in response.stream(1 << 16):
-        *whole, held = (held + data).split(b"\n")
+        first, newline, rest = data.partition(b"\n")
+        held.append(first)
+        if not newline:
+            continue
+        yield b"".join([*held, newline])
+        *whole, last = rest.split(b"\n")
         for line in whole:
             yield line + b"\n"
-    if held:
-        yield held
+        held = [last]
+    if any(held):
+        yield b"".join(held)
