@@ -34,9 +34,15 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         torchx("delete", "--force", app["handle"])
 
 
+PATIENT = ("-cfg", "grace_period=600")
+"""A loaded machine may leave a program without processor time for longer than it usually has to end."""
+
+pytestmark = pytest.mark.timeout(600)  # the same for the commands
+
+
 def attached(line: str) -> tuple[subprocess.Popen[str], str]:
     """Starts an attached run, waits for the first line of its application, and returns its handle."""
-    process = start("run", "c.py:app", "--line", line)
+    process = start("run", "-s", "local_cwd", *PATIENT, "c.py:app", "--line", line)
     assert process.stdout is not None
     assert process.stderr is not None
     handle = process.stdout.readline().strip()
@@ -46,8 +52,12 @@ def attached(line: str) -> tuple[subprocess.Popen[str], str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str, int]:
-    out, err = process.communicate(timeout=60)
-    return out, err, process.returncode
+    """Reads what is left of both streams; `communicate` would pass over what was read ahead with a line."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        err, out = process.stderr.read(), process.stdout.read()
+    return out, err, process.wait()
 
 
 def status(handle: str) -> dict[str, Any]:
