@@ -51,7 +51,7 @@ def start_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
 
     root = str(Path(torchx.__file__).resolve().parent.parent)
     complaints = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    ready, says_ready = os.pipe2(os.O_CLOEXEC)
+    ready, says_ready = os.pipe()  # children do not inherit it
     words = [str(paths.folder), app_id, str(says_ready)]
     try:
         args = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, root, *words]

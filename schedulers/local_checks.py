@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from torchx import processes
 from torchx.errors import StateError, UsageError
 from torchx.jobs import shape
 from torchx.jobs.record import is_own_log_dir
@@ -16,6 +17,19 @@ from torchx.supervisor.replicas import files_needed
 
 REQUIRES = "requires"
 """Metadata of a role: programs that must be on its PATH, each with the way to get it."""
+
+
+def require_system(scheduler: str) -> None:
+    """Checks that this system can supervise processes.
+
+    Raises:
+        StateError: it cannot; the message names the requirement.
+    """
+    lacking = processes.missing()
+    if lacking is not None:
+        raise StateError(
+            f"{scheduler} needs {lacking}", hint="run it elsewhere: -s local_docker, -s slurm, -s kubernetes"
+        )
 
 
 def check_limits(request: PopenRequest) -> None:

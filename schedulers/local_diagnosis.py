@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from torchx import processes
 from torchx.diagnosis import Finding, Verdict
 from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
@@ -21,6 +22,9 @@ def diagnose() -> Iterator[Finding]:
     """Looks at all of it; starts nothing, and leaves nothing behind."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", Verdict.GOOD, f"{version} at {sys.executable}")
+    lacking = processes.missing()
+    if lacking is not None:
+        yield Finding("system", Verdict.ABSENT, f"jobs of this machine need {lacking}")
     yield _home()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     yield Finding("machine", Verdict.GOOD, f"{os.cpu_count()} CPUs, {memory:,.0f} GB of memory")

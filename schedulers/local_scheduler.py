@@ -150,11 +150,14 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
         Raises:
             UsageError: a program is missing, or the request was submitted before.
-            StateError: GPUs that were insisted on are not there, the state home or the log folder cannot be
-                used, or the supervisor cannot be started.
+            StateError: this system cannot supervise processes, GPUs that were insisted on are not there, the
+                state home or the log folder cannot be used, or the supervisor cannot be started.
         """
         if dryrun_info.app is None:
             raise UsageError("a request is submitted with the application that it was made from")
+        from torchx.schedulers.local_checks import require_system  # on demand: only a submit needs it
+
+        require_system(self.backend)
         submitter = self._submitter(dryrun_info.cfg)
         dryrun_info.notes += submitter.submit(dryrun_info.request, dryrun_info.app, dryrun_info.tell)
         return dryrun_info.request.app_id

@@ -7,14 +7,19 @@ started, and is only signalled through a descriptor that was opened before that 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 PR_SET_CHILD_SUBREAPER = 36
 """From Linux's prctl(2)."""
+
+PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
+"""System calls, the same on every architecture; a Python built for an old Linux lacks their functions."""
 
 _LONGEST = 1_000_000.0
 """Seconds; poll(2) counts milliseconds in 31 bits."""
@@ -40,6 +45,52 @@ class Entry(NamedTuple):
     group: int
     session: int
     zombie: bool
+
+
+def missing() -> str | None:
+    """Returns the requirement of a supervisor that this system does not meet, None if it meets all."""
+    if not sys.platform.startswith("linux"):
+        return f"Linux; this is {sys.platform}"
+    try:
+        os.close(open_descriptor(os.getpid()))
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            return "Linux 5.3 or newer, with the system call pidfd_open"
+    return None
+
+
+def open_descriptor(pid: int) -> int:
+    """Returns a descriptor for the process that has this pid now (pidfd_open(2)).
+
+    Raises:
+        OSError: there is none, or this system has no such descriptors.
+    """
+    if hasattr(os, "pidfd_open"):
+        return os.pidfd_open(pid)
+    return _system_call(PIDFD_OPEN, pid, 0)
+
+
+def _send_signal(descriptor: int, signum: int) -> None:
+    if hasattr(signal, "pidfd_send_signal"):
+        signal.pidfd_send_signal(descriptor, signum)
+    else:
+        _system_call(PIDFD_SEND_SIGNAL, descriptor, signum, None, 0)
+
+
+def _system_call(number: int, *args: int | None) -> int:
+    """Makes a system call of Linux.
+
+    Raises:
+        OSError: it failed, or this is another system.
+    """
+    if not sys.platform.startswith("linux"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    import ctypes  # only a Python without the functions of these calls needs it
+
+    result = int(ctypes.CDLL(None, use_errno=True).syscall(number, *args))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def boot_id() -> str:
@@ -70,9 +121,12 @@ def look_up(pid: int) -> Entry | None:
 
 
 def table() -> Iterator[Entry]:
-    """Yields the processes of this machine that are more than a leftover entry."""
-    with os.scandir("/proc") as folder:
-        pids = [int(entry.name) for entry in folder if entry.name.isdigit()]
+    """Yields the processes of this machine that are more than a leftover entry; none without /proc."""
+    try:
+        with os.scandir("/proc") as folder:
+            pids = [int(entry.name) for entry in folder if entry.name.isdigit()]
+    except FileNotFoundError:
+        return
     for pid in pids:
         entry = look_up(pid)
         if entry is not None and not entry.zombie:
@@ -92,14 +146,14 @@ def send(process: Process, signum: int) -> bool:
         False when it has ended, or belongs to someone else; whoever has its number now gets nothing.
     """
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = open_descriptor(process.pid)
     except OSError:
         return False
     try:
         # the descriptor stands for one process for good, so what is checked now stays true
         if not is_alive(process):
             return False
-        signal.pidfd_send_signal(descriptor, signum)
+        _send_signal(descriptor, signum)
     except OSError:
         return False
     finally:
@@ -120,7 +174,7 @@ def wait_end(process: Process, timeout: float) -> bool:
     import select  # on demand: most only look
 
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = open_descriptor(process.pid)
     except OSError:
         return not is_alive(process)
     try:
@@ -239,7 +293,9 @@ def keep_descriptors_to_itself() -> None:
 
     A lock is held as long as any process has its descriptor: one that was inherited must not be handed on.
     """
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names that may be gone at the next step
+    # each of these has them on Linux, and the latter on other systems too; names may be gone at the next step
+    folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112
+    for name in os.listdir(folder):  # noqa: PTH208
         if int(name) > 2:
             with contextlib.suppress(OSError):  # the one that the listing itself used
                 os.set_inheritable(int(name), False)

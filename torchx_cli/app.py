@@ -76,6 +76,10 @@ class Torchx(TyperGroup):
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Returns the end of the usage line, the same with all versions of click."""
+        return ["[OPTIONS]", "COMMAND [ARGS]..."]
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names of all commands."""
         from torchx_cli.plugin_commands import plugin_commands

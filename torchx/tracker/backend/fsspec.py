@@ -139,7 +139,8 @@ class FsspecTracker(TrackerBase):
                     file.write(text.encode())
                 if not whole:
                     self._fs.mv(path + PARTIAL, path)
-            except (NotImplementedError, ValueError):  # some file systems cannot append
+            except (NotImplementedError, ValueError, FileNotFoundError):
+                # some file systems cannot append, or (memory, in old versions) only to a file that exists
                 before = self._text(path) if self._fs.exists(path) else ""
                 with self._fs.open(path, "wb") as file:
                     file.write((before + text).encode())
