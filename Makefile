@@ -4,7 +4,7 @@
 BIN := .venv/bin
 export PYTHON
 
-.PHONY: hello test test-kubernetes test-slurm check format lint types docs site pictures wheel bench clean venv venv-dev
+.PHONY: hello test test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-dev
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
@@ -45,6 +45,12 @@ pictures: venv-dev   ## take the pictures of the terminal again, docs/pictures/*
 wheel: venv-dev      ## build dist/, and look into it
 	$(BIN)/python -m build --outdir dist . > /dev/null
 	$(BIN)/python -m pytest tests/project/test_wheel.py
+
+smoke: wheel          ## run the wheel on every Python here, with the lowest and the newest dependencies
+	.ci/smoke $$(ls -t dist/*.whl | head -n 1)
+
+mutants: venv-dev     ## count the small changes of the code that no test notices; GROUP=rules SAMPLE=100
+	$(BIN)/python tests/tools/mutants.py $(or $(GROUP),rules) --sample $(or $(SAMPLE),100)
 
 bench: venv-dev      ## measure, and write benchmarks/RESULTS.md; PEER=/path/to/torchx to compare with
 	$(BIN)/python benchmarks/report.py

@@ -181,8 +181,6 @@ class Gang:
         self.used_retries[key] = used + 1
         delay = min(self.backoff * 2**used, self.max_backoff)
         retry = Retry(scope, replica, used + 1, role.max_retries, delay)
-        if scope == REPLICA:
-            return [retry, self._start((replica,), delay)]
         # a smaller restart that was under way is part of this one now
         inside = [r for r in self._restarts if set(r.members) <= set(members)]
         self._restarts = [r for r in self._restarts if r not in inside]

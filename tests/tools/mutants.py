@@ -1,0 +1,190 @@
+"""Changes the code in small ways, and counts the changes that no test notices; `make mutants` runs it.
+
+cosmic-ray makes the changes and runs the tests, in a copy of the tree. The share of survivors is that of a
+random sample, the same for the same seed. CI does not run it: a change costs a run of the tests of its group,
+two seconds for the rules of gangs, a minute for what real processes are needed for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Group(NamedTuple):
+    """Some modules, and the tests that have to notice changes in them."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    timeout: float = 30.0
+
+
+def _each(pattern: str, names: str) -> tuple[str, ...]:
+    return tuple(pattern.format(name) for name in names.split())
+
+
+LOCAL = "tests/schedulers/test_local_{}.py"
+GROUPS = {
+    "rules": Group(("torchx/supervisor/policy.py",), ("tests/supervisor",)),
+    "quoting": Group(
+        ("schedulers/slurm_words.py",),
+        (
+            "torchx/schedulers/slurm_words.py",
+            "tests/slurm/test_slurm_words.py",
+            "tests/slurm/test_slurm_script.py",
+        ),
+    ),
+    "masking": Group(("torchx_cli/masking.py",), ("torchx_cli/masking.py", "tests/cli/test_output_parts.py")),
+    "log": Group(_each("torchx/jobs/{}.py", "log_reader log_index"), ("tests/jobs",)),
+    "records": Group(
+        _each("torchx/jobs/{}.py", "catalog ended events paths record view"),
+        ("tests/jobs", *_each(LOCAL, "records life")),
+        120.0,
+    ),
+    "jobs": Group(
+        _each("torchx/jobs/{}.py", "end lock pruning recovery removal settled"),
+        (*_each(LOCAL, "life ends survival records"), "tests/cli/test_pruning.py"),
+        240.0,
+    ),
+    "supervisor": Group(
+        _each("torchx/supervisor/{}.py", "ending guard launch loop output replicas"),
+        _each(LOCAL, "output life starts ends survival"),
+        240.0,
+    ),
+}
+
+SAME = (
+    "ReplaceComparisonOperator_Is_Eq",
+    "ReplaceComparisonOperator_IsNot_NotEq",
+    "ReplaceComparisonOperator_Eq_Is",
+    "ReplaceComparisonOperator_NotEq_IsNot",
+)
+"""Operators whose changes mean the same for None, enums, small numbers and names."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs a group; prints the survivors and their share."""
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("group", choices=GROUPS)
+    parser.add_argument("--sample", type=int, default=100, metavar="N", help="how many changes (default 100)")
+    parser.add_argument("--seed", type=int, default=1, help="chooses the sample (default 1)")
+    args = parser.parse_args(argv)
+    os.nice(15)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+        tree = Path(scratch) / "tree"
+        copy_tree(tree)
+        return measure(tree, GROUPS[args.group], args.sample, args.seed)
+
+
+def copy_tree(tree: Path) -> None:
+    """Copies the files of the checkout that git knows or does not ignore."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
+    for name in map(os.fsdecode, filter(None, names)):
+        target = tree / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(ROOT / name):
+            shutil.copy2(ROOT / name, target, follow_symlinks=False)
+
+
+def measure(tree: Path, group: Group, sample: int, seed: int) -> int:
+    """Makes a sample of the changes one after the other; prints what came of it."""
+    from cosmic_ray.work_db import WorkDB, use_db
+
+    session, config = tree.parent / "session.sqlite", tree.parent / "config.toml"
+    config.write_text(configuration(group))
+    env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    cosmic_ray = [str(Path(sys.executable).with_name("cosmic-ray"))]
+    subprocess.run([*cosmic_ray, "baseline", str(config)], cwd=tree, env=env, check=True)
+    subprocess.run([*cosmic_ray, "init", str(config), str(session)], cwd=tree, env=env, check=True)
+    with use_db(str(session), WorkDB.Mode.open) as db:
+        wanted = [item for item in db.work_items if worthwhile(item, tree)]
+        chosen = {item.job_id for item in random.Random(seed).sample(wanted, min(sample, len(wanted)))}
+        skip(db, chosen)
+    subprocess.run([*cosmic_ray, "exec", str(config), str(session)], cwd=tree, env=env, check=True)
+    with use_db(str(session), WorkDB.Mode.open) as db:
+        results = [result for job, result in db.results if job in chosen]
+    report(results, len(wanted))
+    return 0
+
+
+def configuration(group: Group) -> str:
+    """Returns the configuration of cosmic-ray for a group."""
+    modules = ", ".join(f'"{module}"' for module in group.modules)
+    pytest = f"{sys.executable} -m pytest -q -x -p no:cacheprovider -p no:randomly {' '.join(group.tests)}"
+    return (
+        f"[cosmic-ray]\nmodule-path = [{modules}]\ntimeout = {group.timeout}\nexcluded-modules = []\n"
+        f'test-command = "{pytest}"\n[cosmic-ray.distributor]\nname = "local"\n'
+    )
+
+
+def worthwhile(item: Any, tree: Path) -> bool:
+    """Returns True if a test can notice the change: annotations, for one, are never evaluated."""
+    (mutation,) = item.mutations
+    if mutation.operator_name.rpartition("/")[2] in SAME:
+        return False
+    path = mutation.module_path if mutation.module_path.is_absolute() else tree / mutation.module_path
+    at = tuple(mutation.start_pos)
+    return not any(start <= at < end for start, end in unevaluated(path))
+
+
+_UNEVALUATED: dict[Path, list[tuple[tuple[int, int], tuple[int, int]]]] = {}
+
+
+def unevaluated(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Returns where the annotations of a module stand, and what only a type checker reads."""
+    if path not in _UNEVALUATED:
+        _UNEVALUATED[path] = [
+            ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
+            for node in _unevaluated(ast.parse(path.read_text(encoding="utf-8")))
+        ]
+    return _UNEVALUATED[path]
+
+
+def _unevaluated(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
+            yield node.returns
+        elif isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
+            yield node.annotation
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield node
+
+
+def skip(db: Any, chosen: set[str]) -> None:
+    """Marks all changes but the chosen ones as done."""
+    from cosmic_ray.work_item import WorkerOutcome, WorkResult
+
+    for item in db.work_items:
+        if item.job_id not in chosen:
+            db.set_result(item.job_id, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
+
+
+def report(results: list[Any], possible: int) -> None:
+    """Prints each survivor and their share."""
+    from cosmic_ray.work_item import TestOutcome
+
+    outcomes = Counter(result.test_outcome for result in results)
+    for result in results:
+        if result.test_outcome is TestOutcome.SURVIVED:
+            changed = [line for line in (result.diff or "").splitlines() if line[:1] in "+-@"]
+            sys.stdout.write("\n".join(changed) + "\n\n")
+    survived = outcomes[TestOutcome.SURVIVED]
+    share = survived / max(1, len(results))
+    sys.stdout.write(f"{len(results)} of {possible} changes tried, {survived} survived: {share:.1%}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
