@@ -106,6 +106,15 @@ def test_a_start_that_fails_after_a_failure_or_a_cancellation() -> None:
     assert g.exited(0, False) == [End("CANCELLED")], "it was to end anyway"
 
 
+def test_a_start_that_fails_has_failed_whatever_is_cancelled_afterwards() -> None:
+    g = Gang([TWO])
+    g.begin()
+    g.started(0)
+    assert g.give_up(1) == [Stop((0,), "the start failed")]
+    assert g.cancel() == [Stop((0,), "cancelled")]
+    assert g.exited(0, False) == [End("FAILED", 1)]
+
+
 def test_used_retries_count_when_a_story_is_taken_up() -> None:
     for key, policy in ((0, "REPLICA"), ("role w", "ROLE"), ("application", "APPLICATION")):
         used: dict[str | int, int] = {key: 1}
