@@ -125,6 +125,13 @@ def test_used_retries_count_when_a_story_is_taken_up() -> None:
         assert g.exited(0, False) == [End("FAILED", 0)]
 
 
+def test_more_retries_than_allowed_are_no_reason_for_another() -> None:
+    g = Gang([RoleRules("w", range(1), 2)], used_retries={"application": 3})
+    assert run(g, g.begin()) == [Start((0,))]
+    assert Start((0,)).delay == 0.0
+    assert g.exited(0, False) == [End("FAILED", 0)]
+
+
 def test_a_role_restart_leaves_that_of_another_role_alone() -> None:
     a, b = RoleRules("a", range(2), 1, "ROLE"), RoleRules("b", range(2, 4), 1, "ROLE")
     g = gang(a, b)
