@@ -100,6 +100,8 @@ def fill(
         if size >= LARGE_MB * MB:
             tell(f"copying the workspace, {mb(size)}")
         if image is not None:
+            for line in image.set_id:
+                tell(f"image {snapshot.below}: {line}")
             image.write_to(place)
         tree.write_to(place, into_existing=image is not None)
 

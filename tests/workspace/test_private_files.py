@@ -12,6 +12,8 @@ import fsspec
 import pytest
 
 from torchx.errors import StateError, UsageError
+from torchx.schedulers.local_scheduler import create_dir_scheduler
+from torchx.specs.app import AppDef, Role
 from torchx.specs.workspace import Workspace
 from torchx.workspace.copying import SMALL
 from torchx.workspace.remote import Remote
@@ -128,6 +130,22 @@ def test_the_loss_of_set_id_bits_is_reported(tmp_path: Path) -> None:
     assert modes["run"] == modes["group"] == 0o755
     assert not modes["sub"] & stat.S_ISGID
     assert not any(entry.mode & 0o6000 for entry in tree.entries), "an archive of it holds none either"
+
+
+def test_the_loss_of_set_id_bits_of_an_image_is_reported(tmp_path: Path) -> None:
+    image, project = tmp_path / "image", tmp_path / "project"
+    put(image, tool="#!/bin/sh\n")
+    (image / "tool").chmod(0o4755)
+    put(project, data="x")
+    scheduler = create_dir_scheduler("torchx")
+    app = AppDef("job", [Role("w", image=str(image), entrypoint="./tool")])
+    info = scheduler.submit_dryrun(app, {}, str(project))
+    told: list[str] = []
+    info.tell = told.append
+    assert scheduler.wait(scheduler.schedule(info), 60)
+    assert any(line == f"image {image}: tool loses its set-user-id or set-group-id bit" for line in told), (
+        told
+    )
 
 
 @pytest.mark.parametrize("size", [10, SMALL + 10])

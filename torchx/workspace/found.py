@@ -70,6 +70,9 @@ class Folder:
         name: the project as it was named.
         root: where it lies, absolute.
         whole: all of it comes along, whatever the built-in list and ignore files say.
+
+    Attributes:
+        set_id: files that lose their set-user-id or set-group-id bit.
     """
 
     def __init__(self, name: str, root: str, *, whole: bool = False) -> None:
@@ -83,7 +86,7 @@ class Folder:
         self._root, self._single = (root, "") if is_dir else os.path.split(root)
         self._homes = _state_homes()
         self._whole = whole
-        self._set_id: list[str] = []
+        self.set_id: list[str] = []
 
     def local(self, path: str) -> str:
         """Returns where a file lies."""
@@ -118,7 +121,7 @@ class Folder:
         while waiting:
             yield from self._folder(waiting.pop(), rules, waiting)
         self.odd += rules.notes()
-        self.odd += set_id_notes(self._set_id)
+        self.odd += set_id_notes(self.set_id)
 
     def _text(self, file: str) -> str:
         from torchx.limited_files import read_limited
@@ -134,7 +137,7 @@ class Folder:
     def _mode(self, path: str, mode: int) -> int:
         """Returns the permissions of a file as they are copied: a copy has another owner."""
         if mode & SET_ID:
-            self._set_id.append(path)
+            self.set_id.append(path)
         return stat.S_IMODE(mode) & ~SET_ID
 
     def _folder(self, at: _Below, rules: Rules, waiting: list[_Below]) -> Iterator[Entry]:

@@ -18,7 +18,7 @@ from torchx.errors import StateError, UsageError
 from torchx.specs.workspace import Workspace
 from torchx.words import without_password
 from torchx.workspace.found import Entry as Entry
-from torchx.workspace.found import Folder, Project
+from torchx.workspace.found import Folder, Project, set_id_notes
 from torchx.workspace.packing import MADE as MADE
 from torchx.workspace.packing import Writes, pack
 
@@ -46,6 +46,7 @@ class Tree:
         files: how many files.
         notes: what a person should know: links that lead out, what is left out for what it is.
         left: what stays behind, by the file that says so.
+        set_id: those of the notes that name files which lose their set-id bits.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class Tree:
         notes: list[str],
         left: dict[str, list[str]],
         workspace: Workspace,
+        set_id: Iterable[str] = (),
     ) -> None:
+        self.set_id = tuple(set_id)
         self._where = where
         self._workspace = workspace
         self._looked_at = time.monotonic()
@@ -271,7 +274,7 @@ def whole(folder: str) -> Tree:
     where: dict[str, tuple[Entry, Project, str]] = {
         entry.path: (entry, project, entry.path) for entry in project.entries()
     }
-    return Tree(where, project.odd, {}, Workspace({folder: ""}))
+    return Tree(where, project.odd, {}, Workspace({folder: ""}), set_id_notes(project.set_id))
 
 
 def open_project(name: str) -> Project:
