@@ -1,4 +1,4 @@
-"""Unpacks archives that another user may have made: nothing is written outside of the folder, or endlessly.
+"""Unpacks archives that another user may have made: never outside of the folder, and within limits.
 
 The checks are this module's own: the `filter` of Python's `tarfile` is missing from some versions, and lets
 links lead out of the folder in others. Each folder on the way to a file is opened without following links, so
@@ -119,7 +119,9 @@ class Target:
         up = next((n for n, step in enumerate(steps) if step != ".."), len(steps))
         outside = target.startswith("/") or up > len(_parts(name)) - 1 or ".." in steps[up:]
         if outside or not target or len(target) > LONGEST_TARGET:
-            raise BadArchiveError(f"{shown(name)} is a link to {shown(target)}, which may lie outside of it")
+            raise BadArchiveError(
+                f"{shown(name)} is a link to {shown(target)}, which may lead out of the folder"
+            )
         parent, last = self._place(name)
         os.symlink(target, last, dir_fd=parent)
 
@@ -182,7 +184,7 @@ class Target:
             raise
         except NotADirectoryError:  # also for a link: O_DIRECTORY is checked first
             os.close(at)
-            raise BadArchiveError(f"{shown('/'.join(parts))} lies below a link or a file") from None
+            raise BadArchiveError(f"{shown('/'.join(parts))} is below a link or a file") from None
         except BaseException:
             os.close(at)
             raise
@@ -203,7 +205,7 @@ def _parts(name: str) -> tuple[str, ...]:
     """
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise BadArchiveError(f"{shown(name)} lies outside of it")
+        raise BadArchiveError(f"{shown(name)} is outside of the folder")
     try:
         if b"\0" in os.fsencode(name):
             raise BadArchiveError(f"{shown(name)} cannot be a name of a file")

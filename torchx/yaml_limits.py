@@ -1,6 +1,6 @@
 """YAML from outside of the program: plain data only, read within limits.
 
-A few lines of YAML can stand for billions of values, since an alias repeats what its anchor holds. Before
+A few lines of YAML can stand for billions of values, since an alias repeats its anchor. Before
 anything is made of a text, its size and depth are checked, and how many values it holds when all aliases are
 written out.
 """
@@ -71,7 +71,7 @@ def _check(text: str, loader: Any, source: str) -> None:
                 sizes[anchor] = total - before
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in begun):
-                raise YamlError(f"{source}: `*{event.anchor}` stands for something that holds itself")
+                raise YamlError(f"{source}: `*{event.anchor}` refers to a collection that contains itself")
             total += sizes.get(str(event.anchor), 1)
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
@@ -80,7 +80,7 @@ def _check(text: str, loader: Any, source: str) -> None:
         if len(begun) > DEEPEST:
             raise YamlError(f"{source}: nested more than {DEEPEST} levels deep")
         if total > MOST:
-            raise YamlError(f"{source}: more than {MOST:,} values, counting what its aliases stand for")
+            raise YamlError(f"{source}: more than {MOST:,} values, counting expanded aliases")
 
 
 def _reason(error: Exception) -> str:

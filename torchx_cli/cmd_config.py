@@ -91,7 +91,8 @@ def trust(
 
     path = Path(file).expanduser()
     approved = approve(path / CONFIG_FILE if path.is_dir() else path)
-    note(f"{one_line(shown_path(approved))} is used as it is now; once it changes, it is not")
+    name = one_line(shown_path(approved))
+    note(f"{name} is trusted in its present form; a changed file has to be trusted again")
 
 
 EXIT_PROBLEMS = 2

@@ -116,7 +116,7 @@ def test_a_link_is_judged_at_both_ends(project: Path, tmp_path: Path) -> None:
     assert reason() == f"every user may write its folder {project}"
     project.chmod(0o755)
     real.unlink()
-    assert reason().startswith("it cannot be looked at")
+    assert reason().startswith("it cannot be examined")
 
 
 def test_the_one_in_the_home_folder_is_judged_as_well(

@@ -36,7 +36,7 @@ BAD_YAML = {
     "sequences": ("[" * 500 + "]" * 500, "nested more than 100 levels"),
     "mappings": ("{a: " * 500 + "}" * 500, "nested more than 100 levels"),
     "lines": ("\n".join("  " * n + "a:" for n in range(200)), "nested more than 100 levels"),
-    "itself": ("a: &a [*a]", "holds itself"),
+    "itself": ("a: &a [*a]", "contains itself"),
     "size": ("a" * (LARGEST + 1), "more than 1,048,576 characters"),
     "an object": ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
     "a tuple": ("!!python/tuple [1]", "could not determine a constructor"),

@@ -29,7 +29,7 @@ def objection(file: Path) -> str:
             return _folder(file.parent) or _of(where.stat(), "it") or _folder(where.parent)
         return _of(link, "it") or _folder(file.parent)
     except (OSError, RuntimeError) as error:
-        return f"it cannot be looked at ({getattr(error, 'strerror', None) or error})"
+        return f"it cannot be examined ({getattr(error, 'strerror', None) or error})"
 
 
 def _folder(folder: Path) -> str:
