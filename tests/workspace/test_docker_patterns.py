@@ -49,7 +49,9 @@ ODD = ["a|b", "|*", "a|*|b*", "a{2}*", "[ab]{1,2}", r"\d*", r"\D*", r"[\w]*", r"
 """Parts with characters that the library forgets to escape, or gives another meaning."""
 
 KNOWN = [*PARTS, *DEEP, *DEEP]
+MARKS = ["", "", "! ", "!"]
 if VERSION < MODERN:
+    MARKS = [""]  # a line with ! that matches a folder says less there of what is in it
     KNOWN = [part for part in PARTS if not set("+(){}^$") & set(part)]
 
 INVALID = [
@@ -103,11 +105,7 @@ def line(rng: random.Random, prefix: str = "") -> str:
     parts = rng.choices(KNOWN, k=rng.choice([1, 1, 2, 2, 3]))
     text = rng.choice(["/", "/", "/", "/", "//", "/./", "/a/../"]).join(parts) + rng.choice(["", "", "", "/"])
     start = rng.choice(["", "", "", "/", "./"])
-    return (
-        rng.choice(["", "", "! ", "!"])
-        + (f"{prefix}/{text}" if prefix else start + text)
-        + rng.choice(["", " "])
-    )
+    return rng.choice(MARKS) + (f"{prefix}/{text}" if prefix else start + text) + rng.choice(["", " "])
 
 
 def lines(rng: random.Random, prefix: str = "") -> list[str]:
