@@ -78,10 +78,12 @@ def jobs(
 @both("metadata")
 def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = False) -> None:
     """Show the values that a run has told, by name."""
+    from torchx_cli.masking import mask
+
     form = chosen_format(output, json)
     trackers = _trackers()
     run = _run_id(ctx, run, trackers)
-    found = {name: value for each in trackers for name, value in each.metadata(run).items()}
+    found = mask({name: value for each in trackers for name, value in each.metadata(run).items()})
     if form != "text":
         emit(found, form)
         return
@@ -99,10 +101,12 @@ def artifacts(
     json: Json = False,
 ) -> None:
     """Show what a run has made, and where it lies."""
+    from torchx_cli.masking import mask
+
     form = chosen_format(output, json)
     trackers = _trackers()
     run = _run_id(ctx, run, trackers)
-    found = {name: one for each in trackers for name, one in each.artifacts(run).items()}
+    found = mask({name: one for each in trackers for name, one in each.artifacts(run).items()})
     kept = [one for name, one in found.items() if artifact in ("", name)]
     if form != "text":
         emit([{"name": a.name, "path": a.path, "metadata": dict(a.metadata or {})} for a in kept], form)
@@ -168,7 +172,7 @@ def _trackers() -> list[TrackerBase]:
 
 def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
     """Returns the id that the trackers know a run by."""
-    from torchx.errors import TorchxError, UnreachableError, UsageError
+    from torchx.errors import TorchxError, UsageError
 
     known = [run for each in trackers for run in each.run_ids()]
     if text in known or any(_is_source(each, text) for each in trackers):
@@ -176,12 +180,10 @@ def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
     try:
         with session_of(ctx).runner() as runner:
             return runner.resolve_handle(text)
-    except TorchxError as error:
+    except TorchxError:
         ends = [run for run in known if run.rpartition("/")[2] == text]
         if len(set(ends)) == 1:
             return ends[0]
-        if isinstance(error, UnreachableError):
-            raise
         from torchx.words import did_you_mean
 
         hint = did_you_mean(text, known, "all runs: torchx tracker jobs")
