@@ -39,6 +39,50 @@ HOOK HOST_NAME
 """
 
 
+KEYS = (
+    "api access account auth deploy deployment encrypt encryption hmac host kms license licence master "
+    "private secret service shared sign signing ssh ssl storage tls wandb"
+)
+TOKENS = "access api auth bearer bot deploy hf id personal refresh secret session"
+AUTHS = "basic bearer config cookie data header headers json key pass string token tokens value"
+JOINED = "db ftp http key ldap mail my mysql pg redis root sasl smtp ssh store sudo user"
+UNITS = (
+    "batch bos budget cls count counts eos embedding ids input len length limit mask max min num number "
+    "output pad padding per prompt sep size special stop text total unk vocab window"
+)
+OPEN = (
+    "address addresses cidr cluster dns endpoint host hostname hosts image images ip ips link mode mount "
+    "mounts network networks port ports registry repo repository subnet subnets tmp zone"
+)
+PASSES = "backward by double dry first forward fusion high last low multi one opt pre second single two"
+
+
+def test_each_word_that_makes_a_secret_or_none() -> None:
+    """Written out once more here, so that a word that is lost is noticed."""
+    secret = [f"MY_{word}_KEY" for word in KEYS.split()] + [f"{word}_tokens" for word in TOKENS.split()]
+    secret += [f"auth-{word}" for word in AUTHS.split()] + [f"{word}pass" for word in JOINED.split()]
+    secret += [
+        "passwrd",
+        "webhooks",
+        "ACCESSKEY",
+        "PRIVATEKEY",
+        "LICENSEKEY",
+        "accountKey",
+        "x_cred",
+        "oauth2",
+        "passwds",
+        "token_id",
+    ]
+    harmless = [f"{word}_token" for word in UNITS.split()] + [f"TOKEN_{word}" for word in UNITS.split()]
+    harmless += [f"private_{word}" for word in OPEN.split()] + [f"{word}_pass" for word in PASSES.split()]
+    harmless += [
+        f"password_{word}" for word in ["error", "exception", "failure", "invalid", "missing", "warning"]
+    ]
+    harmless += ["_", "", "x" * 200 + "_password" * 20, "pat", "sas", "PRIVATE_KEYBOARD_IP", "pass_through"]
+    assert [name for name in secret if not looks_secret(name)] == []
+    assert [name for name in harmless if looks_secret(name)] == ["PRIVATE_KEYBOARD_IP"]
+
+
 @pytest.fixture(autouse=True)
 def _no_memory() -> Iterator[None]:
     masking.forget()

@@ -21,7 +21,7 @@ _ALWAYS = re.compile(
 )
 """What makes a name one of a secret wherever it stands in it, as in PGPASSWORD or OPENAI_APIKEY."""
 
-_PARTS = word_set("bearer cookie cookies cred creds dsn pwd webhook webhooks")
+_PARTS = word_set("bearer cred creds dsn pwd")
 """Parts of a name that make it one of a secret, but for the exceptions below."""
 
 _JOINED = re.compile(
@@ -33,8 +33,8 @@ _JOINED = re.compile(
 """Parts that are two words in one."""
 
 _KEYS = word_set(
-    "api access account auth deploy deployment encrypt encryption hmac host kms license licence master "
-    "private secret service shared sign signing ssh ssl storage tls wandb"
+    "auth deploy deployment encrypt encryption hmac host kms licence master service shared sign signing "
+    "ssh ssl storage tls wandb"
 )
 """What makes a key one that nobody else may have, when it stands right before `key` or `keys`."""
 
@@ -69,7 +69,7 @@ _OPEN_ENDS = word_set("error exception failure invalid missing warning")
 _NOT_SECRET = frozenset({"pwd", "oldpwd", "cdpath"})
 """Variables of every shell."""
 
-_SPLIT = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SPLIT = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 _patterns: list[re.Pattern[str]] = []
 
