@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.files import make_folder
 from torchx.schedulers.archive_members import (
     MB,
     BadArchiveError,
@@ -18,7 +19,6 @@ from torchx.schedulers.archive_members import (
     unpack_tar,
     unpack_zip,
 )
-from torchx.workspace.copying import make_private
 
 if TYPE_CHECKING:
     import tarfile
@@ -66,7 +66,7 @@ def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> None:
     """
     fs, path = _open_fs(url)
     try:
-        make_private(folder.parent)
+        make_folder(folder.parent)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacking-") as made:
             archive = Path(made, "archive")
             with fs.open(path, "rb") as source, open(archive, "xb") as copy:

@@ -13,12 +13,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 from torchx.errors import StateError, TorchxError
+from torchx.files import make_folder
 from torchx.jobs.paths import Home, state_home
 from torchx.schedulers.docker_address import require_socket
 from torchx.schedulers.docker_engine import Engine
 from torchx.schedulers.docker_guard import docker_home
 from torchx.schedulers.docker_look import look
-from torchx.schedulers.docker_record import private_folder
 from torchx.schedulers.docker_story import is_under_way
 from torchx.schedulers.local_devices import Leases, visible_gpus
 
@@ -108,7 +108,7 @@ def left_by_containers(gpus: Sequence[str]) -> Iterator[list[str]]:
 def _alone() -> Iterator[None]:
     """Lets no other submission of this person choose GPUs meanwhile."""
     home = docker_home().path
-    private_folder(home)
+    make_folder(home)
     descriptor = os.open(home / "gpus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from torchx import processes
 from torchx.errors import StateError
+from torchx.files import make_folder
 from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.schedulers.docker_facts import Container, damage_of
 from torchx.schedulers.docker_labels import is_app_id
-from torchx.schedulers.docker_record import private_folder
 from torchx.schedulers.docker_story import job_of, tell
 
 READY_WITHIN = 30.0
@@ -116,7 +116,7 @@ def look_after(app_id: str) -> None:
     if not is_app_id(app_id):
         return
     paths = docker_home().job(app_id)
-    private_folder(paths.folder)
+    make_folder(paths.folder)
     _start_unless_held(paths, app_id)
 
 

@@ -9,8 +9,6 @@ application is put together again on every machine. The user who submitted it ha
 from __future__ import annotations
 
 import json
-import os
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,9 +16,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from torchx import settings
+from torchx import files, settings
 from torchx.errors import StateError
-from torchx.jobs.paths import file_name, state_home, user_home
+from torchx.jobs.paths import file_name, user_home
 from torchx.schedulers.docker_labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker_request import OWN
 
@@ -202,34 +200,12 @@ def save(app_id: str, data: Mapping[str, Any], engine: str) -> None:
         StateError: it cannot be written.
     """
     path = _path(app_id)
-    partial = path.with_suffix(".partial")
+    text = json.dumps({"app_id": app_id, "engine": engine, **data}, separators=(",", ":"))
     try:
-        private_folder(path.parent)
-        with suppress(FileNotFoundError):
-            partial.unlink()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
-            json.dump({"app_id": app_id, "engine": engine, **data}, file, separators=(",", ":"))
-        partial.rename(path)
+        files.make_folder(path.parent)
+        files.write_file(path, text.encode())
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise StateError(f"the job cannot be recorded at {path}: {error.strerror}") from error
-
-
-def private_folder(folder: Path) -> None:
-    """Makes a folder in the state home with those above it, each for this user alone whatever the umask.
-
-    Raises:
-        OSError: one cannot be made.
-        StateError: the state home cannot be used.
-    """
-    home = state_home()
-    for part in (*reversed(folder.relative_to(home).parents[:-1]), folder.relative_to(home)):
-        place = home / part
-        with suppress(FileExistsError):
-            place.mkdir(mode=0o700)
-            place.chmod(0o700)
 
 
 def load(app_id: str) -> dict[str, Any] | None:
@@ -240,17 +216,9 @@ def load(app_id: str) -> dict[str, Any] | None:
     if not is_app_id(app_id):
         return None
     try:
-        descriptor = os.open(_path(app_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, StateError):
+        data = json.loads(files.read_file(_path(app_id), LONGEST_FILE))
+    except (OSError, StateError, ValueError, RecursionError):
         return None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > LONGEST_FILE:
-            return None
-        try:
-            data = json.loads(file.read(LONGEST_FILE + 1))
-        except (OSError, ValueError, RecursionError):
-            return None
     sound = isinstance(data, dict) and data.get("app_id") == app_id and data.get("schema") == SCHEMA
     return data if sound and _is_whole(data) else None
 

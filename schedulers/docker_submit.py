@@ -12,6 +12,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
+from torchx.files import make_folder
 from torchx.jobs import lock
 from torchx.schedulers.docker_create import to_body
 from torchx.schedulers.docker_end import remove
@@ -23,7 +24,7 @@ from torchx.schedulers.docker_owner import user_name
 from torchx.schedulers.docker_parallel import all_of, in_parallel
 from torchx.schedulers.docker_program import is_missing
 from torchx.schedulers.docker_pull import provide
-from torchx.schedulers.docker_record import forget, label_data, private_folder, save
+from torchx.schedulers.docker_record import forget, label_data, save
 from torchx.schedulers.docker_request import NETWORK, DockerContainer, DockerJob
 from torchx.schedulers.docker_story import Job, job_from
 
@@ -200,7 +201,7 @@ def _cause(text: str) -> str:
 
 def _provide_network(engine: Engine) -> None:
     home = docker_home().path
-    private_folder(home)
+    make_folder(home)
     descriptor = os.open(home / "network.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         # an engine may make two networks of one name when asked twice at once
@@ -228,7 +229,7 @@ def _lock(job: Job) -> Iterator[list[int]]:
         return
     paths = docker_home().job(job.app_id)
     try:
-        private_folder(paths.folder)
+        make_folder(paths.folder)
         held = lock.acquire(paths.lock)
     except OSError as error:
         raise StateError(f"the job cannot be recorded at {paths.folder}: {error.strerror}") from error

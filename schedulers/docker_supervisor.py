@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchx import processes, settings
+from torchx import files, processes, settings
 from torchx.errors import StateError
 from torchx.schedulers.docker_create import next_body
 from torchx.schedulers.docker_end import KILLED_WITHIN, end_all, remove
@@ -226,12 +226,8 @@ class Succeeded:
         if seen.items() <= self.attempts.items():
             return
         self.attempts |= seen
-        partial_file = self._path.with_suffix(".partial")
         with suppress(OSError):  # on a full disk this one still knows
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(partial_file, flags, 0o600), "w", encoding="utf-8") as file:
-                json.dump(self.attempts, file)
-            partial_file.replace(self._path)
+            files.write_file(self._path, json.dumps(self.attempts).encode())
 
 
 def print_error(text: str) -> None:

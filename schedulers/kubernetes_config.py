@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx.errors import AbsentError, StateError, UsageError
-from torchx.limited_files import read_limited
+from torchx.files import read_file
 from torchx.schedulers.kubernetes_plugins import Plugin, PluginError, complaints, plugin_of
 from torchx.words import did_you_mean
 from torchx.yaml_limits import LARGEST, load_yaml
@@ -114,9 +114,8 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
 
 def _load(path: Path) -> object:
     """Reads a kubeconfig within limits; the package's own reader has none."""
-    return load_yaml(
-        read_limited(path, LARGEST).decode("utf-8"), source=f"the kubeconfig {path} cannot be read"
-    )
+    text = read_file(path, LARGEST, own=False, follow=True).decode("utf-8")
+    return load_yaml(text, source=f"the kubeconfig {path} cannot be read")
 
 
 def _namespace_of_pod() -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from torchx import files
 from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
 from torchx.specs.run_options import CfgVal
@@ -28,12 +28,8 @@ def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:
     with suppress(OSError, TorchxError):  # it runs: a convenience must not turn that into an error
         state_home()
         path = _note(app_id)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
-            json.dump(told, file)
-        partial.replace(path)
+        files.make_folder(path.parent)
+        files.write_file(path, json.dumps(told).encode())
 
 
 def recall(app_id: str) -> dict[str, CfgVal]:
@@ -46,7 +42,7 @@ def recall(app_id: str) -> dict[str, CfgVal]:
     """
     _refuse_foreign_home()
     try:
-        found = json.loads(_read(_note(app_id)))
+        found = json.loads(files.read_file(_note(app_id), _LONGEST))
     except (OSError, ValueError, RecursionError, TorchxError):
         return {}
     if not isinstance(found, dict):
@@ -64,16 +60,6 @@ def _refuse_foreign_home() -> None:
     with suppress(OSError):
         if user_home().stat().st_uid != os.geteuid():
             state_home()  # says so
-
-
-def _read(path: Path) -> bytes:
-    """Returns the content of a note; refuses a link, a pipe, and a file of another user."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > _LONGEST:
-            raise OSError(f"{path} is not a note of this user")
-        return file.read(_LONGEST)
 
 
 def _note(app_id: str) -> Path:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchx import files
 from torchx.errors import StateError
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
 from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, matching, takes, with_unfinished
 from torchx.logs import LogChunk, LogQuery
-from torchx.schedulers.slurm_paths import ATTEMPT, SlurmPaths, open_own
+from torchx.schedulers.slurm_paths import ATTEMPT, SlurmPaths
 
 POLL = 0.1
 """Seconds between two looks while following, at least; with many replicas they are further apart."""
@@ -36,7 +37,7 @@ class _Source:
     def pieces(self) -> list[Piece]:
         """Returns what its index has beyond what was read, as pieces of the job."""
         try:
-            with os.fdopen(open_own(self.folder / "log.index"), "rb", buffering=0) as file:
+            with os.fdopen(files.open_file(self.folder / "log.index"), "rb", buffering=0) as file:
                 file.seek(self.position)
                 data = file.read()
         except FileNotFoundError:
@@ -201,7 +202,7 @@ class SlurmLog:
             if descriptor is None:
                 if len(self._files) >= MOST_OPEN:
                     os.close(self._files.pop(next(iter(self._files))))
-                descriptor = self._files[path] = open_own(path)
+                descriptor = self._files[path] = files.open_file(path)
             return os.pread(descriptor, piece.length, piece.offset)
         except FileNotFoundError:
             return b""  # somebody removed it

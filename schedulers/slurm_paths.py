@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import re
 import stat
@@ -11,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchx import files
 from torchx.jobs.paths import file_name
 
 LONGEST_FILE = 1 << 20
@@ -132,33 +131,12 @@ def distrusted(folder: Path, token: str) -> str:
     return "other users may write to it" if status.st_mode & 0o022 else ""
 
 
-def open_own(path: Path) -> int:
-    """Opens a file for reading: a regular one that belongs to the caller, neither a link nor a pipe.
-
-    Raises:
-        OSError: it does not exist, or is something else.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
-            raise FileNotFoundError(f"{path} is not a file of this user") from error
-        raise
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-        os.close(descriptor)
-        raise FileNotFoundError(f"{path} is not a file of this user")
-    return descriptor
-
-
 def read_own(path: Path, most: int = LONGEST_FILE) -> bytes | None:
     """Returns the content of a small file of the caller; None when there is none, or it is too large."""
     try:
-        with os.fdopen(open_own(path), "rb") as file:
-            data = file.read(most + 1)
+        return files.read_file(path, most)
     except (OSError, ValueError):
         return None
-    return data if len(data) <= most else None
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -189,24 +167,5 @@ def clean(text: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a small private file that is never seen half."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        part.rename(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-
-
-def make_private(folder: Path) -> None:
-    """Makes a folder and those above it that do not exist, each private whatever the umask."""
-    if not folder.is_dir():
-        make_private(folder.parent)
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+    """Writes a small private file, whole or not at all, for readers on other machines too."""
+    files.write_file(path, text.encode("utf-8", "surrogateescape"), sync=True)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from torchx import files
 from torchx.schedulers.slurm_parse import JobFacts, words
-from torchx.schedulers.slurm_paths import SlurmPaths, clean, distrusted, open_own, parse_json, read_own, write
+from torchx.schedulers.slurm_paths import SlurmPaths, clean, distrusted, parse_json, read_own, write
 from torchx.schedulers.slurm_record import LATEST, SlurmRecord, is_there
 from torchx.specs.status import AppState, is_terminal
 
@@ -282,7 +283,7 @@ def attempts_of(paths: SlurmPaths) -> int:
 def last_words(paths: SlurmPaths) -> str:
     """Returns the end of what script and Slurm had to say about the last attempt."""
     try:
-        with os.fdopen(open_own(paths.batch_log), "rb") as file:
+        with os.fdopen(files.open_file(paths.batch_log), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 16_384))
             said = file.read().decode("utf-8", "replace")
             return said[max(said.rfind(BEGINS), 0) :]

@@ -9,12 +9,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from torchx import files
 from torchx.errors import StateError, UsageError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_directives import in_containers
 from torchx.schedulers.slurm_options import sbatch_options
 from torchx.schedulers.slurm_parse import words
-from torchx.schedulers.slurm_paths import SlurmPaths, make_private, write
+from torchx.schedulers.slurm_paths import SlurmPaths, write
 from torchx.schedulers.slurm_record import Records, SlurmRecord
 from torchx.schedulers.slurm_request import SlurmRequest
 from torchx.schedulers.slurm_script import without_roles
@@ -44,7 +45,7 @@ def submit(
     check_known(request.script, in_containers(cfg))
     paths = SlurmPaths(Path(request.folder))
     try:
-        make_private(paths.folder.parent)
+        files.make_folder(paths.folder.parent)
         paths.folder.mkdir(mode=0o700)
         write(paths.script, request.script)
         write(paths.roles, without_roles(request.script)[1])

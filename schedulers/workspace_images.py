@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.files import make_folder
 from torchx.progress import Ongoing
 from torchx.schedulers.docker_engine import Engine
 from torchx.schedulers.docker_guard import docker_home
 from torchx.schedulers.docker_pull import inspect_image, provide
 from torchx.schedulers.docker_push import push
-from torchx.schedulers.docker_record import private_folder
 from torchx.schedulers.workspace_build import Writer, build
 from torchx.schedulers.workspace_dockerfile import CONTENT_LABEL as CONTENT_LABEL
 from torchx.schedulers.workspace_dockerfile import FILES, default_dockerfile, mentions
@@ -100,7 +100,7 @@ def _alone(plan: ImagePlan, tell: Callable[[str], None]) -> Iterator[None]:
 def _lock_file(plan: ImagePlan) -> int | None:
     with suppress(OSError, StateError):
         home = docker_home().path
-        private_folder(home)
+        make_folder(home)
         path = home / f"build-{plan.digest[:2]}.lock"  # a few for all that is ever built
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     return None

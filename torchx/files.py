@@ -33,8 +33,10 @@ _KINDS = {
 }
 
 
-def open_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, own: bool = True) -> int:
-    """Opens a regular file; never follows a link in its place, and never waits for another process.
+def open_file(
+    path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, own: bool = True, follow: bool = False
+) -> int:
+    """Opens a regular file; never waits for another process, and follows no link unless requested.
 
     A file that is created is private whatever the umask, and so is one of this user that was not.
 
@@ -42,6 +44,7 @@ def open_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, own: bo
         path: the file.
         flags: as for ``os.open``; the file is closed when this process starts another program.
         own: also require that it belongs to this user.
+        follow: follow a link in its place, for files that users name.
 
     Returns:
         The descriptor.
@@ -50,7 +53,9 @@ def open_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, own: bo
         OSError: it is something else than a regular file, belongs to another user, or cannot be opened.
     """
     # without O_NONBLOCK a pipe would block here until another process opens it, too
-    more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    more = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
+    if follow and not stat.S_ISREG((found := os.stat(path)).st_mode):  # noqa: PTH116
+        raise _not_regular(found, path)  # opening a device may have an effect
     try:
         descriptor = os.open(path, flags | more, PRIVATE_FILE)
     except OSError as error:
@@ -72,26 +77,32 @@ def open_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, own: bo
     return descriptor
 
 
-def read_file(path: str | os.PathLike[str], limit: int, *, own: bool = True) -> bytes:
+def read_file(path: str | os.PathLike[str], limit: int, *, own: bool = True, follow: bool = False) -> bytes:
     """Returns the content of a regular file.
 
     Args:
         path: the file.
         limit: the most bytes that it may have.
         own: also require that it belongs to this user.
+        follow: follow a link in its place.
 
     Raises:
         OSError: it is larger, or :func:`open_file` refuses it.
     """
-    with open(open_file(path, own=own), "rb") as file:
+    with open(open_file(path, own=own, follow=follow), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise OSError(errno.EFBIG, f"it is larger than {limit >> 20} MB", os.fspath(path))
+        raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", os.fspath(path))
     return data
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Writes a private file, whole or not at all; what has its name before is replaced.
+def write_file(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Writes a private file, whole or not at all; an existing file is replaced.
+
+    Args:
+        path: the file.
+        data: its content.
+        sync: wait until the content is on the disk, also where other machines read it.
 
     Raises:
         OSError: it cannot be written.
@@ -101,6 +112,8 @@ def write_file(path: Path, data: bytes) -> None:
         try:
             file.write(data)
             file.flush()
+            if sync:
+                os.fsync(file.fileno())
             partial.replace(path)
         except BaseException:
             partial.unlink(missing_ok=True)

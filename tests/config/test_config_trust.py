@@ -208,7 +208,7 @@ def test_what_cannot_be_approved_is_one_sentence(project: Path, capsys: pytest.C
         approve(project / "nothing")
     os.mkfifo(project / ".torchxconfig")
     assert main(["config", "trust", str(project)]) == 2
-    assert "is not a regular file" in capsys.readouterr().err
+    assert "not a regular file" in capsys.readouterr().err
 
 
 # --- config show --------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.settings",
         "torchx.words",
         "torchx.results",
-        "torchx.limited_files",
         "torchx.json_limits",
         "torchx.yaml_limits",
         "torchx.printable",

@@ -170,7 +170,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     if name == "key.pem":
         assert any("key.pem is neither a file nor a folder" in note for note in look(tmp_path).notes)
     else:
-        with pytest.raises(StateError, match="is not a regular file"):
+        with pytest.raises(StateError, match="not a regular file"):
             look(tmp_path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.errors import UsageError
-from torchx.limited_files import read_limited
+from torchx.files import read_file
 
 LARGEST = 256 << 10
 """Bytes of a configuration file that are read."""
@@ -97,7 +97,8 @@ def read_config(path: Path, content: bytes | None = None) -> ConfigFile:
         ConfigError: the file cannot be read, or a line of it is not understood.
     """
     try:
-        text = (read_limited(path, LARGEST) if content is None else content).decode("utf-8-sig")
+        data = read_file(path, LARGEST, own=False, follow=True) if content is None else content
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown_path(path)}: is not UTF-8 text (byte {error.start})") from None
     except OSError as error:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from torchx.config.ini import LARGEST, ConfigError
-from torchx.limited_files import read_limited
+from torchx.files import read_file
 
 TRUSTED = "trusted_configs"
 """The file of the state home with the files that the user has approved: a hash and a path a line."""
@@ -72,7 +72,7 @@ def approved_content(file: Path) -> bytes | None:
         known = _approved()
         if not known:
             return None
-        data = read_limited(file, LARGEST)
+        data = read_file(file, LARGEST, own=False, follow=True)
     except OSError:
         return None
     return data if _line(file, data) in known else None
@@ -93,7 +93,7 @@ def approve(file: Path) -> Path:
 
     place = Path(os.path.abspath(file))  # noqa: PTH100  # links stay: the search finds it by the same path
     try:
-        data = read_limited(place, LARGEST)
+        data = read_file(place, LARGEST, own=False, follow=True)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror or error}") from None
     line, home = _line(place, data), state_home()
@@ -129,4 +129,4 @@ def _approved() -> list[str]:
     own = status.st_uid == os.geteuid() == home.st_uid and not (status.st_mode | home.st_mode) & 0o022
     if not own or not stat.S_ISREG(status.st_mode):
         return []
-    return read_limited(place, _MOST_APPROVED).decode("utf-8", "surrogateescape").split("\n")[:-1]
+    return read_file(place, _MOST_APPROVED).decode("utf-8", "surrogateescape").split("\n")[:-1]

@@ -36,9 +36,9 @@ def _text(uri: str, most: int) -> str:
 
     fs, path = fsspec.core.url_to_fs(uri)
     if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
-        from torchx.limited_files import read_limited
+        from torchx.files import read_file
 
-        return read_limited(path, 4 * most).decode("utf-8")
+        return read_file(path, 4 * most, own=False, follow=True).decode("utf-8")
     with fs.open(path, "rb") as file:
         data: bytes = file.read(4 * most + 1)
     return data.decode("utf-8")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.files import make_folder
 from torchx.workspace.found import Entry
 
 _UNSUPPORTED = {errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
@@ -36,7 +37,7 @@ def write(
     root = str(folder)
     narrow: list[tuple[str, int]] = []
     try:
-        make_private(folder)
+        make_folder(folder)
         for entry, source in entries:
             place = f"{root}/{entry.path}"
             if into_existing:
@@ -52,23 +53,6 @@ def write(
     except OSError as error:
         where = error.filename2 or error.filename or root
         raise StateError(f"the workspace cannot be copied to {where}: {error.strerror}") from error
-
-
-def make_private(folder: Path) -> None:
-    """Makes a folder for its owner alone, and those on the way to it, whatever the umask.
-
-    Raises:
-        OSError: it cannot be made, or is not a folder.
-    """
-    for place in reversed([folder, *folder.parents]):
-        try:
-            place.mkdir(mode=0o700)
-        except FileExistsError:
-            if not place.is_dir():
-                raise
-        except OSError:  # such as a read-only file system, for a folder that is there
-            if not place.is_dir():
-                raise
 
 
 def _make_way(place: str, entry: Entry) -> None:

@@ -124,10 +124,11 @@ class Folder:
         self.odd += set_id_notes(self.set_id)
 
     def _text(self, file: str) -> str:
-        from torchx.limited_files import read_limited
+        from torchx.files import read_file
 
         try:
-            data = read_limited(self.local(file), 4 * LARGEST)  # the most bytes of so many characters
+            most = 4 * LARGEST  # the most bytes of so many characters
+            data = read_file(self.local(file), most, own=False, follow=True)
         except (FileNotFoundError, IsADirectoryError):
             return ""
         except OSError as error:
