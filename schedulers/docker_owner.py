@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 
-from torchx.errors import StateError
+from torchx.errors import OwnershipError
 from torchx.schedulers.docker_facts import Container
 from torchx.schedulers.docker_labels import APP_ID
-
-
-def user_name() -> str:
-    """Returns the name of the user of this process; its number when it has no name."""
-    import pwd  # on demand: there is none where no local process is started, e.g. on Windows
-
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
+from torchx.schedulers.owner import user_name
 
 
 def owner_of(containers: Sequence[Container]) -> str:
@@ -40,13 +30,13 @@ def require_own(containers: Sequence[Container], verb: str, command: str) -> Non
         command: the command of Docker that does it all the same: "docker stop".
 
     Raises:
-        StateError: another user has submitted it.
+        OwnershipError: another user has submitted it.
     """
     if is_own(containers):
         return
     app_id, owner = containers[0].app_id, owner_of(containers)
     listed = f"docker ps -aqf {shlex.quote(f'label={APP_ID}={app_id}')}"
-    raise StateError(
+    raise OwnershipError(
         f"{app_id} was submitted by the user {owner}, and you are {user_name()}: it is not {verb}",
         hint=f"if it is to be all the same: {command} $({listed})",
     )

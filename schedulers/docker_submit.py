@@ -20,13 +20,13 @@ from torchx.schedulers.docker_engine import Engine, EngineError
 from torchx.schedulers.docker_gpus import leased
 from torchx.schedulers.docker_guard import docker_home, start_supervisor
 from torchx.schedulers.docker_labels import APP_ID, JOB, USER
-from torchx.schedulers.docker_owner import user_name
 from torchx.schedulers.docker_parallel import all_of, in_parallel
 from torchx.schedulers.docker_program import is_missing
 from torchx.schedulers.docker_pull import provide
 from torchx.schedulers.docker_record import forget, label_data, save
 from torchx.schedulers.docker_request import NETWORK, DockerContainer, DockerJob
 from torchx.schedulers.docker_story import Job, job_from
+from torchx.schedulers.owner import user_name
 
 
 def submit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from torchx.errors import StateError
+from torchx.errors import OwnershipError
 from torchx.schedulers.kubernetes_attempts import annotation, short
 from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_names import PREFIX
@@ -13,7 +13,7 @@ USER = f"{PREFIX}user"
 """Annotation of the submitted objects: the login name of the user who submitted them."""
 
 
-class ForeignAppError(StateError):
+class ForeignAppError(OwnershipError):
     """An application was submitted by another user.
 
     Args:

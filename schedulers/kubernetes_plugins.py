@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -106,6 +105,8 @@ def _first(
 @contextmanager
 def complaints() -> Iterator[list[str]]:
     """Collects the errors that the package ``kubernetes`` logs in place of raising them."""
+    import logging  # loaded on demand: it is slow to import
+
     found: list[str] = []
 
     class Collector(logging.Handler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from torchx.errors import StateError
+from torchx.errors import OwnershipError, StateError
 from torchx.schedulers import slurm_client as client
 from torchx.schedulers.slurm_jobs import SlurmJob, find
 from torchx.schedulers.slurm_paths import distrusted, write
@@ -98,11 +98,11 @@ def require_own(job: SlurmJob, verb: str) -> None:
         verb: what is about to be done with it.
 
     Raises:
-        StateError: it belongs to another user.
+        OwnershipError: it belongs to another user.
     """
     if job.owner:
         number = job.record.job_id
-        raise StateError(
+        raise OwnershipError(
             f"job {number} belongs to {job.owner}: only its owner can {verb} it with torchx",
             hint=f"an operator of the cluster ends it with: scancel {number}" if verb != "read" else None,
         )

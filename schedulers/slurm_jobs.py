@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from torchx.errors import AbsentError, StateError
 from torchx.schedulers import slurm_client as client
+from torchx.schedulers.owner import user_name
 from torchx.schedulers.slurm_parse import (
     ACCOUNT_FORMAT,
     JobFacts,
@@ -243,14 +242,6 @@ def ask_account(records: list[SlurmRecord]) -> list[JobFacts]:
         return read_account(client.call(argv, patience=client.QUICK), between)
     except StateError:
         return []
-
-
-def user_name() -> str:
-    """Returns the name of this user."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def everything(all_users: bool) -> Iterator[SlurmJob]:

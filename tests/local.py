@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support import wait_until
 
-from torchx import processes, settings
+from torchx import process_marks, processes, settings
 from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.view import load
@@ -90,7 +90,7 @@ def handle(app_id: str) -> str:
 
 def processes_of(app_id: str) -> list[Process]:
     """All that runs of a job, its supervisor left out."""
-    return processes.marked(settings.TORCHX_JOB_ID, handle(app_id))
+    return process_marks.marked(settings.TORCHX_JOB_ID, handle(app_id))
 
 
 def supervision_of(app_id: str) -> tuple[Process, Process]:

@@ -31,6 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.plugins",),
     ("torchx.specs",),
     (
+        "torchx.process_marks",
         "torchx.processes",
         "torchx.ports",
         "torchx.logs",

@@ -198,12 +198,16 @@ def test_only_a_program_that_is_alone_in_its_pod_shares_its_processes(kind: str)
 ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
 )
+COUNTED = "counting what its aliases stand for"
 BOMBS = {
-    "aliases": (ALIASES, "its aliases written out"),
-    "merges": ("a: &a {x: 1}\n" + "b: &b {<<: [" + "*a, " * 99_000 + "*a]}\n", "its aliases written out"),
+    "aliases": (ALIASES, COUNTED),
+    "merges": (
+        "a: &a {x: 1}\n" + "b: &b {<<: [" + "*a, " * 99_000 + "*a]}\n",
+        COUNTED,
+    ),
     "depth": ("a: " + "{b: " * 300 + "1" + "}" * 300, "nested more than 100 levels deep"),
     "lists": ("[" * 100_000, "nested more than 100 levels deep"),
-    "size": ("a: " + "x" * 2_000_000, "characters, more than the 1,000,000"),
+    "size": ("a: " + "x" * 2_000_000, "more than 1,048,576 characters"),
     "itself": ("spec: &s\n  a: [*s]\n", "holds itself"),
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchx import processes, settings
+from torchx import process_marks, processes, settings
 from torchx.jobs import ended, shape
 from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import JobPaths, LogPaths
@@ -91,7 +91,7 @@ def _announced_that_run(view: JobView) -> list[dict[str, Any]]:
 
 def _is_of(process: Process, replica: str) -> bool:
     mark = f"{settings.TORCHX_REPLICA}={replica}".encode("utf-8", "surrogateescape")
-    return mark in processes.environment_of(process)
+    return mark in process_marks.environment_of(process)
 
 
 def what_could_not_be_ended(left: set[Process]) -> str:
@@ -109,8 +109,8 @@ def end_left_overs(
 
 def end_unreadable(paths: JobPaths) -> set[Process]:
     """Ends what runs of a job whose record cannot be read, and returns what cannot be ended."""
-    mark = processes.mark_of(paths.folder.name)
-    return _end(lambda: {*processes.limit_marked(mark), *_supervisor_on_record(paths)}, LONGEST_GRACE)
+    mark = process_marks.mark_of(paths.folder.name)
+    return _end(lambda: {*process_marks.limit_marked(mark), *_supervisor_on_record(paths)}, LONGEST_GRACE)
 
 
 def _supervisor_on_record(paths: JobPaths) -> set[Process]:
@@ -163,8 +163,8 @@ def _marked(view: JobView) -> set[Process]:
     """Returns the processes that carry a mark of the job."""
     # nothing that is older than the job is of it, whatever its environment says
     since = view.supervisor.start if view.supervisor is not None else 0
-    marked = processes.marked(settings.TORCHX_JOB_ID, view.record.handle)
-    marked += processes.limit_marked(processes.mark_of(view.record.app_id))
+    marked = process_marks.marked(settings.TORCHX_JOB_ID, view.record.handle)
+    marked += process_marks.limit_marked(process_marks.mark_of(view.record.app_id))
     return {process for process in marked if process.start >= since}
 
 

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from torchx import processes
+from torchx import process_marks, processes
 from torchx.jobs import ended
 from torchx.jobs.paths import JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
@@ -48,7 +48,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
     """
     umask = os.umask(0o077)  # all that it makes is private; the replicas get back the one of the caller
     record = JobRecord.load(paths.record)
-    processes.mark_limit(processes.mark_of(record.app_id))
+    process_marks.mark_limit(process_marks.mark_of(record.app_id))
     supervisor = Supervisor(record, paths, os.environ, umask)
     me, behind = _process(os.getpid()), _process(os.getppid())
     supervisor.note(

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Collection, Iterable, Sequence
 
 from torchx import settings
-from torchx.processes import Process, environment_of, family, send
+from torchx.process_marks import environment_of
+from torchx.processes import Process, family, send
 
 
 def terminate(processes: Iterable[Process]) -> None:
