@@ -78,7 +78,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_config(binary)
     with pytest.raises(ConfigError, match="No such file"):
         read_config(tmp_path / "missing")
-    with pytest.raises(ConfigError, match="Is a directory"):
+    with pytest.raises(ConfigError, match="it is a folder"):
         read_config(tmp_path)
 
 

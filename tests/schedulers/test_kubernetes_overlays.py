@@ -198,7 +198,7 @@ def test_only_a_program_that_is_alone_in_its_pod_shares_its_processes(kind: str)
 ALIASES = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
 )
-COUNTED = "counting what its aliases stand for"
+COUNTED = "counting expanded aliases"
 BOMBS = {
     "aliases": (ALIASES, COUNTED),
     "merges": (
@@ -208,7 +208,7 @@ BOMBS = {
     "depth": ("a: " + "{b: " * 300 + "1" + "}" * 300, "nested more than 100 levels deep"),
     "lists": ("[" * 100_000, "nested more than 100 levels deep"),
     "size": ("a: " + "x" * 2_000_000, "more than 1,048,576 characters"),
-    "itself": ("spec: &s\n  a: [*s]\n", "holds itself"),
+    "itself": ("spec: &s\n  a: [*s]\n", "contains itself"),
 }
 
 
