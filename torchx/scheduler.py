@@ -162,13 +162,12 @@ class Scheduler(abc.ABC, Generic[T]):
         """
         # on demand, here and below: who only asks how an application fares need not know what one is
         from torchx.specs.app import resolve_overrides
+        from torchx.specs.workspace import lay_over
 
         app = replace(app, roles=[resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata))
         resolved = self.run_opts().resolve(cfg)
         self._pre_build_validate(app, self.backend, resolved)
         if workspace:
-            from torchx.specs.workspace import lay_over
-
             lay_over(workspace, app.roles)
         notes = self._apply_workspaces(app, resolved) if any(role.workspace for role in app.roles) else []
         self._validate(app, self.backend, resolved)
@@ -204,6 +203,9 @@ class Scheduler(abc.ABC, Generic[T]):
     @abc.abstractmethod
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns the applications that the engine knows, newest first."""
+
+    def reconcile(self, app_id: str) -> None:
+        """Brings an application to its due state: ends what a failure leaves, for `wait` and `log -f`."""
 
     def exists(self, app_id: str) -> bool:
         """Tells whether the engine knows the application, running or ended."""
@@ -297,8 +299,8 @@ class Scheduler(abc.ABC, Generic[T]):
             asked: someone asks for this one; else the configuration of a project has one for all runs, and
                 replicas that see the files of this machine as they are can do without a copy of them.
         """
-        builds = isinstance(self, BuildsWorkspaces)
-        return builds or type(self)._apply_workspaces is not Scheduler._apply_workspaces
+        prepares = type(self)._apply_workspaces is not Scheduler._apply_workspaces
+        return prepares or isinstance(self, BuildsWorkspaces)
 
 
 def replicas_of(
@@ -343,6 +345,5 @@ def split_lines(text: str) -> list[str]:
     >>> split_lines("a\nb")
     ['a\n', 'b']
     """
-    return [line + "\n" for line in text.split("\n")[:-1]] + (
-        [last] if (last := text.rsplit("\n", 1)[-1]) else []
-    )
+    *lines, last = text.split("\n")
+    return [line + "\n" for line in lines] + ([last] if last else [])

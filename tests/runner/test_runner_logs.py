@@ -11,7 +11,7 @@ from memory_scheduler import MemoryScheduler
 
 from torchx.errors import StateError
 from torchx.logs import LogQuery, Stream
-from torchx.runner import Runner
+from torchx.runner import Runner, logs
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState
 
@@ -94,3 +94,28 @@ def test_an_error_of_one_replica_reaches_the_reader_and_stops_the_others() -> No
         if thread.name.startswith("log a/"):
             thread.join(10)
             assert not thread.is_alive()
+
+
+class Unattended(MemoryScheduler):
+    """An engine that ends what a failure leaves behind only when it is called for."""
+
+    def reconcile(self, app_id: str) -> None:
+        self.jobs[app_id].end(AppState.FAILED)
+
+
+@pytest.mark.parametrize("by", ["wait", "follow one", "follow all"])
+def test_to_wait_and_to_follow_bring_an_application_to_its_due_state(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "RECONCILE_EVERY", 0.02)
+    with Runner("s", {"memory": Unattended}) as runner:
+        handle = submit(runner)
+        before = runner.status(handle)
+        assert before is not None and before.state is AppState.RUNNING, "a query changes nothing"
+        if by == "wait":
+            runner.wait(handle, wait_interval=0.02)
+        else:
+            wanted = {"b": frozenset[int]()} if by == "follow one" else {}
+            assert "b/0 has ended\n" in told(runner, handle, LogQuery(wanted, follow=True))
+        after = runner.status(handle)
+        assert after is not None and after.state is AppState.FAILED

@@ -71,6 +71,7 @@ class Applications(Engines):
                     if scheduler.wait(app_id, left):
                         return self.status(app_handle)
                     continue
+                scheduler.reconcile(app_id)
                 time.sleep(interval if left is None else min(interval, left))
                 interval = min(interval * 1.5, wait_interval)
 

@@ -6,15 +6,18 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from torchx.errors import UsageError
+from torchx.errors import TorchxError, UsageError
 from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.scheduler import DescribeAppResponse, Scheduler
 from torchx.specs.app import Role
 from torchx.words import did_you_mean
 
+RECONCILE_EVERY = 2.0
+"""Seconds after which an application that is followed is brought to its due state once more."""
 _CROWD = 1000
 """How many chunks may wait for the reader before the replicas' readers are held up."""
 
@@ -82,9 +85,27 @@ def merged(
         chunks = _together(scheduler, app_id, replicas, replace(query, tail=None))
     else:
         chunks = (chunk for role, k in replicas for chunk in _one(scheduler, app_id, role, k, query))
+    if query.follow and type(scheduler).reconcile is not Scheduler.reconcile:
+        chunks = _reconciling(scheduler, app_id, chunks)
     if query.tail is None or query.follow:
         return chunks
     return iter(deque(chunks, maxlen=query.tail))
+
+
+def _reconciling(scheduler: Scheduler[Any], app_id: str, chunks: Iterator[LogChunk]) -> Iterator[LogChunk]:
+    """Yields chunks, and meanwhile lets the scheduler bring the application to its due state."""
+    stop = threading.Event()
+
+    def reconcile() -> None:
+        while not stop.wait(RECONCILE_EVERY):
+            with suppress(TorchxError):  # the reader of the log finds out what is wrong
+                scheduler.reconcile(app_id)
+
+    threading.Thread(target=reconcile, daemon=True, name=f"reconcile {app_id}").start()
+    try:
+        yield from chunks
+    finally:
+        stop.set()
 
 
 def _one(scheduler: Scheduler[Any], app_id: str, role: str, k: int, query: LogQuery) -> Iterator[LogChunk]:

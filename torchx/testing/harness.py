@@ -154,8 +154,15 @@ class Harness:
         return self.until(reached, f"{app_id} is {' or '.join(map(str, states))}")
 
     def until_ended(self, scheduler: Scheduler[Any], app_id: str) -> DescribeAppResponse:
-        """Waits for the end of an application."""
-        return self.until_state(scheduler, app_id, AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
+        """Waits for the end of an application, and brings it to its due state meanwhile, as `wait` does."""
+
+        def ended() -> DescribeAppResponse | None:
+            scheduler.reconcile(app_id)
+            told = scheduler.describe(app_id)
+            assert told is not None, f"{app_id} is not known"
+            return told if is_terminal(told.state) else None
+
+        return self.until(ended, f"{app_id} has ended")
 
     def run(self, scheduler: Scheduler[Any], app: AppDef | str) -> DescribeAppResponse:
         """Submits an application and waits for its end."""

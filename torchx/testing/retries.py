@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from typing import Any
 
 import pytest
 
+from torchx.logs import LogQuery
+from torchx.runner.api import Runner
 from torchx.scheduler import DescribeAppResponse, Scheduler
 from torchx.specs.app import RetryPolicy
+from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, ReplicaStatus
 from torchx.testing.harness import Ability, Harness, Meaning
 
@@ -119,6 +123,39 @@ class RetryConformance(Harness):
         assert states["bad", 0] is AppState.FAILED
         assert AppState.RUNNING not in states.values(), f"something runs on: {states}"
         assert states["good", 0] is not AppState.SUCCEEDED, "what was stopped has not succeeded"
+
+    @pytest.mark.parametrize("by", ["run --log", "log -f"])
+    def test_to_follow_the_log_is_enough_to_end_all(self, scheduler: Scheduler[Any], by: str) -> None:
+        if {Ability.GANG, Ability.FOLLOW} & set(self.lacks):
+            return
+        server, client = self.role("exec sleep 600", name="server"), self.role("exit 6", name="client")
+        app_id = self.submit(scheduler, self.app(server, client))
+        with ThreadPoolExecutor(1) as pool:
+            follow = self._attached if by == "run --log" else self._follower
+            reading = pool.submit(follow, scheduler, app_id)
+            try:
+                reading.result(self.patience)
+            except TimeoutError:
+                scheduler.cancel(app_id)  # else the reader reads on
+                pytest.fail(f"after {self.patience} s the server runs on, and is followed")
+        told = scheduler.describe(app_id)
+        assert told is not None
+        assert (told.state, told.first_failure is not None) == (AppState.FAILED, True), told.msg
+        assert told.first_failure is not None
+        assert (told.first_failure.role, told.first_failure.exit_code) == ("client", 6)
+
+    def _attached(self, scheduler: Scheduler[Any], app_id: str) -> None:
+        """Does what an attached run does: it shows the log of all, then waits."""
+        runner = Runner("conformance", {scheduler.backend: lambda session_name, **_: scheduler})
+        handle = make_app_handle(scheduler.backend, "conformance", app_id)
+        for _ in runner.log_chunks(handle, LogQuery(follow=True)):
+            pass
+        runner.wait(handle)
+
+    def _follower(self, scheduler: Scheduler[Any], app_id: str) -> None:
+        """Follows one replica."""
+        for _ in scheduler.log_iter(app_id, "server", 0, should_tail=True):
+            pass
 
     def test_one_that_has_succeeded_ends_nothing(self, scheduler: Scheduler[Any]) -> None:
         quick, slow = self.role("true", name="quick"), self.role("sleep 1; echo done", name="slow")
