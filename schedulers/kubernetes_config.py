@@ -114,8 +114,12 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
 
 def _load(path: Path) -> object:
     """Reads a kubeconfig within limits; the package's own reader has none."""
-    text = read_file(path, LARGEST, own=False, follow=True).decode("utf-8")
-    return load_yaml(text, source=f"the kubeconfig {path} cannot be read")
+    source = f"the kubeconfig {path} cannot be read"
+    try:
+        data = read_file(path, LARGEST, own=False, follow=True)
+    except OSError as error:
+        raise UsageError(f"{source}: {error.strerror}") from None
+    return load_yaml(data.decode("utf-8"), source=source)
 
 
 def _namespace_of_pod() -> str:
