@@ -8,17 +8,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from torchx.schedulers.kubernetes_names import ENDED as ENDED_BY_US
+from torchx.schedulers.kubernetes_objects import Object, annotation, deleted, short, time_of
+from torchx.schedulers.kubernetes_taken import disruption, taken_away
 from torchx.specs.status import AppState, AttemptStatus
-
-Object = dict[str, Any]
-"""An object of the API as plain data."""
 
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
 INDEX = "batch.kubernetes.io/job-completion-index"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 ENDED = "it was asked to end"
-_LONGEST = 300
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
 _NO_IMAGE = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -29,41 +27,6 @@ _NO_IMAGE = (
 _NEVER_RAN = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
 # what the scheduler says of its further attempts to make room, which helps nobody
 _PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*")
-_DISRUPTIONS = {
-    "PreemptionByScheduler": "preempted by something more important",
-    "EvictionByEvictionAPI": "evicted from its node",
-    "DeletionByTaintManager": "evicted: its node got a taint that it does not bear",
-    "DeletionByPodGC": "its node is gone",
-    "TerminationByKubelet": "evicted by its node",
-}
-
-
-def label(thing: Object, key: str) -> str:
-    """Returns a label of an object, empty when it has none."""
-    return str((thing.get("metadata", {}).get("labels") or {}).get(key, ""))
-
-
-def annotation(thing: Object, key: str) -> str:
-    """Returns an annotation of an object, empty when it has none."""
-    return str((thing.get("metadata", {}).get("annotations") or {}).get(key, ""))
-
-
-def time_of(text: Any) -> datetime | None:
-    """Reads a time of the API; None for one that stands for none.
-
-    >>> time_of("2026-11-21T01:11:33.938975097Z").microsecond
-    938975
-    >>> time_of("1970-01-01T00:00:00Z") is None
-    True
-    """
-    match = _TIME.fullmatch(str(text or ""))
-    if match is None or match[1].startswith(("1970-01-01", "0001-")):
-        return None
-    micro = (match[2] or "")[:6].ljust(6, "0")
-    try:
-        return datetime.fromisoformat(f"{match[1]}.{micro}+00:00").astimezone()
-    except (ValueError, OverflowError):  # the 30th of February, or a year that no clock shows
-        return None
 
 
 def container_of(pod: Object, role: str = "main") -> Mapping[str, Any]:
@@ -85,33 +48,21 @@ def _others_run(pod: Object) -> list[Any]:
     return [s for s in statuses if "running" in (s.get("state") or {})]
 
 
-def deleted(pod: Object) -> bool:
-    """Tells whether somebody has asked for the pod's end."""
-    return bool(pod.get("metadata", {}).get("deletionTimestamp"))
+def ended_by_us(pod: Object) -> bool:
+    """Returns True if torchx has had the pod end by a deadline; it stays then, and its log with it."""
+    return bool(annotation(pod, ENDED_BY_US))
 
 
-def disruption(pod: Object) -> str:
-    """Returns why the cluster took the pod from its node, in words; empty when it did not."""
-    for condition in pod.get("status", {}).get("conditions") or []:
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            reason = str(condition.get("reason", ""))
-            told = _DISRUPTIONS.get(reason, f"taken from its node: {reason}")
-            detail = short(condition.get("message"))
-            return (
-                f"{told} ({detail})"
-                if detail and reason in ("TerminationByKubelet", "DeletionByTaintManager")
-                else told
-            )
-    return ""
-
-
-def attempts_of(pod: Object, number: int, events: Iterable[Object] = ()) -> list[AttemptStatus]:
+def attempts_of(
+    pod: Object, number: int, events: Iterable[Object] = (), *, by_hand: bool = False
+) -> list[AttemptStatus]:
     """Returns the attempts that a pod stands for: one, and one more for each restart of its container.
 
     Args:
         pod: the pod.
         number: the number of its first attempt, from 1.
         events: what the cluster told of it.
+        by_hand: if it is being deleted, then by a person: neither torchx nor the Job has a reason to.
     """
     status = container_of(pod)
     restarts = int(status.get("restartCount") or 0)
@@ -119,31 +70,44 @@ def attempts_of(pod: Object, number: int, events: Iterable[Object] = ()) -> list
     found = []
     last = (status.get("lastState") or {}).get("terminated")
     if last and restarts:
-        found.append(_ended(pod, last, number + restarts - 1))
+        found.append(_ended(pod, last, number + restarts - 1, by_hand))
     if last and "waiting" in state and restarts:
         return [*found, AttemptStatus(number + restarts, AppState.PENDING, msg=waits_for(pod, events))]
-    return [*found, _current(pod, state, number + restarts, events)]
+    return [*found, _current(pod, state, number + restarts, events, by_hand)]
 
 
-def _current(pod: Object, state: Mapping[str, Any], number: int, events: Iterable[Object]) -> AttemptStatus:
+def _current(
+    pod: Object, state: Mapping[str, Any], number: int, events: Iterable[Object], by_hand: bool
+) -> AttemptStatus:
     status = pod.get("status", {})
     if "terminated" in state:
-        return _ended(pod, state["terminated"], number)
+        return _ended(pod, state["terminated"], number, by_hand)
     if status.get("phase") in ("Failed", "Succeeded"):
-        return _never_seen(pod, number)
+        return _never_seen(pod, number, by_hand)
+    taken = taken_away(pod, by_hand=by_hand)
     if "running" in state:
-        msg = "it is being ended" if deleted(pod) else ""
+        ending = deleted(pod) or ended_by_us(pod)
+        msg = f"{taken}; it is being ended" if taken else "it is being ended" if ending else ""
         return AttemptStatus(
             number, AppState.RUNNING, started_at=time_of(state["running"].get("startedAt")), msg=msg
         )
-    return AttemptStatus(number, AppState.PENDING, msg=waits_for(pod, events))
+    return AttemptStatus(number, AppState.PENDING, msg=taken or waits_for(pod, events))
 
 
-def _ended(pod: Object, told: Mapping[str, Any], number: int) -> AttemptStatus:
+def _stopped(pod: Object, by_hand: bool) -> bool:
+    """Returns True if a pod was ended by torchx or its Job, and not by itself or by the cluster's need."""
+    if ended_by_us(pod):
+        return True
+    return deleted(pod) and not by_hand and not disruption(pod)
+
+
+def _ended(pod: Object, told: Mapping[str, Any], number: int, by_hand: bool) -> AttemptStatus:
     code = int(told.get("exitCode") or 0)
     named = signal_of(code) if told.get("reason") not in _NEVER_RAN else None
-    stopped = deleted(pod) and not disruption(pod)
-    state = AppState.SUCCEEDED if code == 0 else AppState.CANCELLED if stopped else AppState.FAILED
+    stopped = _stopped(pod, by_hand)
+    # at its deadline a pod has failed, whatever its program made of TERM
+    good = code == 0 and pod.get("status", {}).get("phase") != "Failed"
+    state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
     started, ended = time_of(told.get("startedAt")), time_of(told.get("finishedAt"))
     never = told.get("reason") in _NEVER_RAN
     return AttemptStatus(
@@ -154,17 +118,18 @@ def _ended(pod: Object, told: Mapping[str, Any], number: int) -> AttemptStatus:
         signal=named,
         started_at=None if never else started,
         ended_at=ended or _ended_at(pod),
-        msg=ENDED if state is AppState.CANCELLED else _why(pod, told) if code else "",
+        msg=ENDED if state is AppState.CANCELLED else disruption(pod) if good else _why(pod, told, by_hand),
     )
 
 
-def _never_seen(pod: Object, number: int) -> AttemptStatus:
-    """Tells of a pod that ended without a word about its container: evicted before it ran, for one."""
+def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
+    """Returns the attempt of a pod without a container's status, such as one evicted before it ran."""
     status = pod.get("status", {})
     good = status.get("phase") == "Succeeded"
-    stopped = deleted(pod) and not disruption(pod) and not status.get("reason")
+    stopped = _stopped(pod, by_hand) and (ended_by_us(pod) or not status.get("reason"))
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
-    return AttemptStatus(number, state, ended_at=_ended_at(pod), msg="" if good or stopped else _why(pod, {}))
+    msg = "" if good else ENDED if stopped else _why(pod, {}, by_hand)
+    return AttemptStatus(number, state, ended_at=_ended_at(pod), msg=msg)
 
 
 def _ended_at(pod: Object) -> datetime | None:
@@ -172,13 +137,11 @@ def _ended_at(pod: Object) -> datetime | None:
     return max((at for at in times if at is not None), default=None)
 
 
-def _why(pod: Object, told: Mapping[str, Any]) -> str:
-    """Returns why an attempt failed, where it is more than its exit code."""
+def _why(pod: Object, told: Mapping[str, Any], by_hand: bool) -> str:
+    """Returns why an attempt ended, where it is more than its exit code."""
     status = pod.get("status", {})
     reason = str(told.get("reason") or "")
-    taken = disruption(pod)
-    if status.get("reason") == "Evicted":
-        return f"evicted by its node: {short(status.get('message'))}"
+    taken = taken_away(pod, by_hand=by_hand)
     if taken:
         return taken
     if status.get("reason") == "DeadlineExceeded":
@@ -284,13 +247,3 @@ def signal_of(code: int) -> str | None:
         return signal.Signals(code - 128).name
     except ValueError:
         return None
-
-
-def short(text: Any) -> str:
-    """Returns a text as one line of bearable length.
-
-    >>> short(" a\\n  b ")
-    'a b'
-    """
-    line = " ".join(str(text or "").split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

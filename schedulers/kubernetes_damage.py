@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
-from torchx.schedulers.kubernetes_attempts import short
 from torchx.schedulers.kubernetes_facts import Facts
+from torchx.schedulers.kubernetes_objects import short
 from torchx.schedulers.kubernetes_states import describe, listed
 from torchx.specs.status import AppState
 

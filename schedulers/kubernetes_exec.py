@@ -11,12 +11,13 @@ from typing import Any
 
 from torchx.errors import StateError
 from torchx.execution import Streams
-from torchx.schedulers.kubernetes_attempts import container_of, live, short, waits_for
+from torchx.schedulers.kubernetes_attempts import container_of, live, waits_for
 from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_exec_vigil import Vigil, require_node
 from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_names import CONTAINER
+from torchx.schedulers.kubernetes_objects import short
 from torchx.schedulers.kubernetes_replicas import members_of, replica_of, run_of
 
 STDIN, STDOUT, STDERR, ERROR, SIZE, CLOSE = 0, 1, 2, 3, 4, 255

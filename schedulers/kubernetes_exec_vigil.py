@@ -11,10 +11,12 @@ import time
 from typing import Any
 
 from torchx.errors import StateError
-from torchx.schedulers.kubernetes_attempts import container_of, short, time_of
+from torchx.schedulers.kubernetes_attempts import container_of
 from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_names import CONTAINER
+from torchx.schedulers.kubernetes_objects import short, time_of
+from torchx.schedulers.kubernetes_taken import node_of, span
 
 FIRST = 5.0
 """Seconds without a first byte after which the node gets a second program."""
@@ -76,7 +78,7 @@ class Vigil:
 
     def _lost(self, seconds: float) -> StateError:
         pod = self._find()
-        node = str((pod.get("spec") or {}).get("nodeName") or "of its pod")
+        node = node_of(pod) or "of its pod"
         trouble = node_trouble(self._cluster, node)
         more = trouble or f"it takes commands and has answered none for {seconds:.0f} s"
         return StateError(
@@ -92,7 +94,7 @@ def require_node(cluster: Cluster, pod: Object) -> None:
         StateError: its node is not ready.
     """
     if doubtful(pod):
-        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        node = node_of(pod)
         trouble = node_trouble(cluster, node)
         if trouble:
             raise StateError(
@@ -121,7 +123,7 @@ def node_trouble(cluster: Cluster, node: str) -> str:
         unready = isinstance(condition, dict) and condition.get("status") != "True"
         if unready and condition.get("type") == "Ready":
             since = time_of(condition.get("lastTransitionTime"))
-            age = "" if since is None else f" since {max(time.time() - since.timestamp(), 0):.0f} s"
+            age = "" if since is None else f" since {span(since, time.time())}"
             return f"it is not ready{age} ({short(condition.get('message')).rstrip('.')})"
     return ""
 

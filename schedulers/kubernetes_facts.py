@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx.errors import UsageError
-from torchx.schedulers.kubernetes_attempts import annotation, label
 from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_names import APP, APP_ID, PREFIX, ROLE_INDEX
+from torchx.schedulers.kubernetes_objects import annotation, count_of, label
 from torchx.schedulers.kubernetes_record import RecordError, read_record
-from torchx.schedulers.kubernetes_shape import MALFORMED
+from torchx.schedulers.kubernetes_shape import MALFORMED, shaped
+from torchx.schedulers.kubernetes_taken import node_of, not_ready
 
 BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
 RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
@@ -30,6 +31,8 @@ HELD = f"{PREFIX}held"
 _ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 """The value of a label: those of this project are narrower, but what others wrote can be deleted too."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+MOST_LOOKS = 20
+"""Applications of a listing, and nodes, that are looked at one by one because something is wrong there."""
 
 Objects = list[Object]
 
@@ -46,6 +49,7 @@ class Facts:
         jobs: all jobs, also those that another object has made.
         pods: its pods.
         events: what the cluster told of them, where it was asked.
+        nodes: the nodes of pods that run and are not ready, by name, as far as they can be read.
         partial: of its pods only those that wait or failed are there.
     """
 
@@ -56,6 +60,7 @@ class Facts:
     jobs: Objects
     pods: Objects
     events: Objects = field(default_factory=list)
+    nodes: dict[str, Object] = field(default_factory=dict)
     partial: bool = False
 
     @property
@@ -122,8 +127,7 @@ def split_id(app_id: str, namespace: str) -> tuple[str, str]:
 
 def role_index(main: Object) -> int | None:
     """Returns the number of the role that a Job is for; None when its label is not a number."""
-    text = label(main, ROLE_INDEX)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
+    return count_of(label(main, ROLE_INDEX))
 
 
 def main_path(kind: str, namespace: str, name: str = "") -> str:
@@ -153,8 +157,10 @@ def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) 
     if not mains:
         return None
     pods = cluster.items(path_of("v1", "pods", namespace), asked)
-    found = events_of(cluster, namespace, name) if events and waits(jobs, pods) else []
-    return Facts(namespace, name, kind, mains, jobs if kind != "volcano" else [], pods, found)
+    lost = [pod for pod in pods if events and not_ready(pod)]
+    found = events_of(cluster, namespace, name) if events and (lost or waits(jobs, pods)) else []
+    nodes = nodes_of(cluster, lost)
+    return Facts(namespace, name, kind, mains, jobs if kind != "volcano" else [], pods, found, nodes)
 
 
 def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
@@ -170,12 +176,50 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
     unusual = {**asked, "fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
     pods = _by_app(cluster.items(path_of("v1", "pods", namespace), unusual) if any(mains.values()) else [])
     children = _by_app(jobs)
-    return [
-        Facts(namespace, name, kind, found, children.get(name, []), pods.get(name, []), partial=True)
-        for kind, all_of_kind in mains.items()
-        for name, found in _by_app(all_of_kind).items()
-        if _ID.fullmatch(name)  # an empty label is that of no application
-    ]
+    listed = []
+    looks = MOST_LOOKS
+    for kind, all_of_kind in mains.items():
+        for name, found in _by_app(all_of_kind).items():
+            if not _ID.fullmatch(name):
+                continue  # an empty label is that of no application
+            mine = children.get(name, [])
+            if looks and _troubled(mine, pods.get(name, [])):
+                looks -= 1
+                whole = gather(cluster, namespace, name)
+                if whole is not None:
+                    listed.append(whole)
+                    continue
+            listed.append(Facts(namespace, name, kind, found, mine, pods.get(name, []), partial=True))
+    return listed
+
+
+def _troubled(jobs: Objects, pods: Objects) -> bool:
+    """Returns True if the status of a job hints at an eviction, a lost node or a deletion by hand."""
+    pending = sum(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
+    for job in jobs:
+        status = job.get("status") or {}
+        if _over(job):
+            continue
+        if status.get("terminating"):
+            return True
+        if "ready" in status and int(status.get("active") or 0) - int(status["ready"]) > pending:
+            return True
+    return False
+
+
+def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
+    """Returns the nodes of some pods by name; none where they may not be read."""
+    found: dict[str, Object] = {}
+    for name in sorted({node_of(pod) for pod in pods})[:MOST_LOOKS]:
+        try:
+            node = cluster.find(path_of("v1", "nodes", "", name))
+        except ClusterError as error:
+            if error.status != 403:
+                raise
+            return found
+        if node is not None and shaped(node) is not None:
+            found[name] = node
+    return found
 
 
 def gather_namespaces(cluster: Cluster, namespaces: Sequence[str]) -> list[Facts]:

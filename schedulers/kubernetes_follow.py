@@ -13,6 +13,7 @@ from typing import Any
 from torchx.logs import LogChunk, LogQuery
 from torchx.schedulers import kubernetes_logs as logs
 from torchx.schedulers.kubernetes_client import Cluster, hang_up, lines_of
+from torchx.schedulers.kubernetes_end import reconcile
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_facts import Facts, gather
 from torchx.schedulers.kubernetes_logs import SECOND, TIME, Line, Source
@@ -54,6 +55,7 @@ class _Reader:
         self._response: Any = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._open: Line | None = None  # the last line, while it may only be the beginning of one
         self.reading = False
         self.broken = False
         self.done = False
@@ -93,10 +95,13 @@ class _Reader:
         try:
             if not self._stopped.is_set():
                 self._read(query)
+            self._close_line()
         except ClusterError as error:
             self.broken = error.passes
             if not error.passes and error.status not in (400, 404):  # it has not begun, or is gone
                 self.error = error
+            elif not error.passes:
+                self._close_line()
         except (urllib3.exceptions.HTTPError, OSError):
             self.broken = True
         self._hand_on(self._number)
@@ -110,6 +115,8 @@ class _Reader:
             if self._stopped.is_set():
                 return  # it was stopped before it could know what to hang up
             for raw in lines_of(response):
+                if logs.is_no_log(raw):
+                    return
                 line = logs.parse(raw, self._number, before)
                 before = line[0]
                 # the cluster begins with the second: what was told already is left out
@@ -120,10 +127,26 @@ class _Reader:
                     continue
                 if self._stopped.is_set():
                     return
+                if not raw.endswith(b"\n"):
+                    self._open = line  # the connection may have ended within it: it comes again, whole
+                    return
+                self._open = None
                 self._hand_on(self.note(line))
         finally:
             self._response = None
             response.close()
+
+    def _close_line(self) -> None:
+        """Hands on a last line without a line end, once nothing more can follow it."""
+        line, over = self._open, self.done
+        if line is not None and over:
+            self._open = None
+            self._hand_on(self.note(line))
+
+    def rest(self) -> Line | None:
+        """Returns the last line of a log that ended without a line end and was not handed on."""
+        line, self._open = self._open, None
+        return line
 
     def _hand_on(self, item: Line | int) -> None:
         while not self._stopped.is_set():
@@ -152,6 +175,7 @@ class Follower:
         self._changed = threading.Event()
         self._known: list[Source] = []
         self._over = False
+        self._reconciling: threading.Thread | None = None
 
     def read(self) -> Iterator[LogChunk]:
         """Yields lines as they come."""
@@ -161,6 +185,7 @@ class Follower:
             while True:
                 self._changed.clear()
                 if self._look(watch) and not any(reader.reading for reader in self._readers.values()):
+                    yield from self._last_lines()
                     return
                 for lines in self._batches():
                     yield from logs.chunks(self._sources, filter(self._keep, lines))
@@ -170,6 +195,19 @@ class Follower:
                 reader.stop()
             for reader in self._readers.values():
                 reader.join()
+
+    def _last_lines(self) -> Iterator[LogChunk]:
+        """Yields the last lines of pods that went before it was certain that they had no more to write."""
+        rest = [line for reader in self._readers.values() if (line := reader.rest()) is not None]
+        yield from logs.chunks(self._sources, filter(self._keep, sorted(rest, key=TIME)))
+
+    def _reconcile(self, facts: Facts) -> None:
+        """Brings the application to its due state, in a thread: lines are shown meanwhile."""
+        if self._reconciling is None or not self._reconciling.is_alive():
+            self._reconciling = threading.Thread(
+                target=reconcile, args=(self._cluster, facts), name="reconcile", daemon=True
+            )
+            self._reconciling.start()
 
     def _wake(self) -> None:
         self._changed.set()
@@ -202,6 +240,8 @@ class Follower:
         if not self._over:
             facts = watch.facts()
             self._over = facts is None or is_terminal(describe(facts, time.time()).state)
+            if facts is not None and not self._over:
+                self._reconcile(facts)
             if self._over:
                 # what watches pods may be behind what watches jobs
                 facts = gather(self._cluster, self._facts.namespace, self._facts.name, events=False)

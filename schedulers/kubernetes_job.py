@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torchx.schedulers.kubernetes_names import APP_ID, CONTAINER, JOB_COMPLETION_INDEX, ROLE_INDEX
+from torchx.schedulers.kubernetes_attempt_number import field_of
+from torchx.schedulers.kubernetes_names import APP_ID, JOB_COMPLETION_INDEX, ROLE_INDEX
 from torchx.schedulers.kubernetes_pod import Place, pod_template
 from torchx.specs.app import RetryPolicy, Role
 
@@ -32,13 +33,13 @@ def manifests(place: Place, names: list[str]) -> Iterator[dict[str, Any]]:
             "spec": {
                 **job_spec(place, number),
                 **lifetime(place),
-                "template": pod_template(place, number),
+                "template": pod_template(place, number, retries_at=field_of(place.app.roles[number])),
             },
         }
 
 
 def job_spec(place: Place, number: int) -> dict[str, Any]:
-    """Returns what an Indexed Job is told of one role: how many pods, and what happens when one fails."""
+    """Returns the part of an Indexed Job for one role: how many pods, and what happens when one fails."""
     role = place.app.roles[number]
     found: dict[str, Any] = {
         "completionMode": "Indexed",
@@ -48,20 +49,22 @@ def job_spec(place: Place, number: int) -> dict[str, Any]:
     return found | retries(role, fail_fast=bool(place.cfg.get("fail_fast", True)))
 
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
+"""The condition of a pod that the cluster takes from its node: an eviction, a drain, a lost node."""
+
+
 def retries(role: Role, fail_fast: bool) -> dict[str, Any]:
-    """Returns how often a Job starts a failed pod again, and whether it then ends the others."""
-    if not role.max_retries and fail_fast:
-        # the first failure ends them all, and the Job says which pod it was
-        rule = {"containerName": CONTAINER, "operator": "NotIn", "values": [0]}
-        return {
-            "backoffLimit": 0,
-            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": rule}]},
-        }
+    """Returns how often a Job starts a failed pod again, and whether it then ends the others.
+
+    The limit is one for each index: a Job with a single limit deletes the other pods, and with them their
+    logs, at the first end that is requested. An eviction or a lost node uses up no retry.
+    """
     return {
         # never reached before the limit of an index; of account where a cluster knows no such limits
         "backoffLimit": min((role.max_retries + 1) * role.num_replicas, MANY),
         "backoffLimitPerIndex": role.max_retries,
         **({"maxFailedIndexes": 0} if fail_fast else {}),
+        "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [dict(DISRUPTED)]}]},
     }
 
 

@@ -176,6 +176,11 @@ def log_path(namespace: str, pod: str) -> str:
     return path_of("v1", "pods", namespace, pod) + "/log"
 
 
+def is_no_log(raw: bytes) -> bool:
+    """Returns True for the node's remark that a container is gone; lines of a log begin with their time."""
+    return raw.startswith(_NO_LOG)
+
+
 def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query: LogQuery) -> Iterator[Line]:
     """Yields the lines of a log that are there now; none of one that is gone, or has not begun."""
     import urllib3
@@ -192,8 +197,8 @@ def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query:
     try:
         for raw in lines_of(response):
             line = parse(raw, number, before)
-            if not line[0] and raw.startswith(_NO_LOG):
-                return  # the container was removed from its node
+            if is_no_log(raw):
+                return
             before = line[0]
             yield line
     except (urllib3.exceptions.HTTPError, OSError) as error:

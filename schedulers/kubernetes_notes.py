@@ -93,8 +93,9 @@ def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
         )
     if several and cfg.get("fail_fast", True):
         yield (
-            f"{unless}each role is a Job of its own: when one fails, the others run on until a torchx "
-            "command looks at them and ends them; with kind=jobset or kind=volcano the cluster does"
+            f"{unless}each role is a Job of its own: when one fails, the others run on until an "
+            "attached run, `torchx wait` or `torchx log -f` ends them; with kind=jobset or kind=volcano the "
+            "cluster does"
         )
     if several and cfg.get("queue"):
         yield f"{unless}Kueue admits each role by itself; kind=jobset lets it admit them together"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 
 from torchx.errors import OwnershipError
-from torchx.schedulers.kubernetes_attempts import annotation, short
 from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_names import PREFIX
+from torchx.schedulers.kubernetes_objects import annotation, short
 
 USER = f"{PREFIX}user"
 """Annotation of the submitted objects: the login name of the user who submitted them."""

@@ -10,6 +10,7 @@ from typing import Any
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.ports import port_variable
+from torchx.schedulers import kubernetes_attempt_number as attempts
 from torchx.schedulers import kubernetes_options as options
 from torchx.schedulers.kubernetes_names import (
     APP_ID,
@@ -90,13 +91,17 @@ class Place:
         }
 
 
-def pod_template(place: Place, number: int, replica: int | None = None) -> dict[str, Any]:
+def pod_template(
+    place: Place, number: int, replica: int | None = None, retries_at: str | None = ""
+) -> dict[str, Any]:
     """Returns the template of a role's pods.
 
     Args:
         place: the application.
         number: which role, from 0.
         replica: for this replica alone; None for all, which find out their number when they start.
+        retries_at: the field of a pod in which the cluster counts its retries; empty where there are none,
+            None where there are some and no field shows them.
 
     Raises:
         UsageError: the role asks for what no pod can have.
@@ -110,8 +115,11 @@ def pod_template(place: Place, number: int, replica: int | None = None) -> dict[
         "image": role.image,
         # the role says what runs: an entrypoint of the image does not count
         "command": [escaped(_text(role, role.entrypoint))],
-        "args": [words.filled(_text(role, arg)) for arg in role.args],
-        "env": _env(place, number, words, replica),
+        "args": [
+            *attempts.arguments(escaped(role.entrypoint), retries_at),
+            *(words.filled(_text(role, arg)) for arg in role.args),
+        ],
+        "env": _env(place, number, words, replica, retries_at),
         "resources": resources_of(role, cfg),
         "volumeMounts": volumes.mounts,
         # the end of the log is kept with the pod's state
@@ -191,7 +199,9 @@ def _asked(limit: int, cfg: Mapping[str, CfgVal], option: str, otherwise: int) -
     return max(limit - options.number(cfg, option, otherwise), (limit + 1) // 2)
 
 
-def _env(place: Place, number: int, words: Words, replica: int | None) -> list[dict[str, Any]]:
+def _env(
+    place: Place, number: int, words: Words, replica: int | None, retries_at: str | None
+) -> list[dict[str, Any]]:
     """The variables of a container; one that is named in the value of another stands before it."""
     role = place.app.roles[number]
     first: list[dict[str, Any]] = []
@@ -203,13 +213,12 @@ def _env(place: Place, number: int, words: Words, replica: int | None) -> list[d
         settings.TORCHX_RANK0_HOST: place.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
         settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{words.index}",
-        # a cluster cannot number the pods of a replica in their environment
-        **({} if role.max_retries else {settings.TORCHX_ATTEMPT: "1"}),
     }
     written = {name: _variable(role, name, value, words) for name, value in role.env.items()}
     plain = {name: {"name": name, "value": value} for name, value in (ports | own).items()}
+    counted = attempts.variables(retries_at)
     # as on other engines: a role may set a port, and nothing else that is the scheduler's
-    chosen = {**plain, **written, **{name: plain[name] for name in own}}
+    chosen = {**plain, **written, **{name: plain[name] for name in own}, **counted}
     return first + [entry for name, entry in chosen.items() if name != INDEX_VARIABLE or replica is not None]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchx.errors import StateError, UsageError
-from torchx.schedulers.kubernetes_attempts import label
 from torchx.schedulers.kubernetes_client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes_errors import ClusterError
 from torchx.schedulers.kubernetes_job import QUEUE
+from torchx.schedulers.kubernetes_objects import label
 from torchx.words import did_you_mean
 
 GROUP = "kueue.x-k8s.io"

@@ -6,27 +6,25 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from torchx.schedulers import kubernetes_taken as taken
 from torchx.schedulers.kubernetes_attempts import (
     FAILURE_COUNT,
     INDEX,
     RESTART_ATTEMPT,
-    annotation,
     attempts_of,
     container_of,
-    label,
-    short,
 )
-from torchx.schedulers.kubernetes_client import Object
 from torchx.schedulers.kubernetes_facts import CANCELLED, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes_names import REPLICA_ID, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes_objects import Object, annotation, count_of, label, short
 from torchx.schedulers.kubernetes_record import MOST_REPLICAS
 from torchx.specs.status import NONE, AppState, AttemptStatus, ReplicaStatus, is_terminal
 
 if TYPE_CHECKING:
-    from torchx.schedulers.kubernetes_states import JobFacts
+    from torchx.schedulers.kubernetes_reasons import JobFacts
 
 
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
@@ -86,7 +84,7 @@ def run_of(pod: Object) -> tuple[int, int, str, str]:
 
 def _count(text: str) -> int:
     """Returns the number that a label holds; 0 when it holds none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
+    return count_of(text) or 0
 
 
 def number_of(pod: Object, place: int) -> int:
@@ -106,14 +104,15 @@ class Replicas:
     Args:
         facts: what the cluster has of it.
         members: the replicas that it has.
+        now: seconds since the epoch.
 
     Attributes:
         members: the replicas that it has.
         started: something of it has run.
     """
 
-    def __init__(self, facts: Facts, members: list[Member]) -> None:
-        self.members = members
+    def __init__(self, facts: Facts, members: list[Member], now: float) -> None:
+        self.members, self._now, self._nodes = members, now, facts.nodes
         self._pods: dict[tuple[int, int], list[Object]] = {}
         for pod in sorted(facts.pods, key=run_of):
             self._pods.setdefault(replica_of(pod), []).append(pod)
@@ -128,6 +127,22 @@ class Replicas:
         for event in facts.events:
             self._events.setdefault(str((event.get("involvedObject") or {}).get("name")), []).append(event)
         self._refused = _refused(facts)
+        self._notes = {
+            (role_index(main) or 0, index): why
+            for main in facts.mains
+            for index, why in taken.noted(main).items()
+        }
+        self._suspended = {
+            role_index(main) or 0 for main in facts.mains if (main.get("spec") or {}).get("suspend")
+        }
+        self._spared = {role_index(main) or 0 for main in facts.mains if taken.spares_disrupted(main)}
+        self._news: dict[tuple[int, int], str] = {}
+        self._by_hand = {
+            name
+            for main in facts.mains
+            for name in taken.deleted_by_hand(main, [p for p in facts.pods if _role(p) == _role(main)])
+        }
+        self._single_jobs = facts.kind == "job"
         self._partial = facts.partial
         self.started = any(_has_run(pod) for pod in facts.pods)
 
@@ -139,17 +154,20 @@ class Replicas:
             job: the job that it belongs to.
             whole: the state of the application.
         """
-        pods = self._pods.get((member.role_index, member.replica), [])
+        key = member.role_index, member.replica
+        pods = self._pods.get(key, [])
+        no_reason = self._only_by_hand(member, job, whole)
         attempts: list[AttemptStatus] = []
         for place, pod in enumerate(pods):
-            attempts += attempts_of(
-                pod, number_of(pod, place), self._events.get(pod["metadata"].get("name"), ())
-            )
+            events = self._events.get(pod["metadata"].get("name"), ())
+            by_hand = no_reason and str(pod["metadata"].get("name")) in self._by_hand
+            attempts += attempts_of(pod, number_of(pod, place), events, by_hand=by_hand)
+            self._news[key] = self._taken_now(pod, by_hand)
         state = self._state(member, attempts, job, whole)
-        refused = self._refused.get((member.role_index, member.replica))
-        if refused and state is AppState.SUBMITTED:
-            state = AppState.PENDING
-            attempts = [AttemptStatus(1, state, msg=f"the cluster refuses its pod: {refused}")]
+        if attempts and state is AppState.RUNNING:
+            attempts[-1] = self._with_news(pods[-1], attempts[-1])
+        elif not attempts:
+            state, attempts = self._without_pod(key, state)
         newest = pods[-1] if pods else {}
         return ReplicaStatus(
             id=member.replica,
@@ -163,6 +181,61 @@ class Replicas:
             and job.reason != "SuccessPolicy",  # it names those that have to succeed
         )
 
+    def _only_by_hand(self, member: Member, job: JobFacts, whole: AppState) -> bool:
+        """Returns True if neither torchx nor the Job has a reason to delete pods of a replica."""
+        over = is_terminal(whole) or is_terminal(job.state) or job.ending
+        due = self._marks.get(member.role_index) or self._cancelled or member.role_index in self._suspended
+        done = member.replica in indexes(job.details.get("completedIndexes"))
+        return self._single_jobs and not (over or due or done)
+
+    def _with_news(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
+        """Returns a running attempt with the news of its node: a lost one is named."""
+        events = self._events.get(str(pod["metadata"].get("name")), ())
+        lost = taken.lost_node(pod, self._nodes, events, self._now)
+        if not lost:
+            return attempt
+        return replace(attempt, msg=f"{lost}; {attempt.msg}" if attempt.msg else lost)
+
+    def _without_pod(self, key: tuple[int, int], state: AppState) -> tuple[AppState, list[AttemptStatus]]:
+        """Returns the state and the attempt of a replica that has no pod now."""
+        notes = self._notes.get(key)
+        if state is AppState.FAILED:
+            # where a rule ignores what the cluster takes away, a person has deleted the pod
+            otherwise = taken.BY_HAND if key[0] in self._spared else taken.GONE
+            return state, [AttemptStatus(1, state, msg=notes[-1] if notes else otherwise)]
+        refused = self._refused.get(key)
+        if state is not AppState.SUBMITTED or not (refused or notes):
+            return state, []
+        msg = f"the cluster refuses its pod: {refused}" if refused else f"{notes[-1]}; a new pod comes soon"  # type: ignore[index]
+        return AppState.PENDING, [AttemptStatus(1, AppState.PENDING, msg=msg)]
+
+    def taken_away(self, over: bool) -> str:
+        """Returns which replicas were taken from their nodes and why, in one line; empty when none was.
+
+        Args:
+            over: the application has ended, so what is the case now does not count.
+        """
+        found: dict[str, str] = {}
+        for member in self.members:
+            key = member.role_index, member.replica
+            pods = self._pods.get(key, [])
+            news = "" if over else self._news.get(key, "")
+            before = max((taken.count_before(pod) for pod in pods), default=0)
+            again = f"taken from its node {before} times" if before > 1 else "taken from its node once"
+            said = news or (self._notes.get(key) or [again if before else ""])[-1]
+            if said:
+                found[f"{member.role}/{member.replica}"] = said
+        if not found:
+            return ""
+        name, said = next(iter(found.items()))
+        more = f" (and {len(found) - 1} more replicas)" if len(found) > 1 else ""
+        return f"{name}: {said}{more}"
+
+    def _taken_now(self, pod: Object, by_hand: bool) -> str:
+        events = self._events.get(str(pod["metadata"].get("name")), ())
+        lost = taken.lost_node(pod, self._nodes, events, self._now)
+        return lost or taken.taken_away(pod, by_hand=by_hand)
+
     def _state(
         self, member: Member, attempts: list[AttemptStatus], job: JobFacts, whole: AppState
     ) -> AppState:
@@ -171,7 +244,9 @@ class Replicas:
         if not attempts:
             if job.state is AppState.SUCCEEDED and not job.details.get("completedIndexes"):
                 return AppState.SUCCEEDED
-            if member.replica in indexes(job.details.get("failedIndexes")):
+            if member.replica in indexes(job.details.get("failedIndexes")) and not (
+                self._marks.get(member.role_index)
+            ):
                 return AppState.FAILED
             over = is_terminal(whole) or is_terminal(job.state) or job.ending
             if over or self._marks.get(member.role_index):
@@ -186,6 +261,10 @@ class Replicas:
         if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
             return AppState.CANCELLED
         return state
+
+
+def _role(thing: Object) -> int:
+    return _count(label(thing, ROLE_INDEX))
 
 
 def _has_run(pod: Object) -> bool:

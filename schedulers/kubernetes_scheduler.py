@@ -77,20 +77,14 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         build_planned(Engine(), app)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
+        from torchx.schedulers import kubernetes_request as requests
         from torchx.schedulers.kubernetes_names import unique_name
-        from torchx.schedulers.kubernetes_request import (
-            as_text,
-            kind_of,
-            notes_of,
-            process_notes,
-            templates_of,
-            to_request,
-        )
         from torchx.specs.dryrun import AppDryRunInfo
 
-        kind = kind_of(app, cfg)
-        info = AppDryRunInfo(to_request(app, unique_name(app), cfg, kind), as_text)
-        info.notes += [*notes_of(app, cfg, kind), *process_notes(app, templates_of(info.request))]
+        kind = requests.kind_of(app, cfg)
+        info = AppDryRunInfo(requests.to_request(app, unique_name(app), cfg, kind), requests.as_text)
+        info.notes += requests.notes_of(app, cfg, kind)
+        info.notes += requests.process_notes(app, requests.templates_of(info.request))
         return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
@@ -216,6 +210,14 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         if facts is not None:
             cancel(self._of(app_id), facts)
 
+    def reconcile(self, app_id: str) -> None:
+        """Ends what a failed replica or role leaves behind: jobs know nothing of each other."""
+        from torchx.schedulers.kubernetes_end import reconcile
+
+        facts = self._facts(app_id)
+        if facts is not None:
+            reconcile(self._of(app_id), facts)
+
     def kill(self, app_id: str) -> None:
         """Ends all pods of an application at once."""
         from torchx.schedulers.kubernetes_end import kill
@@ -319,18 +321,14 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return facts
 
     def _facts(self, app_id: str) -> Facts | None:
-        """Returns what the cluster has of an application, and sees to it that what failed ends as a whole."""
-        from torchx.schedulers.kubernetes_end import stop_the_rest
+        """Returns what the cluster has of an application."""
         from torchx.schedulers.kubernetes_facts import gather, split_id
 
         cluster = self._of(app_id)
         namespace, name = split_id(app_id, cluster.namespace)
         facts = gather(cluster, namespace, name)
         if facts is None and ":" not in app_id and namespace != "default":
-            # runs go there, whatever the context says
-            namespace, facts = "default", gather(cluster, "default", name)
-        if facts is not None and stop_the_rest(cluster, facts):
-            return gather(cluster, namespace, name)
+            return gather(cluster, "default", name)  # runs go there, whatever the context says
         return facts
 
 

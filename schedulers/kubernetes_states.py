@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from torchx.scheduler import DescribeAppResponse, ListAppResponse
-from torchx.schedulers.kubernetes_attempts import annotation, label, live, short, time_of
+from torchx.schedulers import kubernetes_reasons as reasons
+from torchx.schedulers.kubernetes_attempts import live
 from torchx.schedulers.kubernetes_client import Object
 from torchx.schedulers.kubernetes_facts import CANCELLED, HELD, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes_objects import annotation, short, time_of
+from torchx.schedulers.kubernetes_reasons import JobFacts, or_zero
 from torchx.schedulers.kubernetes_replicas import Member, Replicas, members_of
-from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 
 HELD_FOR = 60.0
 """Seconds after which a start that was not completed is what is left of an interrupted one."""
 
 INTERRUPTED = "its start was interrupted"
-
-
-@dataclass(frozen=True)
-class JobFacts:
-    """How one of the objects fares that were submitted for an application.
-
-    Attributes:
-        role: the number of the role that it is for; -1 for an object that has all roles.
-        state: its state, as far as the object itself tells it.
-        reason: the API's word for why it ended.
-        message: why, as the API tells it.
-        ended_at: when it ended.
-        ending: its end is decided, and its pods are being ended.
-        details: its status as the API tells it.
-    """
-
-    role: int
-    state: AppState
-    reason: str = ""
-    message: str = ""
-    ended_at: datetime | None = None
-    ending: bool = False
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def describe(facts: Facts, now: float) -> DescribeAppResponse:
@@ -53,40 +31,46 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     """
     record = facts.record
     jobs = [job_facts(facts.kind, main) for main in facts.mains]
-    replicas = Replicas(facts, members_of(facts, record))
+    replicas = Replicas(facts, members_of(facts, record), now)
     running = any(live(pod) for pod in facts.pods)
     if facts.partial:  # of those that run the pods were not asked for
         running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
     state, msg = _state(facts, jobs, replicas, running, now)
     over = is_terminal(state)
+    submitted = min((time_of(main["metadata"].get("creationTimestamp")) for main in facts.mains), key=or_zero)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
+    ended = _ended(facts, jobs, statuses, submitted) if over else None
+    for at, member in enumerate(replicas.members):  # times stop with the job, also where a pod is lost
+        job = _job_of(jobs, member)
+        if over or is_terminal(job.state):
+            statuses[at] = reasons.at_rest(statuses[at], job.ended_at or ended)
     roles: dict[str, RoleStatus] = {}
     for status in statuses:
         roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
-    first = _first_failure(facts, jobs, statuses) if state is AppState.FAILED else None
+    first = reasons.first_failure(facts, jobs, statuses) if state is AppState.FAILED else None
     started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)
-    submitted = min(
-        (time_of(main["metadata"].get("creationTimestamp")) for main in facts.mains), key=_or_zero
-    )
     if not over and not msg:
-        msg = waiting(statuses, facts.events)
+        msg = reasons.waiting(statuses, facts.events)
     if state is AppState.FAILED and not msg and first is None:
         msg = (
             f"a replica failed whose pod is gone: {jobs[0].message}"
             if jobs[0].message
             else "its pods are gone"
         )
+    taken = replicas.taken_away(over)
+    if taken and taken not in msg and (first is None or taken not in first.msg):
+        msg = f"{msg}; {taken}" if msg else taken
     return DescribeAppResponse(
         app_id=facts.app_id,
         state=state,
         num_restarts=_restarts(facts),
         msg=msg,
-        structured_error_msg=_error_file(first, statuses),
+        structured_error_msg=reasons.error_file(first, statuses),
         roles_statuses=list(roles.values()),
         name=str((record.get("app") or {}).get("name") or facts.name),
         submitted_at=submitted,
         started_at=started or (_started(facts) if state is not AppState.PENDING else None),
-        ended_at=_ended(facts, jobs, statuses, submitted) if over else None,
+        ended_at=ended,
         first_failure=first,
         cfg=dict(record.get("cfg") or {}),
     )
@@ -120,8 +104,8 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     true = _true(main)
     for name, state in _ENDED.items():
         if name in true:
-            # pods may end well on TERM; what has ended by itself is never suspended
-            cut = "Suspended" in true and annotation(main, CANCELLED)
+            # pods may end well on TERM; what had ended by itself is not suspended, nor is this its reason
+            cut = annotation(main, CANCELLED) and ("Suspended" in true or true[name].get("reason") == _CUT)
             return _ended_job(role, AppState.CANCELLED if cut else state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
     if ending is not None:
@@ -139,6 +123,10 @@ def job_facts(kind: str, main: Object) -> JobFacts:
         else AppState.SUBMITTED
     )
     return JobFacts(role, state, details=status)
+
+
+_CUT = "FailedIndexes"
+"""Why a job fails whose pods were ended one by one: no other limit holds then."""
 
 
 def _true(main: Object) -> dict[str, Mapping[str, Any]]:
@@ -197,9 +185,11 @@ def _state(
     if failed:
         if open_jobs and not facts.fails_fast:
             return AppState.RUNNING, "a replica failed, the others go on"
-        if running or open_jobs:
-            return AppState.RUNNING, "a replica failed, the others are being ended"
-        return AppState.FAILED, _why(failed[0])
+        if open_jobs:
+            return AppState.RUNNING, reasons.RUN_ON
+        if running:
+            return AppState.RUNNING, reasons.BEING_ENDED
+        return AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
     if all(job.state is AppState.SUCCEEDED for job in jobs):
         return AppState.SUCCEEDED, ""
     if cancelled and not open_jobs:
@@ -207,7 +197,7 @@ def _state(
         return (AppState.RUNNING, "it is being cancelled") if running else (AppState.CANCELLED, "cancelled")
     if HELD in marks:
         age = now - max(
-            _or_zero(time_of(m["metadata"].get("creationTimestamp"))).timestamp() for m in facts.mains
+            or_zero(time_of(m["metadata"].get("creationTimestamp"))).timestamp() for m in facts.mains
         )
         return (
             (AppState.FAILED, INTERRUPTED)
@@ -215,11 +205,13 @@ def _state(
             else (AppState.SUBMITTED, "it is being submitted")
         )
     if any(job.reason == "Suspended" for job in jobs) and not running:
-        return AppState.SUBMITTED, _held_back(facts)
+        return AppState.SUBMITTED, reasons.held_back(facts)
     if replicas.started or any(
         job.state is not AppState.PENDING and job.state is not AppState.SUBMITTED for job in jobs
     ):
-        return AppState.RUNNING, next((_ENDING[job.reason] for job in jobs if job.reason in _ENDING), "")
+        return AppState.RUNNING, next(
+            (reasons.ENDING[job.reason] for job in jobs if job.reason in reasons.ENDING), ""
+        )
     if facts.partial and sum(int(job.details.get("active") or 0) for job in jobs) > len(facts.pods):
         return AppState.RUNNING, ""
     pending = facts.pods or any(job.state is AppState.PENDING for job in jobs)
@@ -239,85 +231,8 @@ def _at_rest(facts: Facts, jobs: list[JobFacts]) -> bool:
     return all("Suspended" in _true(each) for each in asked)
 
 
-_GONE_WRONG = (
-    "BackoffLimitExceeded",
-    "FailedIndexes",
-    "MaxFailedIndexesExceeded",
-    "PodFailurePolicy",
-    "FailedJobs",
-)
-"""Reasons that only say that a replica has failed, which is told in detail."""
-
-_ENDING = {
-    **dict.fromkeys(_GONE_WRONG, "a replica failed, the others are being ended"),
-    "DeadlineExceeded": "its time is up, it is being ended",
-}
-
-
-def _held_back(facts: Facts) -> str:
-    queue = label(facts.mains[0], "kueue.x-k8s.io/queue-name")
-    return f"it waits for its turn in queue `{queue}`" if queue else "somebody has suspended it"
-
-
-def _why(job: JobFacts) -> str:
-    """Returns why a job failed, where no replica tells it."""
-    if job.reason == "DeadlineExceeded":
-        return "its time was up"
-    if job.reason in _GONE_WRONG:
-        return ""
-    return job.message or job.reason
-
-
-def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
-    """Returns why an application waits: what most of its replicas wait for."""
-    from collections import Counter
-
-    counts: Counter[str] = Counter()
-    for status in statuses:
-        if status.state is AppState.PENDING and status.attempts:
-            last = status.attempts[-1]
-            failed = last.state is AppState.FAILED
-            counts[f"attempt {last.number + 1} comes soon" if failed else last.msg] += 1
-    counts.pop("", None)
-    if counts:
-        told, number = counts.most_common(1)[0]
-        return told if number == len(statuses) == 1 else f"{told} ({number} of {len(statuses)} replicas)"
-    refused = [e for e in events if e.get("reason") == "FailedCreate"]
-    if refused:
-        message = str(refused[-1].get("message") or "")
-        return f"the cluster refuses its pods: {short(message.partition('is forbidden: ')[2] or message)}"
-    return ""
-
-
 def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:
     return next((job for job in jobs if job.role == member.role_index), jobs[0])
-
-
-def _first_failure(facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus]) -> FirstFailure | None:
-    """Returns the replica that failed before all others, as far as its pod or its job still tell it."""
-    ended = [s for s in statuses if s.state is AppState.FAILED and s.attempts]
-    if ended:
-        first = min(ended, key=lambda s: _or_zero(s.ended_at))
-        last = first.attempts[-1]
-        return FirstFailure(first.role, first.id, last.number, last.exit_code, last.signal, last.msg)
-    for job in jobs:
-        # the pod is gone; where a rule ended the job, its message still names it
-        found = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)
-        if found and job.role < len(names := list(dict.fromkeys(s.role for s in statuses))):
-            from torchx.schedulers.kubernetes_attempts import signal_of
-
-            code = int(found[2])
-            name = signal_of(code)
-            return FirstFailure(names[max(job.role, 0)], int(found[1]), 1, None if name else code, name)
-    return None
-
-
-def _error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str:
-    from torchx.specs.status import NONE
-
-    if first is None:
-        return NONE
-    return next(s.structured_error_msg for s in statuses if (s.role, s.id) == (first.role, first.replica))
 
 
 def _restarts(facts: Facts) -> int:
@@ -341,9 +256,3 @@ def _ended(
     marks = [time_of(annotation(main, CANCELLED)) for main in facts.mains]
     times = [job.ended_at for job in jobs] + marks + [s.ended_at for s in statuses]
     return max((at for at in times if at is not None), default=submitted)
-
-
-def _or_zero(at: datetime | None) -> datetime:
-    from datetime import timezone
-
-    return at or datetime.fromtimestamp(0, timezone.utc)

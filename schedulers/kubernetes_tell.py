@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
-from torchx.schedulers.kubernetes_attempts import label
+from torchx.schedulers import kubernetes_attempt_number as attempts
 from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_names import CONTAINER, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes_objects import count_of, label
 from torchx.schedulers.kubernetes_pod import FIELD_PATH
 from torchx.schedulers.kubernetes_record import HIDDEN
 from torchx.schedulers.kubernetes_words import Words, restored
@@ -65,7 +66,7 @@ def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) 
     marks = hidden.get("args") or {}
     found["args"] = [
         restored(str(arg), marks.get(str(number), []), words)
-        for number, arg in enumerate(_list(main, "args"))
+        for number, arg in enumerate(attempts.own_arguments(_list(main, "args")))
     ]
     given = {entry.get("name"): entry for entry in _list(main, "env")}
     found["env"] = {
@@ -88,7 +89,7 @@ def _role(job: dict[str, Any]) -> dict[str, Any]:
         "name": label(job, ROLE_NAME) or job["metadata"]["name"],
         "image": str(main.get("image") or ""),
         "entrypoint": str(command[0]) if command else "",
-        "args": [str(arg) for arg in _list(main, "args")],
+        "args": [str(arg) for arg in attempts.own_arguments(_list(main, "args"))],
         "num_replicas": _at(job, "spec").get("completions") or 1,
     }
 
@@ -115,4 +116,5 @@ def _list(data: Any, *path: str) -> list[Any]:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else -1
+    number = count_of(text)
+    return -1 if number is None else number

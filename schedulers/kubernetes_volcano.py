@@ -51,7 +51,8 @@ def _task(place: Place, number: int, name: str, replica: int) -> dict[str, Any]:
     if (number, replica) == (0, 0):
         # by the name it has for itself: torchrun compares the two, and only then opens the port
         place = replace(place, rank0=place.rank0.partition(".")[0])
-    template = pod_template(place, number, replica)
+    counted = "" if not any(each.max_retries for each in place.app.roles) else None
+    template = pod_template(place, number, replica, counted)
     policies = _policies(role, fail_fast=bool(place.cfg.get("fail_fast", True)))
     return {
         "name": name,

@@ -6,7 +6,7 @@ import threading
 import time
 
 from torchx.schedulers.kubernetes_client import Cluster
-from torchx.schedulers.kubernetes_end import stop_the_rest
+from torchx.schedulers.kubernetes_end import reconcile
 from torchx.schedulers.kubernetes_facts import Facts
 from torchx.schedulers.kubernetes_states import describe
 from torchx.schedulers.kubernetes_watch import Watch
@@ -14,6 +14,8 @@ from torchx.specs.status import is_terminal
 
 LOOK_EVERY = 30.0
 """Seconds after which an application is looked at, whatever its watch says."""
+AGAIN_AFTER = 2.0
+"""Seconds after which an end is begun again that the cluster did not take."""
 
 
 def wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
@@ -32,8 +34,8 @@ def wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
             found = watch.facts()
             if found is None or is_terminal(describe(found, time.time()).state):
                 return True
-            stop_the_rest(cluster, found)
-            left = LOOK_EVERY if end is None else min(end - time.monotonic(), LOOK_EVERY)
+            pause = LOOK_EVERY if reconcile(cluster, found) else AGAIN_AFTER
+            left = pause if end is None else min(end - time.monotonic(), pause)
             if left <= 0:
                 return False
             changed.wait(left)

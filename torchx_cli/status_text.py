@@ -46,7 +46,8 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
         lines.append(fit(f"  {said}", width_of(stream)))
     for role in status.roles:
         if not roles or role.role in roles:
-            lines += _role_lines(role, stream)
+            # on this machine the name of a host says nothing
+            lines += _role_lines(role, stream, nodes=not scheduler.startswith("local"))
     for folder in dict.fromkeys(status.workspaces.values()):
         lines.append(f"runs in  {one_line(_home(folder))}")
     if status.log_dir:
@@ -76,21 +77,30 @@ def _home(path: str) -> str:
     return "~" + rest if home and path.startswith(home + "/") and plain else path
 
 
-def _role_lines(role: RoleStatus, stream: TextIO) -> list[str]:
+def _role_lines(role: RoleStatus, stream: TextIO, *, nodes: bool) -> list[str]:
     counts = Counter(replica.state.name for replica in role.replicas)
     told = ", ".join(f"{n} of {len(role.replicas)} {state.lower()}" for state, n in counts.most_common())
-    return [fit(f"{role.role}  {told or 'no replicas'}", width_of(stream)), *replica_lines(role, stream)]
+    return [
+        fit(f"{role.role}  {told or 'no replicas'}", width_of(stream)),
+        *replica_lines(role, stream, nodes=nodes),
+    ]
 
 
-def replica_lines(role: RoleStatus, stream: TextIO) -> list[str]:
-    """Returns a line for each replica of a role; for each unusual one where there are many."""
+def replica_lines(role: RoleStatus, stream: TextIO, *, nodes: bool = False) -> list[str]:
+    """Returns a line for each replica of a role; for each unusual one where there are many.
+
+    Args:
+        role: the role.
+        stream: where the lines go.
+        nodes: whether the node of each replica is shown.
+    """
     lines = []
     counts = Counter(replica.state.name for replica in role.replicas)
     shown = sorted(role.replicas, key=lambda replica: replica.id)
     if len(shown) > CROWD:
         usual = counts.most_common(1)[0][0]
         shown = [r for r in shown if r.state.name != usual or len(r.attempts) > 1 or told_of(r)][:CROWD]
-    rows = [tuple(map(one_line, _replica_cells(replica))) for replica in shown]
+    rows = [tuple(map(one_line, _replica_cells(replica, nodes))) for replica in shown]
     widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
     window = width_of(stream)
     for row in rows:
@@ -104,10 +114,10 @@ def replica_lines(role: RoleStatus, stream: TextIO) -> list[str]:
     return lines
 
 
-def _replica_cells(replica: ReplicaStatus) -> tuple[str, str, str, str, str]:
+def _replica_cells(replica: ReplicaStatus, nodes: bool) -> tuple[str, str, str, str, str]:
     """Id, state, time, process, and the rest."""
     lasted = span(replica.started_at, replica.ended_at)
-    rest = []
+    rest = [f"on {replica.hostname}"] if nodes and replica.hostname else []
     ended = how_ended(replica.attempts[-1]) if replica.attempts else ""
     if ended:
         rest.append(ended)

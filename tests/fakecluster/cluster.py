@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fakecluster.controllers import Controllers, delete
 from fakecluster.exec import serve
 from fakecluster.node import Node
-from fakecluster.store import Object, Refused, Store, merge, selected
+from fakecluster.store import Object, Refused, Store, condition, merge, selected
 from fakecluster.streams import Streams
 
 TOKEN = "token-of-the-fake-cluster"
@@ -31,7 +31,7 @@ KINDS = {
     "localqueues": ("LocalQueue", "kueue.x-k8s.io/v1beta1"),
 }
 _PATH = re.compile(
-    r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<sub>/log|/exec)?"
+    r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<sub>/log|/exec|/eviction)?"
 )
 
 
@@ -76,8 +76,7 @@ class FakeCluster:
         for namespace in self.namespaces:
             path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues"
             self.store.create(path, {"metadata": {"name": "team"}})
-        self.store.version = 100
-        self.store.happened.clear()
+        self.cut_line = b""
         self.open: set[socket.socket] = set()
         self.stopping = threading.Event()
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -144,6 +143,30 @@ class FakeCluster:
         """Returns the processes of pods that have not ended."""
         assert self.node is not None
         return [process.pid for process in self.node.processes.values() if process.poll() is None]
+
+
+def evict(store: Store, collection: str, name: str) -> Object:
+    """Evicts a pod as recorded in 12: a condition, then the deletion with its time of grace."""
+    told = condition("DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting")
+
+    def change(pod: Object) -> None:
+        pod["status"].setdefault("conditions", []).append(told)
+
+    delete(store, collection, store.update(collection, name, change))
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+
+def checked(found: Object, change: Object) -> Object:
+    """Refuses a change that the API refuses (facts 16): a deadline that grows, a rule of a job."""
+    before, after = found.get("spec") or {}, change.get("spec") or {}
+    limit = after.get("activeDeadlineSeconds")
+    if limit is not None and before.get("activeDeadlineSeconds", limit) < limit:
+        told = "spec.activeDeadlineSeconds: must be less than or equal to previous value"
+        raise Refused(422, "Invalid", told)
+    for key in ("podFailurePolicy", "backoffLimitPerIndex", "completionMode"):
+        if key in after and after[key] != before.get(key):
+            raise Refused(422, "Invalid", f"spec.{key}: field is immutable")
+    return change
 
 
 class Server(ThreadingHTTPServer):
@@ -227,6 +250,8 @@ class Handler(Streams):
             return {"kind": "APIResourceList", "groupVersion": "jobset.x-k8s.io/v1alpha2", "resources": []}
         if path == "/apis/kueue.x-k8s.io" and cluster.kueue:
             return {"kind": "APIGroup", "preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta1"}}
+        if path.startswith("/api/v1/nodes/"):
+            return cluster.store.get("/api/v1/nodes", path.rpartition("/")[2])
         if path.startswith("/api/v1/namespaces") and path.count("/") <= 4:
             return self._namespace(cluster, path.rpartition("/")[2], body)
         match = _PATH.fullmatch(path)
@@ -237,13 +262,15 @@ class Handler(Streams):
         if match["sub"] == "/exec":
             serve(self, cluster.store.get(collection, name))
             return None
+        if match["sub"] == "/eviction":
+            return evict(cluster.store, collection, name)
         if match["sub"]:
             self.log(cluster, cluster.store.get(collection, name), query)
             return None
         if self.command == "POST":
             return self._create(cluster, collection, query, body)
         if self.command == "PATCH":
-            return cluster.store.update(collection, name, lambda found: merge(found, body))
+            return cluster.store.update(collection, name, lambda found: merge(found, checked(found, body)))
         if self.command == "DELETE":
             return self._delete(cluster, collection, name, query)
         if name:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
-import uuid
 from contextlib import suppress
 from typing import Any
 
+from fakecluster.objects import (
+    child_job,
+    ended,
+    failed_by_rule,
+    ignored,
+    index,
+    indexes,
+    owned,
+    phase,
+    pod_of,
+    ready,
+)
 from fakecluster.store import Object, Refused, Store, condition, now
 
-INDEX = "batch.kubernetes.io/job-completion-index"
-FAILURES = "batch.kubernetes.io/job-index-failure-count"
 RETRY_AFTER = 0.3
 """Seconds before a failed replica is started again; about ten on a real cluster."""
 
@@ -24,6 +32,7 @@ class Controllers:
         self._store = store
         self.stop = threading.Event()
         self._failed_at: dict[tuple[str, int], float] = {}
+        self._gone: dict[str, dict[str, tuple[int, bool]]] = {}
         self._thread = threading.Thread(target=self._run, name="controllers", daemon=True)
         self._thread.start()
 
@@ -57,6 +66,7 @@ class Controllers:
         if job["spec"].get("suspend"):
             self._suspend(collection, job, pods_at, pods)
             return
+        self._note_deletions(job, pods)
         verdict = self._verdict(job, pods)
         live = [p for p in pods if phase(p) in ("Pending", "Running")]
         if verdict and verdict[0] == "Failed":
@@ -65,6 +75,30 @@ class Controllers:
         elif not verdict:
             self._start_missing(job, pods_at, pods)
         self._tell(collection, job, pods, live, verdict)
+
+    def _note_deletions(self, job: Object, pods: list[Object]) -> None:
+        """Counts pods that others delete: as failures, but for those that a rule ignores (facts 12d, 15)."""
+        gone = self._gone.setdefault(job["metadata"]["uid"], {})
+        if any(c["type"] == "FailureTarget" for c in job["status"].get("conditions") or []):
+            return  # it was the job that deleted the others (facts 03f: failedIndexes stays as it was)
+        for pod in pods:
+            if pod["metadata"].get("deletionTimestamp") and phase(pod) != "Succeeded":
+                gone.setdefault(pod["metadata"]["uid"], (index(pod), ignored(job, pod)))
+
+    def _failures(self, job: Object, pods: list[Object], *, ignoring: bool = False) -> dict[int, int]:
+        """Returns how often each index has failed; or how often that was ignored."""
+        found: dict[int, int] = {}
+        there = {p["metadata"]["uid"]: p for p in pods}
+        gone = self._gone.get(job["metadata"]["uid"], {})
+        ends = [
+            (index(p), ignored(job, p))
+            for uid, p in there.items()
+            if phase(p) == "Failed" and uid not in gone and not p["metadata"].get("deletionTimestamp")
+        ]
+        for number, was_ignored in [*ends, *gone.values()]:
+            if was_ignored is ignoring:
+                found[number] = found.get(number, 0) + 1
+        return found
 
     def _suspend(self, collection: str, job: Object, pods_at: str, pods: list[Object]) -> None:
         live = [p for p in pods if phase(p) in ("Pending", "Running")]
@@ -80,19 +114,19 @@ class Controllers:
         self._store.update(collection, job["metadata"]["name"], change)
 
     def _verdict(self, job: Object, pods: list[Object]) -> tuple[str, str, str] | None:
+        for known in job["status"].get("conditions") or []:
+            if known["type"] == "FailureTarget":  # what was decided stays, whatever is changed afterwards
+                return "Failed", known["reason"], known["message"]
         spec = job["spec"]
-        good = {index(p) for p in pods if phase(p) == "Succeeded"}
+        good = {index(p) for p in pods if phase(p) == "Succeeded"} | indexes(job, "completedIndexes")
         bad = [p for p in pods if phase(p) == "Failed" and not p["metadata"].get("deletionTimestamp")]
-        for rule in (spec.get("podFailurePolicy") or {}).get("rules") or []:
-            for pod in bad:
-                code = exit_code(pod)
-                if rule["action"] == "FailJob" and code not in rule["onExitCodes"]["values"]:
-                    where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-                    told = f"failed with exit code {code} matching FailJob rule at index 0"
-                    return "Failed", "PodFailurePolicy", f"Container main for pod {where} {told}"
+        told = failed_by_rule(spec, bad)
+        if told:
+            return "Failed", "PodFailurePolicy", told
         limit = spec.get("backoffLimitPerIndex")
+        failures = self._failures(job, pods)
         if limit is not None:
-            lost = {i for i in {index(p) for p in bad} if sum(index(p) == i for p in bad) > limit} - good
+            lost = {number for number, count in failures.items() if count > limit} - good
             most = spec.get("maxFailedIndexes")
             if most is not None and len(lost) > most:
                 return (
@@ -102,7 +136,7 @@ class Controllers:
                 )
             if lost and len(good | lost) == spec["completions"]:
                 return "Failed", "FailedIndexes", "Job has failed indexes"
-        elif len(bad) > spec.get("backoffLimit", 6):
+        elif sum(failures.values()) > spec.get("backoffLimit", 6):
             return "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
         if len(good) == spec["completions"]:
             return "Complete", "CompletionsReached", "Reached expected number of succeeded pods"
@@ -110,21 +144,27 @@ class Controllers:
 
     def _start_missing(self, job: Object, pods_at: str, pods: list[Object]) -> None:
         limit = job["spec"].get("backoffLimitPerIndex")
+        failures, spared = self._failures(job, pods), self._failures(job, pods, ignoring=True)
+        done = indexes(job, "completedIndexes")
         for number in range(job["spec"]["completions"]):
             mine = [p for p in pods if index(p) == number]
-            bad = [p for p in mine if phase(p) == "Failed"]
-            if len(bad) < len(mine) or (limit is not None and len(bad) > limit):
+            bad, before = failures.get(number, 0), spared.get(number, 0)
+            there = any(phase(p) != "Failed" for p in mine) or number in done
+            if there or (limit is not None and bad > limit):
                 continue
-            key = job["metadata"]["uid"], len(bad) * 100_000 + number
-            if bad and time.monotonic() - self._failed_at.setdefault(key, time.monotonic()) < RETRY_AFTER:
-                continue
-            self._store.create(pods_at, pod_of(job, number, len(bad)))
+            key = job["metadata"]["uid"], (bad + before) * 100_000 + number
+            late = time.monotonic() - self._failed_at.setdefault(key, time.monotonic()) >= RETRY_AFTER
+            if not bad + before or late:
+                self._store.create(pods_at, pod_of(job, number, bad, before))
 
     def _tell(
         self, collection: str, job: Object, pods: list[Object], live: list[Object], verdict: Any
     ) -> None:
-        good = sorted({index(p) for p in pods if phase(p) == "Succeeded"})
-        bad = [p for p in pods if phase(p) == "Failed"]
+        good = sorted({index(p) for p in pods if phase(p) == "Succeeded"} | indexes(job, "completedIndexes"))
+        failures = self._failures(job, pods)
+        limit = job["spec"].get("backoffLimitPerIndex")
+        lost = sorted(n for n, count in failures.items() if limit is not None and count > limit)
+        leaving = [p for p in live if p["metadata"].get("deletionTimestamp")]
 
         def change(found: Object) -> None:
             status = found["status"]
@@ -133,12 +173,18 @@ class Controllers:
             ):
                 set_condition(status, condition("Suspended", "JobResumed", "Job resumed", "False"))
             status.setdefault("startTime", now())
-            for key, value in (("active", len(live)), ("succeeded", len(good)), ("failed", len(bad))):
+            for key, value in (
+                ("active", len(live) - len(leaving)),
+                ("succeeded", len(good)),
+                ("failed", sum(failures.values())),
+            ):
                 status.pop(key, None)
                 if value:
                     status[key] = value
-            status["ready"] = sum(phase(p) == "Running" for p in pods)
-            status["terminating"] = sum(bool(p["metadata"].get("deletionTimestamp")) for p in live)
+            status["ready"] = sum(phase(p) == "Running" and ready(p) for p in pods if p not in leaving)
+            status["terminating"] = len(leaving)
+            if limit is not None:
+                status["failedIndexes"] = ",".join(map(str, lost))
             if good:
                 status["completedIndexes"] = ",".join(map(str, good))
             if verdict is None:
@@ -226,28 +272,6 @@ class Controllers:
                 self._store.remove(collection, metadata["name"])
 
 
-def phase(pod: Object) -> str:
-    return str(pod["status"]["phase"])
-
-
-def index(pod: Object) -> int:
-    return int(pod["metadata"]["annotations"][INDEX])
-
-
-def exit_code(pod: Object) -> int:
-    statuses = pod["status"].get("containerStatuses") or [{}]
-    return int((statuses[0].get("state") or {}).get("terminated", {}).get("exitCode", 1))
-
-
-def owned(thing: Object, owner: Object) -> bool:
-    return any(o["uid"] == owner["metadata"]["uid"] for o in thing["metadata"].get("ownerReferences") or [])
-
-
-def ended(thing: Object) -> bool:
-    conditions = (thing.get("status") or {}).get("conditions") or []
-    return any(c["type"] in ("Complete", "Completed", "Failed") and c["status"] == "True" for c in conditions)
-
-
 def set_condition(status: Object, wanted: Object) -> None:
     conditions = status.setdefault("conditions", [])
     same = [c for c in conditions if c["type"] == wanted["type"]]
@@ -276,48 +300,3 @@ def delete(
         store.update(collection, metadata["name"], lambda found: found["metadata"].update(waits))
     else:
         store.remove(collection, metadata["name"])
-
-
-def pod_of(job: Object, number: int, failures: int) -> Object:
-    """Returns the pod of an index of a job."""
-    template = copy.deepcopy(job["spec"]["template"])
-    metadata = template.setdefault("metadata", {})
-    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-    metadata["name"] = f"{name}-{number}-{uuid.uuid4().hex[:5]}"
-    labels = {
-        "batch.kubernetes.io/job-name": name,
-        "batch.kubernetes.io/controller-uid": uid,
-        INDEX: str(number),
-    }
-    metadata.setdefault("labels", {}).update(labels)
-    notes = metadata.setdefault("annotations", {})
-    notes[INDEX] = str(number)
-    if job["spec"].get("backoffLimitPerIndex") is not None:
-        notes[FAILURES] = str(failures)
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
-    metadata["ownerReferences"] = [owner]
-    spec = {**template["spec"], "hostname": f"{name}-{number}"}
-    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending", "qosClass": "Burstable"}}
-
-
-def child_job(jobset: Object, each: Object, name: str, run: str, suspend: bool) -> Object:
-    """Returns a job of a JobSet."""
-    own = {
-        "jobset.sigs.k8s.io/jobset-name": jobset["metadata"]["name"],
-        "jobset.sigs.k8s.io/replicatedjob-name": each["name"],
-        "jobset.sigs.k8s.io/restart-attempt": run,
-    }
-    template = copy.deepcopy(each["template"])
-    spec = template["spec"]
-    spec["suspend"] = suspend
-    spec["template"].setdefault("metadata", {}).setdefault("labels", {}).update(own)
-    labels = {**(template.get("metadata") or {}).get("labels", {}), **own}
-    uid = jobset["metadata"]["uid"]
-    owner = {
-        "apiVersion": jobset["apiVersion"],
-        "kind": "JobSet",
-        "name": jobset["metadata"]["name"],
-        "uid": uid,
-    }
-    metadata = {"name": name, "labels": labels, "ownerReferences": [{**owner, "controller": True}]}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec, "status": {}}

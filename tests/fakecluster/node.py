@@ -18,6 +18,8 @@ from fakecluster.volumes import Volumes
 LAG = 0.05
 """Seconds by which the phase of a pod is behind the state of its container; about one on a real cluster."""
 CPUS = 64
+NODES, NAME = "/api/v1/nodes", "node-1"
+PAST_DEADLINE = "Pod was active on the node longer than the specified deadline"
 
 
 class Log:
@@ -48,9 +50,13 @@ class Node:
         self._store = store
         self.stop = threading.Event()
         self._pods: set[str] = set()
+        self._due: set[str] = set()
+        self.lost = threading.Event()
         self._threads: list[threading.Thread] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.logs: dict[str, Log] = {}
+        node = {"metadata": {"name": NAME}, "status": {"conditions": [condition("Ready", "KubeletReady")]}}
+        store.create(NODES, node)
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
         self._thread.start()
 
@@ -69,7 +75,7 @@ class Node:
                 if self._store.version == seen:
                     self._store.changed.wait(0.1)
                 seen = self._store.version
-            for collection in self._store.collections("pods"):
+            for collection in () if self.lost.is_set() else self._store.collections("pods"):
                 for pod in self._store.list(collection):
                     self._look(collection, pod)
 
@@ -84,6 +90,16 @@ class Node:
                 self._pods.discard(uid)  # it is asked once
                 grace = pod["metadata"]["deletionGracePeriodSeconds"]
                 self._thread_for(self._end, process, float(grace))
+        elif uid in self._pods and deadline(pod) and pod["status"]["phase"] in ("Pending", "Running"):
+            self._pods.discard(uid)
+            self._due.add(uid)
+            if uid not in self.processes:  # facts 16o: it has never run
+                never = {"exitCode": 137, "reason": "ContainerStatusUnknown", "finishedAt": now()}
+                self._thread_for(self._finish, collection, name, never)
+                return
+            self._ready(collection, name, "False", "PodFailed")
+            grace = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
+            self._thread_for(self._end, self.processes[uid], grace)
         elif uid not in self._pods and uid not in self.processes and pod["status"]["phase"] == "Pending":
             self._pods.add(uid)
             self._thread_for(self._life, collection, pod)
@@ -121,7 +137,7 @@ class Node:
             told = {**condition("PodScheduled", "Unschedulable", refused, "False"), "lastProbeTime": None}
             self._store.update(collection, name, lambda p: p["status"].update(conditions=[told]))
             return
-        self._store.update(collection, name, lambda p: p["spec"].update(nodeName="node-1"))
+        self._store.update(collection, name, lambda p: p["spec"].update(nodeName=NAME))
         self._state(collection, name, {"waiting": {"reason": "ContainerCreating"}})
         if "nosuch" in container["image"]:
             image = container["image"]
@@ -179,10 +195,50 @@ class Node:
         self._finish(collection, name, {**over, **({"message": told} if told else {})})
 
     def _finish(self, collection: str, name: str, told: Object) -> None:
+        while self.lost.is_set() and not self.stop.wait(0.02):
+            continue  # a node that is lost reports nothing
         self._state(collection, name, {"terminated": told})
         self.stop.wait(LAG)
-        phase = "Failed" if told["exitCode"] else "Succeeded"
-        self._store.update(collection, name, lambda pod: pod["status"].update(phase=phase))
+        due = self._store.get(collection, name)["metadata"]["uid"] in self._due
+        found: Object = {"phase": "Failed" if told["exitCode"] or due else "Succeeded"}
+        if due:  # facts 16j, 16n: whatever it ended with
+            found |= {"reason": "DeadlineExceeded", "message": PAST_DEADLINE}
+        self._store.update(collection, name, lambda pod: pod["status"].update(found))
+
+    def _ready(self, collection: str, name: str, status: str, reason: str = "") -> None:
+        told = condition("Ready", reason, status=status)
+
+        def change(pod: Object) -> None:
+            others = [c for c in pod["status"].get("conditions") or [] if c["type"] != "Ready"]
+            pod["status"]["conditions"] = [*others, told]
+
+        with suppress(Refused):
+            self._store.update(collection, name, change)
+
+    def lose(self) -> None:
+        """Has the node fall silent, as recorded in 14b: its pods run on, and nothing of them is reported."""
+        self.lost.set()
+        self._report("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+        for collection in self._store.collections("pods"):
+            for pod in self._store.list(collection):
+                if pod["status"]["phase"] == "Running":
+                    self._ready(collection, pod["metadata"]["name"], "False")
+
+    def find(self) -> None:
+        """Has a lost node come back."""
+        self.lost.clear()
+        self._report("True", "KubeletReady", "kubelet is posting ready status")
+        for collection in self._store.collections("pods"):
+            for pod in self._store.list(collection):
+                if pod["status"]["phase"] == "Running":
+                    self._ready(collection, pod["metadata"]["name"], "True")
+        with self._store.changed:
+            self._store.version += 1  # it looks at everything once more
+            self._store.changed.notify_all()
+
+    def _report(self, status: str, reason: str, message: str) -> None:
+        told = condition("Ready", reason, message, status)
+        self._store.update(NODES, NAME, lambda node: node["status"].update(conditions=[told]))
 
     def _state(self, collection: str, name: str, state: Object, phase: str = "") -> None:
         def change(pod: Object) -> None:
@@ -192,6 +248,11 @@ class Node:
                 pod["status"]["phase"] = phase
 
         self._store.update(collection, name, change)
+
+
+def deadline(pod: Object) -> bool:
+    """Returns True if the deadline of a pod has come: one of a second, as torchx sets it."""
+    return int(pod["spec"].get("activeDeadlineSeconds") or 10**6) <= 1
 
 
 def end(process: subprocess.Popen[bytes], number: int) -> None:
@@ -220,12 +281,19 @@ def environment_of(pod: Object, container: Object) -> dict[str, str]:
     number = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
     for each in container.get("env") or []:
         if "valueFrom" in each:
-            path = each["valueFrom"]["fieldRef"]["fieldPath"]
-            found[each["name"]] = number if "job-completion-index" in path else pod["metadata"]["name"]
+            found[each["name"]] = field_of(pod, each["valueFrom"]["fieldRef"]["fieldPath"])
         else:
             found.setdefault("JOB_COMPLETION_INDEX", number)
             found[each["name"]] = expanded(str(each.get("value", "")), found)
     return {**found, "JOB_COMPLETION_INDEX": number, "HOSTNAME": pod["spec"]["hostname"]}
+
+
+def field_of(pod: Object, path: str) -> str:
+    """Returns a field of a pod; empty for a label or an annotation that it does not have."""
+    match = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
+    if match:
+        return str((pod["metadata"].get(match[1]) or {}).get(match[2], ""))
+    return str(pod["metadata"]["name"])
 
 
 def expanded(text: str, values: dict[str, str]) -> str:

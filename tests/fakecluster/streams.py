@@ -77,6 +77,9 @@ class Streams(BaseHTTPRequestHandler):
         if log is None:
             waits = f'container "main" in pod "{name}" is waiting to start: ContainerCreating'
             raise Refused(400, "BadRequest", waits)
+        if node is not None and node.lost.is_set():
+            told = 'Get "https://10.244.0.1:10250/containerLogs/": net/http: TLS handshake timeout'
+            raise Refused(500, "", told)
         self._send_log(cluster, log, query)
 
     def _send_log(self, cluster: FakeCluster, log: Log, query: dict[str, str]) -> None:
@@ -87,11 +90,18 @@ class Streams(BaseHTTPRequestHandler):
             told = max(0, len(log.lines) - int(query["tailLines"]))
         try:
             while not cluster.stopping.is_set():
+                if cluster.node is not None and cluster.node.lost.is_set():
+                    break  # facts 14d: the stream ends cleanly although the pod runs on
                 with log.changed:
                     if told == len(log.lines) and "follow" in query and not log.closed:
                         log.changed.wait(0.2)
                     found, closed = log.lines[told:], log.closed
                 told += len(found)
+                cut = cluster.cut_line
+                if "follow" in query and cut and any(line == cut for _, line in found):
+                    cluster.cut_line = b""
+                    send(b"".join(at.encode() + b" " + line for at, line in found)[:-4])
+                    break  # within a line, and cleanly
                 lines = (at.encode() + b" " + line if stamps else line for at, line in found if at >= since)
                 send(b"".join(lines))
                 if "follow" not in query or (closed and told == len(log.lines)):

@@ -93,6 +93,32 @@ def test_the_status_tells_the_reason_of_each_replica(cluster: FakeCluster, big: 
     assert told.count("Insufficient cpu") == 2, "it is told once for each"
 
 
+SERVED = """
+import torchx.specs as specs
+
+
+def served() -> specs.AppDef:
+    \"\"\"A client that fails, and a server that runs for ever.\"\"\"
+    resource = specs.Resource(cpu=1, gpu=0, memMB=100)
+    scripts = {"server": "echo serving; exec sleep 600", "client": "exit 3"}
+    return specs.AppDef("served", [
+        specs.Role(name, "img", entrypoint="sh", args=["-c", script], resource=resource)
+        for name, script in scripts.items()
+    ])
+"""
+
+
+def test_a_run_that_shows_the_log_ends_a_server_when_its_client_has_failed(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "served.py").write_text(SERVED)
+    done = torchx("run", "-s", "kubernetes", "--log", f"{tmp_path}/served.py:served")
+    assert done.returncode == 3, done.stderr
+    assert "client/0 failed first: exit 3" in done.stderr
+    handle = done.stdout.strip()
+    assert "on node-1" in torchx("status", handle).stdout
+
+
 def test_a_terminal_is_not_needed_to_wait(cluster: FakeCluster) -> None:
     handle = torchx("run", "-s", "kubernetes", "utils.sh", "sleep", "1").stdout.strip()
     done = torchx("wait", handle)

@@ -116,14 +116,14 @@ def test_a_node_that_the_cluster_has_given_up_is_named_before_anything_is_sent(
     )
     since = "2026-01-01T00:00:00Z"
     node = {"type": "Ready", "status": "Unknown", "message": "gone.", "lastTransitionTime": since}
-    cluster.fault("GET", "/api/v1/nodes/", 200, body={"status": {"conditions": [node]}})
+    cluster.store.update("/api/v1/nodes", "node-1", lambda found: found["status"].update(conditions=[node]))
     cluster.asked.clear()
     with pytest.raises(
-        StateError, match=r"the node \S+ does not answer: it is not ready since \d+ s \(gone\)"
+        StateError, match=r"the node node-1 does not answer: it is not ready since \d+ h \d+ min \(gone\)"
     ):
         run(scheduler, app_id, "true")
     assert not any("/exec" in asked for asked in cluster.asked)
-    cluster.fault("GET", "/api/v1/nodes/", 403)
+    cluster.fault("GET", "/api/v1/nodes/", 403, times=2)
     assert run(scheduler, app_id, "true")[0] == 0, "who may not look at nodes tries"
 
 

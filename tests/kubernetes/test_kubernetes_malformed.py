@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusterobjects import a_job, a_lost_pod, a_pod, changed, paths_of
 from fakecluster import FakeCluster
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kubejobs import submit, until_ended
-from manifests import facts_of, made, role
+from manifests import role
 from program import torchx
 
 from torchx.errors import TorchxError, UsageError
 from torchx.logs import LogQuery
-from torchx.schedulers.kubernetes_facts import CANCELLED, Facts, split_id
+from torchx.schedulers.kubernetes_end import cancel, kill, reconcile
+from torchx.schedulers.kubernetes_facts import CANCELLED, Facts, _troubled, split_id
 from torchx.schedulers.kubernetes_logs import sources_of
 from torchx.schedulers.kubernetes_names import APP, APP_ID, ROLE_INDEX
 from torchx.schedulers.kubernetes_record import RecordError, read_record, write_record
@@ -58,65 +60,11 @@ values = st.recursive(
 )
 
 
-def a_job() -> dict[str, Any]:
-    job = facts_of(made(AppDef("a", [role(args=["x"], env={"A": "1"}, num_replicas=3)]))).mains[0]
-    job["metadata"] |= {"creationTimestamp": "2026-11-21T01:11:33Z", "uid": "u"}
-    condition = {"type": "Failed", "status": "True", "reason": "FailedIndexes", "message": "m"}
-    job["status"] = {
-        "active": 1,
-        "ready": 0,
-        "completedIndexes": "0",
-        "failedIndexes": "2",
-        "startTime": "2026-11-21T01:11:33Z",
-        "conditions": [{**condition, "lastTransitionTime": "2026-11-21T01:11:33Z"}],
-        "state": {"phase": "Running"},
-    }
-    return job
-
-
-def a_pod() -> dict[str, Any]:
-    ended = {"exitCode": 3, "reason": "Error", "message": "{}", "finishedAt": "2026-11-21T01:11:33Z"}
-    container = {
-        "name": "main",
-        "restartCount": 1,
-        "state": {"terminated": ended},
-        "lastState": {"terminated": ended},
-    }
-    return {
-        "metadata": {
-            "name": "a-trainer-2-xxxxx",
-            "uid": "p",
-            "labels": {ROLE_INDEX: "0", "torchx.pytorch.org/replica-id": "2"},
-            "annotations": {"batch.kubernetes.io/job-index-failure-count": "0"},
-        },
-        "spec": {
-            "nodeName": "n",
-            "containers": [{"name": "main", "resources": {"limits": {"memory": "1Mi"}}}],
-        },
-        "status": {
-            "phase": "Failed",
-            "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "x", "message": "m"}],
-            "containerStatuses": [container],
-            "initContainerStatuses": [container],
-        },
-    }
-
-
-def paths_of(data: Any, where: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [where, *(path for key, item in items for path in paths_of(item, (*where, key)))]
-
-
-def changed(data: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """A copy of plain data with one value in it replaced."""
-    if not path:
-        return value
-    copied = copy.copy(data)
-    copied[path[0]] = changed(data[path[0]], path[1:], value)
-    return copied
-
-
-JOB, POD = a_job(), a_pod()
+JOB, POD, LOST = a_job(), a_pod(), a_lost_pod()
+OPEN = {**JOB, "status": {"active": 2, "ready": 1, "terminating": 1, "failedIndexes": "2"}}
+FAILED = copy.deepcopy({key: POD[key] for key in ("metadata", "spec", "status")})
+del FAILED["metadata"]["deletionTimestamp"], FAILED["status"]["conditions"]
+NODE = {"metadata": {"name": "n"}, "status": {"conditions": [copy.deepcopy(LOST["status"]["conditions"][0])]}}
 JOB_PATHS = [path for path in paths_of(JOB) if path[:2] != ("spec", "template") or len(path) < 5]
 EVENT = {
     "metadata": {"name": "e"},
@@ -127,15 +75,43 @@ EVENT = {
 EVENT["message"] = 'pods "a-trainer-1-xxxxx" is forbidden: exceeded quota: q'
 
 
-def judge(kind: str, *objects: Any, pods: tuple[Any, ...] = (), events: tuple[Any, ...] = ()) -> None:
+class Agreeable:
+    """Stands for a cluster that agrees to every change, and has no further objects."""
+
+    def items(self, *args: Any) -> list[Any]:
+        return []
+
+    def find(self, path: str) -> None:
+        return None
+
+    def patch(self, path: str, body: Any) -> None:
+        json.dumps(body)
+
+    create = patch
+
+    def delete(self, path: str, query: Any = None) -> None:
+        """Deletes nothing."""
+
+
+def judge(
+    kind: str,
+    *objects: Any,
+    pods: tuple[Any, ...] = (),
+    events: tuple[Any, ...] = (),
+    node: Any = NODE,
+) -> None:
     """Reads objects as all commands do."""
     mains = [found for each in objects if (found := shaped(copy.deepcopy(each))) is not None]
     if not mains:
         return
     found_pods = [found for each in pods if (found := shaped(copy.deepcopy(each))) is not None]
     found_events = [found for each in events if (found := shaped(copy.deepcopy(each))) is not None]
+    found_nodes = dict.fromkeys("n", found) if (found := shaped(copy.deepcopy(node))) is not None else {}
+    _troubled(mains, found_pods)
     for partial in (False, True):
-        facts = Facts("default", "a", kind, mains, mains, found_pods, found_events, partial=partial)
+        facts = Facts("default", "a", kind, mains, mains, found_pods, found_events, found_nodes, partial)
+        for change in (reconcile, cancel, kill):
+            change(Agreeable(), facts)  # type: ignore[arg-type]
         described = describe(facts, NOW)
         line = listed(facts, NOW)
         json.dumps([str(described.state), described.msg, line.msg]).encode()
@@ -152,9 +128,30 @@ def test_no_job_breaks_a_reader(kind: str, path: tuple[Any, ...], value: Any) ->
 
 
 @MANY
+@given(
+    path=st.sampled_from([path for path in paths_of(OPEN) if path[:2] != ("spec", "template")]), value=values
+)
+def test_no_open_job_breaks_a_reader(path: tuple[Any, ...], value: Any) -> None:
+    judge("job", changed(OPEN, path, value), pods=(POD, LOST, FAILED))
+
+
+@MANY
 @given(path=st.sampled_from(paths_of(POD)), value=values)
 def test_no_pod_breaks_a_reader(path: tuple[Any, ...], value: Any) -> None:
     judge("job", JOB, pods=(changed(POD, path, value), POD))
+    judge("job", OPEN, pods=(changed(POD, path, value), POD))
+
+
+@MANY
+@given(path=st.sampled_from(paths_of(LOST)), value=values)
+def test_no_lost_pod_breaks_a_reader(path: tuple[Any, ...], value: Any) -> None:
+    judge("job", OPEN, pods=(changed(LOST, path, value), POD))
+
+
+@MANY
+@given(path=st.sampled_from(paths_of(NODE)), value=values)
+def test_no_node_breaks_a_reader(path: tuple[Any, ...], value: Any) -> None:
+    judge("job", OPEN, pods=(LOST,), node=changed(NODE, path, value))
 
 
 @MANY
@@ -207,8 +204,14 @@ def test_a_list_of_indexes_of_any_size_is_read_in_bounded_time() -> None:
 
 
 def test_no_object_of_a_real_cluster_is_malformed() -> None:
-    recorded = json.loads((Path(__file__).parents[1] / "resources/kubernetes/states.json").read_text())
+    folder = Path(__file__).parents[1] / "resources" / "kubernetes"
+    recorded = {
+        name: case
+        for file in ("states.json", "disruptions.json")
+        for name, case in json.loads((folder / file).read_text()).items()
+    }
     objects = [each for case in recorded.values() for each in (case["job"], *case.get("pods", []))]
+    objects += [node for case in recorded.values() for node in case.get("nodes", {}).values()]
     events = [event for case in recorded.values() for event in case.get("events", [])]
     for each in [*objects, *events]:
         named = {**each, "metadata": {"name": "e", **each.get("metadata", {})}}  # events are kept without

@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakecluster import FakeCluster
-from kubejobs import role, submit
+from kubejobs import role, submit, until
 from manifests import KINDS, made
 from manifests import role as plain_role
 from program import torchx
+from support import wait_until
 
 from torchx.errors import StateError
+from torchx.logs import LogQuery
+from torchx.scheduler import DescribeAppResponse
 from torchx.schedulers import kubernetes_places as places
 from torchx.schedulers.kubernetes_errors import ClusterError, refused
 from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs.app import AppDef
 from torchx.specs.overlays import JOIN, set_overlay
+from torchx.specs.status import AppState
 from torchx.specs.workspace import Workspace
 
 CANARY = "canary-4f9d1b7c"
@@ -180,3 +185,32 @@ def test_another_user_s_application_is_not_changed(
     assert {asked.split()[0] for asked in cluster.asked} == {"GET"}, "nothing was sent that changes anything"
     monkeypatch.setenv("LOGNAME", "alice")
     scheduler.delete(app_id)
+
+
+def test_to_wait_for_another_user_s_application_or_follow_it_changes_nothing(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "alice")
+    server = role("trap 'exit 143' TERM; while true; do sleep 0.05; done", name="server")
+    app_id = submit(scheduler, server, role("exit 6", name="client"))
+
+    def failed(told: DescribeAppResponse) -> bool:
+        return any(r.state is AppState.FAILED for each in told.roles_statuses for r in each.replicas)
+
+    until(scheduler, app_id, failed, "the client has failed")
+    monkeypatch.setenv("LOGNAME", "bob")
+    cluster.asked.clear()
+    scheduler.reconcile(app_id)
+    assert scheduler.wait(app_id, timeout=0.5) is False, "the server runs on"
+    following = threading.Thread(
+        target=lambda: list(scheduler.log_chunks(app_id, LogQuery(follow=True))), daemon=True
+    )
+    following.start()
+    wait_until(lambda: any(asked.endswith("/log") for asked in cluster.asked), "the log is followed")
+    assert {asked.split()[0] for asked in cluster.asked} == {"GET"}, "nothing was sent that changes anything"
+    monkeypatch.setenv("LOGNAME", "alice")
+    assert scheduler.wait(app_id, timeout=30), "the owner's command ends what the failure leaves"
+    following.join(30)
+    told = scheduler.glance(app_id)
+    assert told is not None
+    assert told.state is AppState.FAILED

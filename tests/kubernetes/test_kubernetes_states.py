@@ -155,7 +155,7 @@ def test_attempts_are_counted_by_pods_and_by_restarts() -> None:
 
 def test_an_eviction_is_told_as_one() -> None:
     (role,) = told("evicted").roles_statuses
-    assert role.replicas[1].attempts[-1].msg == "evicted from its node"
+    assert role.replicas[1].attempts[-1].msg == "evicted from node node-1"
 
 
 def test_what_is_gone_is_told_as_gone() -> None:

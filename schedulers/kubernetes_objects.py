@@ -1,0 +1,64 @@
+"""Objects of the API as plain data: their labels, annotations and times."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+Object = dict[str, Any]
+"""An object of the API as plain data."""
+_LONGEST = 300
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
+
+
+def label(thing: Object, key: str) -> str:
+    """Returns a label of an object, empty when it has none."""
+    return str((thing.get("metadata", {}).get("labels") or {}).get(key, ""))
+
+
+def annotation(thing: Object, key: str) -> str:
+    """Returns an annotation of an object, empty when it has none."""
+    return str((thing.get("metadata", {}).get("annotations") or {}).get(key, ""))
+
+
+def count_of(text: str) -> int | None:
+    """Returns the number from 0 that a label or an annotation holds; None when it holds none.
+
+    >>> count_of("12"), count_of("\u00b2"), count_of("1234567")
+    (12, None, None)
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
+
+
+def time_of(text: Any) -> datetime | None:
+    """Reads a time of the API; None for one that stands for none.
+
+    >>> time_of("2026-11-21T01:11:33.938975097Z").microsecond
+    938975
+    >>> time_of("1970-01-01T00:00:00Z") is None
+    True
+    """
+    match = _TIME.fullmatch(str(text or ""))
+    if match is None or match[1].startswith(("1970-01-01", "0001-")):
+        return None
+    micro = (match[2] or "")[:6].ljust(6, "0")
+    try:
+        return datetime.fromisoformat(f"{match[1]}.{micro}+00:00").astimezone()
+    except (ValueError, OverflowError):  # the 30th of February, or a year that no clock shows
+        return None
+
+
+def deleted(pod: Object) -> bool:
+    """Tells whether somebody has asked for the pod's end."""
+    return bool(pod.get("metadata", {}).get("deletionTimestamp"))
+
+
+def short(text: Any) -> str:
+    """Returns a text as one line of bearable length.
+
+    >>> short(" a\\n  b ")
+    'a b'
+    """
+    line = " ".join(str(text or "").split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
