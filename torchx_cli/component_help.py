@@ -11,7 +11,7 @@ from typing import Any
 
 from torchx.discovery.flags import is_switch
 from torchx.discovery.model import REQUIRED, VARARGS, Component, Parameter
-from torchx.discovery.shapes import Choice
+from torchx.discovery.shapes import ChoiceConverter
 from torchx.printable import one_line, printable
 from torchx_cli.output import colour as painted
 
@@ -80,7 +80,7 @@ def _row(parameter: Parameter) -> _Row:
     if is_switch(parameter):
         flags = ", ".join([*words, "--no-" + parameter.flags[0][2:]])
         flags = flags.replace(", --no-", " / --no-")
-    elif isinstance(parameter.shape, Choice) or len(parameter.type_name) > 16:
+    elif isinstance(parameter.converter, ChoiceConverter) or len(parameter.type_name) > 16:
         flags = ", ".join(words)
         text = f"{text}: {parameter.type_name}" if text else parameter.type_name
     else:
@@ -100,7 +100,7 @@ def _default(parameter: Parameter) -> str:
     if is_switch(parameter):
         return "default yes" if value else "default no"
     try:
-        text = parameter.shape.write(value)
+        text = parameter.converter.write(value)
     except (TypeError, ValueError, AttributeError):  # a default that is not of its own type
         text = str(value)
     text = text.replace("\n", "\\n") or '""'
@@ -167,6 +167,6 @@ def _example(component: Component, width: int) -> Iterator[str]:
 
 def _sample(parameter: Parameter) -> str:
     if parameter.kind == VARARGS:
-        return "ARGS" if parameter.shape.label == "TEXT" else parameter.shape.sample
+        return "ARGS" if parameter.converter.label == "TEXT" else parameter.converter.sample
     last = parameter.name.rpartition(".")[2]
-    return last.upper() if parameter.shape.label in ("TEXT", "ANY") else parameter.shape.sample
+    return last.upper() if parameter.converter.label in ("TEXT", "ANY") else parameter.converter.sample

@@ -26,7 +26,7 @@ USAGE = [
     ("run utils.echo extra", 'error: utils.echo takes flags only, got "extra"'),
     ("run utils.echo --num_replicas many", 'error: --num_replicas takes an int, got "many"'),
     ("run no.such.module:app", "error: no module `no.such.module`"),
-    ("run :app", "error: `:app` names no component"),
+    ("run :app", "error: `:app` is not a component name"),
     ("status ://", "error: `://` is not an application handle"),
     ("status local_cwd://torchx/", "error: `local_cwd://torchx/` is not an application handle"),
     ("log x/r/5-1", "error: `5-1` in `x/r/5-1` is no replica id"),

@@ -115,7 +115,7 @@ def test_a_listed_component_with_problems_shows_them(installed: Path) -> None:
     infos = {info.name: info for info in list_components()}
     assert "no type annotation" in infos["team.train.broken"].problems[0].description
     assert "not installed" in infos["gone"].problems[0].description
-    assert "no valid Python" in infos["bad"].problems[0].description
+    assert "not valid Python" in infos["bad"].problems[0].description
     assert infos["team.train.trainer"].description == "Does trainer, well."
 
 

@@ -64,7 +64,7 @@ def test_a_function_that_is_no_component() -> None:
         materialize_appdef(fn, [])
     assert [m.description.partition(";")[0] for m in caught.value.messages] == [
         "argument `a` has no type annotation",
-        "argument `b` is a `bytes`, which no word on a command line can stand for",
+        "argument `b` is a `bytes`, which cannot be written on a command line",
         "takes `**c`",
     ]
 

@@ -67,7 +67,7 @@ def test_odd_entries_of_a_folder_hide_no_problems(comps: Path) -> None:
     (folder / "unreadable.py").symlink_to("/proc/self/mem")
     report = lint("jobs")
     assert [m.line for m in report.messages] == [4, 4, 1, 1]
-    assert report.messages[-1].description == "can't be read: Input/output error"
+    assert report.messages[-1].description == "cannot be read: Input/output error"
     assert (report.checked, report.faulty, report.fine) == (4, 3, 1)
 
 

@@ -145,7 +145,7 @@ def test_types(annotation: Any, text: str, expected: object) -> None:
         (tuple[int, int], "1", '--arg takes 2 values (an int, an int), got "1": it has 1'),
         (dict[str, int], "a=b", 'got "a=b": "b" is not an int'),
         (Union[int, float], "x", '--arg takes an int or a float, got "x"'),
-        (list[list[int]], "1,2", "it is no JSON"),
+        (list[list[int]], "1,2", "it is not JSON"),
         (list[list[int]], '[["a"]]', '"a" is not an int'),
         (list[Inner], '[{"b": "x"}]', "it lacks a"),
         (list[Inner], '[{"a": 1, "c": 2}]', "Inner has no field `c`"),

@@ -13,7 +13,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from torchx.discovery import ArgumentError, component_of, parse_arguments
-from torchx.discovery.annotations import shape_of
+from torchx.discovery.annotations import converter_of
 from torchx.discovery.flags import Flags, looks_like_flag
 from torchx.discovery.nested import plain_data
 from torchx.specs import AppDef
@@ -76,9 +76,9 @@ def typed_values(draw: st.DrawFn) -> tuple[Any, Any]:
 @example((list[str], ["a", ""]))
 def test_a_value_that_is_written_is_read_back(case: tuple[Any, Any]) -> None:
     kind, value = case
-    shape = shape_of(kind)
-    text = shape.write(value)
-    again = shape.read(text)
+    converter = converter_of(kind)
+    text = converter.write(value)
+    again = converter.read(text)
     assert (again, type(again)) == (value, type(value))
     assert decode(text, kind) == value
 
@@ -87,7 +87,7 @@ def test_a_value_that_is_written_is_read_back(case: tuple[Any, Any]) -> None:
 def test_a_value_survives_json(case: tuple[Any, Any]) -> None:
     kind, value = case
     data = json.loads(json.dumps(plain_data(value)))
-    assert shape_of(kind).accept(data) == value
+    assert converter_of(kind).accept(data) == value
 
 
 def echo(
@@ -146,7 +146,7 @@ def test_an_unambiguous_beginning_is_the_flag(data: st.DataObject) -> None:
 @given(texts)
 def test_only_the_words_of_a_bool_are_read_as_one(text: str) -> None:
     word = text.strip().lower()
-    read: Callable[[str], bool] = shape_of(bool).read
+    read: Callable[[str], bool] = converter_of(bool).read
     if word in ("true", "1", "yes", "on", "false", "0", "no", "off"):
         assert read(text) is (word in ("true", "1", "yes", "on"))
     else:

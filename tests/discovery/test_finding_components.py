@@ -17,7 +17,7 @@ from torchx.discovery import (
     find_component,
     parse_arguments,
 )
-from torchx.discovery.places import told
+from torchx.discovery.places import describe_exception
 from torchx.discovery.source import open_source
 from torchx.errors import StateError
 
@@ -213,8 +213,8 @@ def test_a_thin_wrapper_as_people_write_them(tmp_path: Path) -> None:
         ("job.py", "which component of job.py? a name is FILE:FUNCTION", "job.py:trainer"),
         ("./job.py", "which component of job.py? a name is FILE:FUNCTION", "./job.py:trainer"),
         ("jbo.py", "no file `jbo.py`", "did you mean `job.py`?"),
-        ("job.py:", "`job.py:` names no component", "e.g. utils.echo"),
-        (":trainer", "`:trainer` names no component", "e.g. utils.echo"),
+        ("job.py:", "`job.py:` is not a component name", "e.g. utils.echo"),
+        (":trainer", "`:trainer` is not a component name", "e.g. utils.echo"),
         ("no.such.module:trainer", "no module `no.such.module`", "looked in"),
         ("job:nothing", "no component `nothing` in job.py", "components in it: trainer"),
         ("job.nothing", "no component `nothing` in job.py", "components in it: trainer"),
@@ -236,7 +236,7 @@ def test_a_failing_import_keeps_its_cause_and_place(tmp_path: Path) -> None:
     error = caught.value
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert (error.path, error.line) == (str(tmp_path / "job.py"), 2)
-    assert error.message == "job.py can't be imported: ZeroDivisionError: division by zero  (job.py:2, 1 / 0)"
+    assert error.message == "job.py cannot be imported: ZeroDivisionError: division by zero  (job.py:2, 1 / 0)"
 
 
 def test_a_syntax_error_in_a_sibling_names_the_sibling(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
         b"# coding: latin-1\n" + HEAD.encode() + b"WHO = '\xe9'" + BODY.encode()
     )
     for name in ("zero.py", "latin.py"):
-        with pytest.raises(ComponentValidationException, match=rf"^{name}:\d+:\d+ is no valid Python"):
+        with pytest.raises(ComponentValidationException, match=rf"^{name}:\d+:\d+ is not valid Python"):
             find_component(f"{name}:trainer")
     assert start(find_component("cookie.py:trainer"))[0] == "é"
 
@@ -267,7 +267,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         find_component("loop.py:trainer")
     with pytest.raises(ComponentNotFoundException, match=r"no file `dir\.py`"):
         find_component("dir.py:trainer")
-    with pytest.raises(StateError, match=r"^dir\.py can't be read: "):
+    with pytest.raises(StateError, match=r"^dir\.py cannot be read: "):
         open_source("dir.py")
 
 
@@ -287,7 +287,7 @@ def test_a_built_in_that_refuses_its_arguments_says_so_without_a_place() -> None
 
 
 def test_an_exception_is_told_in_one_line() -> None:
-    assert told(ValueError()) == "ValueError"
-    assert told(KeyError("a")) == "KeyError: 'a'"
-    assert told(ValueError("one\ntwo")) == "ValueError: one"
-    assert len(told(ValueError("x" * 1000))) < 400
+    assert describe_exception(ValueError()) == "ValueError"
+    assert describe_exception(KeyError("a")) == "KeyError: 'a'"
+    assert describe_exception(ValueError("one\ntwo")) == "ValueError: one"
+    assert len(describe_exception(ValueError("x" * 1000))) < 400

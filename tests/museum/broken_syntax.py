@@ -1,6 +1,6 @@
 """A file that Python can't read."""
-# lint: 7:16 : is no valid Python: '(' was never closed
-# run: trainer => broken_syntax.py:7:16 is no valid Python: '(' was never closed
+# lint: 7:16 : is not valid Python: '(' was never closed
+# run: trainer => broken_syntax.py:7:16 is not valid Python: '(' was never closed
 from torchx.specs import AppDef
 
 

@@ -3,8 +3,8 @@
 # run: right --opt.lr fast => --opt.lr takes a float, got "fast"  (dataclass_fields.py:40, opt.lr: float = 0.1)
 # run: right --opt.rl 1 => unknown flag `--opt.rl` for dataclass_fields.py:right
 # run: needs => dataclass_fields.py:needs needs --data.path and --data.kind
-# run: needs --data.path a --data.kind csv => `data` is refused: no csv please  (dataclass_fields.py:44, data: Data)
-# run: wrong => dataclass_fields.py:48:11 wrong: argument `bad` is a `Bad`, whose field `hook` is a `Callable[[], int]`, which no word on a command line can stand for
+# run: needs --data.path a --data.kind csv => `data` was rejected: no csv please  (dataclass_fields.py:44, data: Data)
+# run: wrong => dataclass_fields.py:48:11 wrong: argument `bad` is a `Bad`, whose field `hook` is a `Callable[[], int]`, which cannot be written on a command line
 from dataclasses import dataclass, field
 from typing import Callable
 

@@ -1,5 +1,5 @@
 """A script that ends its program when it is imported."""
-# run: trainer => exits_at_import.py can't be imported: SystemExit: 3  (exits_at_import.py:11, sys.exit(3))
+# run: trainer => exits_at_import.py cannot be imported: SystemExit: 3  (exits_at_import.py:11, sys.exit(3))
 import sys
 from torchx.specs import AppDef
 

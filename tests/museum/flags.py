@@ -1,7 +1,7 @@
 """Arguments whose flags would be those of others."""
-# lint: 10:11 helps: argument `help` would take the place of --help; give it another name
-# lint: 14:37 shorts: argument `b` takes the flag -x, which another argument has already
-# lint: 14:62 shorts: argument `x` takes the flag -x, which another argument has already
+# lint: 10:11 helps: argument `help` conflicts with --help; rename it
+# lint: 14:37 shorts: argument `b` uses the flag -x of another argument
+# lint: 14:62 shorts: argument `x` uses the flag -x of another argument
 from typing import Annotated
 
 from torchx.specs import AppDef

@@ -2,9 +2,9 @@
 # lint: 11:11 first: argument `a` has no type annotation; add one, e.g. `a: str`
 # lint: 11:16 first: takes `**b`; a component names each of its arguments
 # lint: 15:1 second: returns `None`; a component returns AppDef
-# lint: 15:20 second: argument `c` is a `bytes`, which no word on a command line can stand for
+# lint: 15:20 second: argument `c` is a `bytes`, which cannot be written on a command line
 # lint: 19:1 third: is `async`; a component is a plain function
-# run: second => many_problems.py:second is no valid component:
+# run: second => many_problems.py:second is not a valid component:
 from torchx.specs import AppDef
 
 

@@ -1,5 +1,5 @@
 """A package that is not installed."""
-# run: trainer => missing_package.py can't be imported: ModuleNotFoundError: No module named 'surely_not_installed'  (missing_package.py:3, import surely_not_installed.deep)
+# run: trainer => missing_package.py cannot be imported: ModuleNotFoundError: No module named 'surely_not_installed'  (missing_package.py:3, import surely_not_installed.deep)
 import surely_not_installed.deep
 from torchx.specs import AppDef
 

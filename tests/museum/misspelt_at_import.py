@@ -1,5 +1,5 @@
 """A sentence of this library, from the file's own line."""
-# run: trainer => misspelt_at_import.py can't be imported: unknown named resource `gpu.smal`  (misspelt_at_import.py:5, HOST = specs.resource(h="gpu.smal"))
+# run: trainer => misspelt_at_import.py cannot be imported: unknown named resource `gpu.smal`  (misspelt_at_import.py:5, HOST = specs.resource(h="gpu.smal"))
 import torchx.specs as specs
 
 HOST = specs.resource(h="gpu.smal")

@@ -1,5 +1,5 @@
 """A file that fails when it is imported, two calls deep."""
-# run: trainer => raises_at_import.py can't be imported: KeyError: 'NO_SUCH_VARIABLE'  (raises_at_import.py:9, return {}[name])
+# run: trainer => raises_at_import.py cannot be imported: KeyError: 'NO_SUCH_VARIABLE'  (raises_at_import.py:9, return {}[name])
 from torchx.specs import AppDef
 
 DEPTH = 2

@@ -1,4 +1,4 @@
-"""From a component's name and words to an application: find, lint, read arguments, build."""
+"""Finds, checks and calls components: from a name and arguments to an application."""
 
 from __future__ import annotations
 

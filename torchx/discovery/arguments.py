@@ -1,4 +1,4 @@
-"""The arguments of a call: words, JSON and configuration laid over the defaults, all of them as values."""
+"""Arguments of a call: command line, JSON and configuration merged over the defaults, and converted."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torchx.discovery.model import REQUIRED, VARARGS, Arguments, Component, Para
 from torchx.discovery.places import shown
 from torchx.discovery.shapes import BadValue
 from torchx.discovery.signature import group_of
-from torchx.discovery.words import Words, read_words
+from torchx.discovery.words import CommandLine, parse_command_line
 from torchx.json_limits import load_json
 from torchx.words import did_you_mean
 
 COMMAND_LINE = ""
-"""The origin of a value that was typed: needs no telling."""
+"""The origin of a value from the command line; errors do not show it."""
 
 
-class Given(NamedTuple):
-    """A value as it was given, not yet of its type.
+class RawValue(NamedTuple):
+    """A value before its conversion.
 
     Attributes:
-        value: a text, or data of JSON or Python.
-        origin: where it comes from, for people.
-        key: how it was written there.
+        value: a text, or data from JSON or Python.
+        origin: its source, as shown in errors.
+        key: its name in that source.
     """
 
     value: Any
@@ -45,35 +45,37 @@ def parse_arguments(
     last_wins: bool = False,
     strict: bool = True,
 ) -> Arguments:
-    """Works out the arguments of a call.
+    """Parses the arguments of a call.
 
-    A value on the command line wins over ``config``, that over ``section``, that over the default.
+    Precedence: the command line, ``config``, ``section``, the default.
 
     Args:
-        component: what is to be called.
-        argv: the words after its name.
+        component: the component to call.
+        argv: the arguments after its name.
         config: arguments as JSON data, by name.
         section: arguments from a configuration file, by name; a value may be an object with ``value`` and
-            ``origin``, and the origin is then told in errors.
-        config_origin: what to call ``config`` in errors.
-        section_origin: what to call ``section`` in errors, for values without an origin of their own.
-        last_wins: of a flag given twice take the last, in place of refusing it.
-        strict: refuse a name in ``config`` or ``section`` that is no argument; else pass over it.
+            ``origin``, which errors then show.
+        config_origin: the name of ``config`` in errors.
+        section_origin: the name of ``section`` in errors, for values without an origin of their own.
+        last_wins: use the last value of a repeated flag instead of rejecting it.
+        strict: reject names in ``config`` or ``section`` that are not arguments; otherwise ignore them.
 
     Raises:
-        ArgumentError: a flag or name is unknown, a value is missing, double, or not of its type.
+        ArgumentError: a flag or name is unknown, or a value is missing, repeated or of the wrong type.
     """
-    words = read_words(component, argv, last_wins=last_wins)
-    if words.wants_help:
+    line = parse_command_line(component, argv, last_wins=last_wins)
+    if line.wants_help:
         return Arguments(wants_help=True)
-    typed = {name: Given(text, COMMAND_LINE, f"--{name}") for name, text in words.texts.items()}
+    typed = {name: RawValue(text, COMMAND_LINE, f"--{name}") for name, text in line.texts.items()}
     layers = [
         _flat(component, _named(component, section, section_origin, strict)),
         _flat(component, _named(component, config, config_origin, strict)),
         _flat(component, typed),
     ]
-    given: dict[str, Given] = {}
-    for layer in layers:  # the strongest last; a whole dataclass and its fields push each other out
+    given: dict[str, RawValue] = {}
+    for layer in (
+        layers
+    ):  # highest precedence last; a whole dataclass replaces its fields, and a field replaces the whole
         for name in layer:
             for other in [o for o in given if o.startswith(name + ".") or name.startswith(o + ".")]:
                 del given[other]
@@ -84,21 +86,21 @@ def parse_arguments(
     missing = [name for p in top for name in _missing(p, values)]
     if missing:
         raise _missing_error(component, missing)
-    rest = _varargs(component, words, given)
-    return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, words.notes)
+    rest = _varargs(component, line, given)
+    return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, line.notes)
 
 
 def _named(
     component: Component, source: Mapping[str, Any] | None, origin: str, strict: bool
-) -> dict[str, Given]:
-    """Brings the names of a mapping to those of the parameters."""
+) -> dict[str, RawValue]:
+    """Maps the names of a mapping to those of the parameters."""
     known = {p.name: p for top in component.parameters for p in _every(top)}
-    found: dict[str, Given] = {}
+    found: dict[str, RawValue] = {}
     for key, each in (source or {}).items():
         value, where = (each.value, str(each.origin)) if hasattr(each, "origin") else (each, origin)
         name = key if key in known else key.lstrip("-").replace("-", "_")
         if name in known:
-            found[name] = Given(value, where, key)
+            found[name] = RawValue(value, where, key)
         elif strict:
             hint = did_you_mean(key, known, f"arguments of {component.name}: {', '.join(known)}")
             raise ArgumentError(f"unknown argument `{key}` for {component.name} (from {where})", hint=hint)
@@ -115,9 +117,9 @@ LONGEST_SHOWN = 500
 """Characters of a value that an error repeats."""
 
 
-def _flat(component: Component, layer: Mapping[str, Given]) -> dict[str, Given]:
-    """Turns a whole dataclass given as JSON into its fields; fields given by themselves win over it."""
-    flat: dict[str, Given] = {}
+def _flat(component: Component, layer: Mapping[str, RawValue]) -> dict[str, RawValue]:
+    """Replaces a dataclass given as JSON by its fields; separately given fields take precedence."""
+    flat: dict[str, RawValue] = {}
     for top in component.parameters:
         for parameter in _every(top):
             given = layer.get(parameter.name) or flat.get(parameter.name)
@@ -131,8 +133,8 @@ def _flat(component: Component, layer: Mapping[str, Given]) -> dict[str, Given]:
     return flat
 
 
-def _fields(component: Component, parameter: Parameter, given: Given) -> dict[str, Given] | None:
-    """Returns the fields that a JSON object names, None for what is no such object."""
+def _fields(component: Component, parameter: Parameter, given: RawValue) -> dict[str, RawValue] | None:
+    """Returns the fields that a JSON object names, None for any other value."""
     data = given.value
     if isinstance(data, str):
         try:
@@ -147,49 +149,49 @@ def _fields(component: Component, parameter: Parameter, given: Given) -> dict[st
             where = f" (from {given.origin})" if given.origin else ""
             hint = did_you_mean(str(key), known, f"fields: {', '.join(known)}")
             raise ArgumentError(f"`{parameter.name}` has no field `{key}`{where}", flag=given.key, hint=hint)
-    return {known[k].name: Given(v, given.origin, f"{given.key}.{k}") for k, v in data.items()}
+    return {known[k].name: RawValue(v, given.origin, f"{given.key}.{k}") for k, v in data.items()}
 
 
 def _assemble(component: Component, parameter: Parameter, given: Mapping[str, Any]) -> Any:
-    """Returns the value of a parameter: the one given, a dataclass made of its fields, or the default."""
+    """Returns the value of a parameter: the given one, a dataclass built from its fields, or the default."""
     if parameter.name in given:
         return given[parameter.name]
-    group = group_of(parameter.shape)
+    group = group_of(parameter.converter)
     touched = [name for name in given if name.startswith(parameter.name + ".")]
     if group is None or (not touched and parameter.default is not REQUIRED):
         return parameter.default
     values = {f.name.rpartition(".")[2]: _assemble(component, f, given) for f in parameter.fields}
     try:
         return group.kind(**values)
-    except Exception as error:  # a person's __post_init__ may raise anything
+    except Exception as error:  # a user's __post_init__ may raise anything
         raise ArgumentError(
-            f"`{parameter.name}` is refused: {error}{_place(component, parameter)}"
+            f"`{parameter.name}` was rejected: {error}{_place(component, parameter)}"
         ) from error
 
 
-def _take(component: Component, parameter: Parameter, given: Given) -> Any:
-    if given.value is None and parameter.default is None:  # `n: int = None` says that None will do
+def _take(component: Component, parameter: Parameter, given: RawValue) -> Any:
+    if given.value is None and parameter.default is None:  # `n: int = None` implies that None is accepted
         return None
     try:
         if given.origin == COMMAND_LINE:
-            return parameter.shape.read(given.value)
-        return parameter.shape.accept(given.value)
+            return parameter.converter.read(given.value)
+        return parameter.converter.accept(given.value)
     except BadValue as error:
         raise _bad(component, parameter, given, error) from error
 
 
-def _varargs(component: Component, words: Words, given: Mapping[str, Given]) -> list[Any]:
+def _varargs(component: Component, line: CommandLine, given: Mapping[str, RawValue]) -> list[Any]:
     parameter = component.varargs
     if parameter is None:
         return []
-    if not words.rest and parameter.name in given:
+    if not line.rest and parameter.name in given:
         found = given[parameter.name]
         each = found.value.split() if isinstance(found.value, str) else found.value
         if not isinstance(each, list | tuple):
-            raise ArgumentError(f"`{found.key}` takes a list of words (from {found.origin})", flag=found.key)
-        return [_take(component, parameter, Given(word, found.origin, found.key)) for word in each]
+            raise ArgumentError(f"`{found.key}` takes a list (from {found.origin})", flag=found.key)
+        return [_take(component, parameter, RawValue(word, found.origin, found.key)) for word in each]
     return [
-        _take(component, parameter, Given(word, COMMAND_LINE, f"*{parameter.name}")) for word in words.rest
+        _take(component, parameter, RawValue(word, COMMAND_LINE, f"*{parameter.name}")) for word in line.rest
     ]
 
 
@@ -208,18 +210,17 @@ def _missing(parameter: Parameter, given: Mapping[str, Any]) -> Iterator[str]:
 
 def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentError:
     listing = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
-    hint = f"what it takes: torchx run {component.name} --help"
+    hint = f"its arguments: torchx run {component.name} --help"
     return ArgumentError(f"{component.name} needs {listing}", flag=missing[0], hint=hint)
 
 
-def _bad(component: Component, parameter: Parameter, given: Given, error: BadValue) -> ArgumentError:
+def _bad(component: Component, parameter: Parameter, given: RawValue, error: BadValue) -> ArgumentError:
     origin = f" (from {given.origin})" if given.origin else ""
     got = f'"{given.value}"' if isinstance(given.value, str) else json.dumps(given.value, default=str)
     got = got if len(got) <= LONGEST_SHOWN else f"{got[:LONGEST_SHOWN]}..."
     detail = f": {error.detail}" if error.detail else ""
-    text = (
-        f"{given.key}{origin} takes {parameter.shape.takes}, got {got}{detail}{_place(component, parameter)}"
-    )
+    expected = parameter.converter.takes
+    text = f"{given.key}{origin} takes {expected}, got {got}{detail}{_place(component, parameter)}"
     hint = f"did you mean `{error.near}`?" if error.near else None
     return ArgumentError(text, flag=same(given.key), hint=hint)
 

@@ -1,4 +1,4 @@
-"""Calling a component: arguments in, an application out, failures told in the person's own file."""
+"""Calls components, and locates failures in the user's file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchx.specs.app import AppDef
 
 
 def call(component: Component, arguments: Arguments) -> Any:
-    """Calls a component and returns whatever it returns; what it raises passes through."""
+    """Calls a component and returns its result; its exceptions pass through."""
     before = [p for p in component.parameters if p.by_position and p.kind != VARARGS]
     values = dict(arguments.values)
     positional = [values.pop(p.name) for p in before]
@@ -28,7 +28,7 @@ def build_app(component: Component, arguments: Arguments) -> AppDef:
 
     Args:
         component: what to call.
-        arguments: with what.
+        arguments: the arguments of the call.
 
     Raises:
         ComponentError: its function raised, or returned something else than an AppDef; the message points
@@ -60,7 +60,7 @@ def _failed(component: Component, error: BaseException) -> TorchxError:
         return error
     if component.is_builtin and isinstance(error, ValueError):  # how a built-in refuses a combination
         return ComponentError(
-            f"{component.name}: {error}", hint=f"what it takes: torchx run {component.name} --help"
+            f"{component.name}: {error}", hint=f"its arguments: torchx run {component.name} --help"
         )
     if isinstance(error, UsageError):
         place = blame(error, component.path) if component.path else None

@@ -1,4 +1,4 @@
-"""The components that have a name of their own: the built-in ones and those of entry points."""
+"""Named components: the built-in ones and those of entry points."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BUILTIN = "built-in"
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """A module, with all below it, whose components have names.
+class ComponentSource:
+    """A module whose components, and those of its submodules, have names.
 
     Attributes:
-        prefix: what stands before each name, empty for nothing.
+        prefix: the prefix of each name; may be empty.
         module: the module's dotted name.
-        origin: where it comes from, for people.
-        function: the one function that is offered, None for all.
+        origin: its source, as shown to users.
+        function: the only function offered, None for all.
     """
 
     prefix: str
@@ -40,12 +40,12 @@ class Shelf:
 
     @property
     def is_builtin(self) -> bool:
-        """Whether it came with this distribution."""
+        """Whether it is part of this distribution."""
         return self.origin == BUILTIN
 
     @cached_property
     def spec(self) -> ModuleSpec | None:
-        """Where the module is, found without importing it or a package above it; None when it is nowhere."""
+        """The module's spec, found without importing it or a parent package; None if not found."""
         top, *rest = self.module.split(".")
         try:
             spec = importlib.util.find_spec(top)
@@ -59,7 +59,7 @@ class Shelf:
         return spec
 
     def modules(self) -> Iterator[tuple[str, str]]:
-        """Yields each module of the shelf by dotted name, with its source file."""
+        """Yields the dotted name and the source file of each module."""
         if self.spec is not None:
             yield from _walk(self.spec, self.module)
 
@@ -72,65 +72,66 @@ class Shelf:
 
 
 class Listed(NamedTuple):
-    """A component on a shelf.
+    """A component of a source.
 
     Attributes:
-        name: how to ask for it.
-        shelf: where it stands.
+        name: its full name.
+        provider: its source.
         module: the dotted name of its module.
         outline: its outline.
         source: its source file.
     """
 
     name: str
-    shelf: Shelf
+    provider: ComponentSource
     module: str
     outline: Outline
     source: SourceFile
 
 
-def shelves() -> list[Shelf]:
-    """Returns the shelves, the strongest first: entry points, then the built-in components."""
+def component_sources() -> list[ComponentSource]:
+    """Returns all sources in order of precedence: entry points, then the built-in components."""
     from torchx.plugins.groups import entry_points
 
-    found: dict[tuple[str, str], Shelf] = {}
+    found: dict[tuple[str, str], ComponentSource] = {}
     for entry in entry_points(GROUP):
         module, _, function = entry.value.partition(":")
         dist = entry.dist.name if entry.dist else "an unknown distribution"
         prefix = "" if entry.name.startswith("_") else entry.name
         function = function.partition("[")[0].strip()
-        shelf = Shelf(prefix, module.strip(), f"entry point `{entry.name}` of {dist}", function or None)
-        found.setdefault((entry.name, entry.value), shelf)
-    return [*found.values(), Shelf("", GROUP, BUILTIN)]
+        provider = ComponentSource(
+            prefix, module.strip(), f"entry point `{entry.name}` of {dist}", function or None
+        )
+        found.setdefault((entry.name, entry.value), provider)
+    return [*found.values(), ComponentSource("", GROUP, BUILTIN)]
 
 
-def listed(everything: list[Shelf] | None = None) -> dict[str, Listed]:
+def listed(everything: list[ComponentSource] | None = None) -> dict[str, Listed]:
     """Returns every named component, by name; reads source only."""
     found: dict[str, Listed] = {}
-    for shelf in shelves() if everything is None else everything:
-        for module, path in shelf.modules():
+    for provider in component_sources() if everything is None else everything:
+        for module, path in provider.modules():
             source = read_source(path)
             if isinstance(source, LinterMessage):
                 continue
             for each in components(source):
-                if shelf.function in (None, each.name):
-                    name = shelf.name_of(module, each.name)
-                    found.setdefault(name, Listed(name, shelf, module, each, source))
+                if provider.function in (None, each.name):
+                    name = provider.name_of(module, each.name)
+                    found.setdefault(name, Listed(name, provider, module, each, source))
     return found
 
 
 def list_components() -> list[ComponentInfo]:
-    """Lists the named components, those that can't be run too; reads source and imports nothing.
+    """Lists the named components, including invalid ones; reads source and imports nothing.
 
-    Entry points whose module is nowhere, and modules that are no valid Python, stand in the list with
-    that as their problem.
+    Entry points of missing modules, and modules with syntax errors, are listed with that problem.
     """
-    everything = shelves()
+    everything = component_sources()
     found = [
         ComponentInfo(
             each.name,
             summary(each.outline.docstring),
-            each.shelf.origin,
+            each.provider.origin,
             each.source.path,
             each.outline.node.lineno,
             tuple(problems(each.outline, each.source)),
@@ -140,17 +141,17 @@ def list_components() -> list[ComponentInfo]:
     return sorted([*found, *_broken(everything)], key=lambda info: info.name)
 
 
-def _broken(everything: list[Shelf]) -> Iterator[ComponentInfo]:
-    for shelf in everything:
-        if shelf.spec is None:
-            text = f"{shelf.origin} names the module `{shelf.module}`, which is not installed"
-            name = shelf.prefix or shelf.module
-            yield ComponentInfo(name, "", shelf.origin, "", 0, (LinterMessage(name, text, 1, 1),))
-        for module, path in shelf.modules():
+def _broken(everything: list[ComponentSource]) -> Iterator[ComponentInfo]:
+    for provider in everything:
+        if provider.spec is None:
+            text = f"{provider.origin} names the module `{provider.module}`, which is not installed"
+            name = provider.prefix or provider.module
+            yield ComponentInfo(name, "", provider.origin, "", 0, (LinterMessage(name, text, 1, 1),))
+        for module, path in provider.modules():
             source = read_source(path)
             if isinstance(source, LinterMessage):
-                name = shelf.name_of(module, "").rstrip(".") or module
-                yield ComponentInfo(name, "", shelf.origin, path, source.line, (source,))
+                name = provider.name_of(module, "").rstrip(".") or module
+                yield ComponentInfo(name, "", provider.origin, path, source.line, (source,))
 
 
 def _walk(spec: ModuleSpec, name: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Turning texts into values of a type: the documented helpers round the shapes."""
+"""Documented helpers that convert texts to values of a type."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torchx.discovery.annotations import plain, shape_of, type_text
+from torchx.discovery.annotations import converter_of, plain, type_text
 from torchx.discovery.shapes import BadValue
 
 T = TypeVar("T")
 
 
 def decode(encoded_value: Any, annotation: Any) -> Any:
-    """Returns the value of a type that a text, or a datum of JSON, stands for.
+    """Converts a text or a JSON value to a type.
 
     Raises:
-        ValueError: it stands for none.
-        TypeError: texts can't stand for values of the type.
+        ValueError: it cannot be converted.
+        TypeError: the type cannot be written as text.
 
     >>> decode("1,2", list[int]), decode("a=x=y,b=z", dict[str, str]), decode("", list[str])
     ([1, 2], {'a': 'x=y', 'b': 'z'}, None)
     """
-    shape = shape_of(annotation)
+    converter = converter_of(annotation)
     try:
-        return shape.accept(encoded_value)
+        return converter.accept(encoded_value)
     except BadValue as error:
         detail = f": {error.detail}" if error.detail else ""
         raise ValueError(
-            f"{type_text(annotation)} takes {shape.takes}, got {encoded_value!r}{detail}"
+            f"{type_text(annotation)} takes {converter.takes}, got {encoded_value!r}{detail}"
         ) from None
 
 
 def decode_from_string(encoded_value: str, annotation: Any) -> Any:
-    """Returns the list or dict that a text stands for, None for an empty text.
+    """Converts a text to a list or dict; an empty text is None.
 
     Raises:
-        ValueError: it stands for none, or the type is neither list nor dict.
+        ValueError: it cannot be converted, or the type is neither list nor dict.
     """
     if not encoded_value:
         return None
@@ -49,7 +49,7 @@ def decode_from_string(encoded_value: str, annotation: Any) -> Any:
 
 
 def decode_optional(param_type: Any) -> Any:
-    """Returns ``T`` for ``T | None``, in any order and spelling; any other type as it is.
+    """Returns ``T`` for ``T | None``, in any order and spelling; any other type unchanged.
 
     >>> decode_optional(int | None)
     <class 'int'>
@@ -62,23 +62,23 @@ def decode_optional(param_type: Any) -> Any:
 
 
 def is_bool(param_type: Any) -> bool:
-    """Tells whether a type is ``bool``."""
+    """Returns True if a type is ``bool``."""
     return param_type is bool
 
 
 def is_primitive(param_type: Any) -> bool:
-    """Tells whether a type is one of int, float, str and bool."""
+    """Returns True if a type is int, float, str or bool."""
     return param_type in (int, float, str, bool)
 
 
 def get_argparse_param_type(parameter: inspect.Parameter) -> Callable[[str], object]:
-    """Returns what turns the text of a parameter into a first value: int or float, else str."""
+    """Returns the argparse type of a parameter: int, float or str."""
     kind = plain(decode_optional(plain(parameter.annotation)))
     return kind if kind in (int, float) else str
 
 
 def to_list(arg: str) -> list[str]:
-    """Splits a text at commas and strips; empty elements stay, an empty text has none.
+    """Splits a text at commas and strips the elements; keeps empty elements, except for an empty text.
 
     >>> to_list("a, b,"), to_list("")
     (['a', 'b', ''], [])
@@ -87,7 +87,7 @@ def to_list(arg: str) -> list[str]:
 
 
 def none_throws(optional: T | None, message: str = "Unexpected `None`") -> T:
-    """Returns a value that is there.
+    """Returns a value that is not None.
 
     Raises:
         AssertionError: it is None.

@@ -1,4 +1,4 @@
-"""Docstrings of components: what they say of the function and of each argument, read when it is asked for."""
+"""Docstrings of components: descriptions of the function and its arguments, parsed on demand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-TIP = "TIP: a docstring with a summary and an `Args:` part is what this page and `torchx builtins` show"
-"""Stands after the name of a function that has no docstring."""
+TIP = "TIP: add a docstring with a summary and an `Args:` section; this page and `torchx builtins` show it"
+"""The description of a function without a docstring, after its name."""
 
 
 class Docs:
@@ -16,7 +16,7 @@ class Docs:
 
     Args:
         text: the docstring; empty for none.
-        fields: the docstrings of dataclass parameters by parameter name: their fields are described there.
+        fields: the docstrings of dataclass parameters, by parameter name; they describe the fields.
     """
 
     def __init__(self, text: str, fields: Mapping[str, Docs] | None = None) -> None:
@@ -25,24 +25,27 @@ class Docs:
 
     @cached_property
     def _parsed(self) -> tuple[str, dict[str, str]]:
-        from docstring_parser import ParseError, parse  # on demand: takes as long as all of discovery
+        from docstring_parser import (
+            ParseError,
+            parse,
+        )  # loaded on demand: as slow to import as all of discovery
 
         try:
             parsed = parse(self.text)
-        except ParseError:  # a docstring of no known style is still a text
+        except ParseError:  # a docstring of an unknown style is still a text
             return self.text, {}
         parts = [parsed.short_description, parsed.long_description]
         between = "\n\n" if parsed.blank_after_short_description else "\n"
-        told = {p.arg_name.lstrip("*"): " ".join((p.description or "").split()) for p in parsed.params}
-        return between.join(p for p in parts if p), told
+        arguments = {p.arg_name.lstrip("*"): " ".join((p.description or "").split()) for p in parsed.params}
+        return between.join(p for p in parts if p), arguments
 
     @property
     def description(self) -> str:
-        """The summary and the text below it; empty when there is none."""
+        """The summary and the text below it; may be empty."""
         return self._parsed[0] if self.text else ""
 
     def of(self, argument: str) -> str:
-        """Returns what is said of an argument, on one line; empty when that is nothing.
+        """Returns the description of an argument on one line; may be empty.
 
         >>> Docs("Trains.\\n\\nArgs:\\n    lr: learning rate\\n").of("lr")
         'learning rate'
@@ -50,21 +53,23 @@ class Docs:
         name, _, field = argument.partition(".")
         if field and name in self.fields:
             return self.fields[name].of(field)
-        told = self._parsed[1] if self.text else {}
-        return told.get(argument, "")
+        arguments = self._parsed[1] if self.text else {}
+        return arguments.get(argument, "")
 
 
 def get_fn_docstring(fn: Callable[..., object]) -> tuple[str, dict[str, str]]:
     """Reads the docstring of a function.
 
     Returns:
-        What it says of the function (without a docstring: the function's name and a tip), and of each
-        argument; of one that it does not mention, its default or ``(required)``.
+        The description of the function (its name and a tip if it has no docstring), and of each
+        argument (its default or ``(required)`` if the docstring does not mention it).
     """
     docs = Docs(fn.__doc__ or "")
-    told = {name: docs.of(name) or _plainly(p) for name, p in inspect.signature(fn).parameters.items()}
+    arguments = {
+        name: docs.of(name) or _default_text(p) for name, p in inspect.signature(fn).parameters.items()
+    }
     name = getattr(fn, "__name__", type(fn).__name__)
-    return docs.description or f"{name} {TIP}", told
+    return docs.description or f"{name} {TIP}", arguments
 
 
 def summary(docstring: str) -> str:
@@ -76,7 +81,7 @@ def summary(docstring: str) -> str:
     return " ".join(inspect.cleandoc(docstring).strip().split("\n\n", 1)[0].split())
 
 
-def _plainly(parameter: inspect.Parameter) -> str:
+def _default_text(parameter: inspect.Parameter) -> str:
     default: Any = parameter.default
     if default is not inspect.Parameter.empty:
         return f"(default: {default})"

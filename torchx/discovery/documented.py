@@ -1,4 +1,4 @@
-"""What the documented names of the finder and the linter stand for."""
+"""The documented functions of the finder and the linter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def get_components(validators: Validators | None = None) -> dict[str, Component]
     """Returns every named component that can be run, by name; imports them all.
 
     Args:
-        validators: further checks; a component that one of them objects to is left out.
+        validators: further checks; components that fail one are omitted.
     """
     return {
         name: each for name, each in sorted(all_components().items()) if not _objections(each, validators)
@@ -35,8 +35,8 @@ def get_component(name: str, validators: Validators | None = None) -> Component:
         validators: further checks.
 
     Raises:
-        ComponentNotFoundException: nothing answers to the name.
-        ComponentValidationException: what answers is no component, or a check objects.
+        ComponentNotFoundException: no component has this name.
+        ComponentValidationException: it is not a valid component, or a check fails.
     """
     component = find_component(name)
     if messages := _objections(component, validators):
@@ -52,8 +52,8 @@ def get_builtin_source(name: str, validators: Validators | None = None) -> str:
         validators: further checks.
 
     Raises:
-        ComponentNotFoundException: there is no such component.
-        ComponentValidationException: a check objects.
+        ComponentNotFoundException: no component has this name.
+        ComponentValidationException: a check fails.
     """
     if validators:
         get_component(name, validators)
@@ -66,13 +66,13 @@ def validate(path: str, component_function: str, validators: Validators | None =
     Args:
         path: the file.
         component_function: name of the function.
-        validators: the checks; unless given, all that a component must pass.
+        validators: the checks (default: all checks of the linter).
 
     Returns:
-        The problems; none for a component.
+        The problems; empty for a valid component.
 
     Raises:
-        OSError: the file can't be read.
+        OSError: the file cannot be read.
     """
     source = read_source(path)
     if isinstance(source, LinterMessage):

@@ -1,4 +1,4 @@
-"""What can go wrong between a component's name and its application."""
+"""Errors of finding, checking and calling components."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class ComponentNotFoundException(UsageError):
-    """Nothing answers to the name of a component."""
+    """No component has this name."""
 
 
 class ComponentValidationException(UsageError):
-    """A function was found, and it is no component.
+    """A function was found that is not a valid component.
 
     Args:
-        what: how the person named it.
-        messages: every problem of it.
-        hint: what to do next.
+        what: the name that the user typed, or the whole message.
+        messages: all of its problems.
+        hint: the next step for the user.
     """
 
     def __init__(self, what: str, messages: Sequence[LinterMessage] = (), *, hint: str | None = None) -> None:
@@ -29,20 +29,20 @@ class ComponentValidationException(UsageError):
         if len(self.messages) == 1:
             text = str(self.messages[0])
         elif self.messages:
-            text = "\n  ".join([f"{what} is no valid component:", *map(str, self.messages)])
+            text = "\n  ".join([f"{what} is not a valid component:", *map(str, self.messages)])
         else:
             text = what
         super().__init__(text, hint=hint)
 
 
 class ComponentError(UsageError):
-    """A component's own code failed, while it was imported or called; the cause is kept.
+    """A component's own code failed when it was imported or called; the cause is kept.
 
     Args:
-        message: the sentence, with the place in the person's file.
-        path: that file, None when no line of it had a part in the failure.
+        message: the message, with the place in the user's file.
+        path: that file, None if no line of it took part in the failure.
         line: the line in it, from 1.
-        hint: what to do next.
+        hint: the next step for the user.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class ComponentError(UsageError):
 
 
 class ArgumentError(UsageError):
-    """An argument of a component is unknown, missing, given twice, or has a value it can't take.
+    """An argument of a component is unknown, missing, repeated or has an invalid value.
 
     Args:
-        message: the sentence.
-        flag: the flag it is about, empty when it is about none.
-        hint: what to do next.
+        message: the message.
+        flag: the flag concerned; may be empty.
+        hint: the next step for the user.
     """
 
     def __init__(self, message: str, *, flag: str = "", hint: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From a component's name to the component: the one file is linted, imported and looked at."""
+"""Finds a component by its name: its file is linted, imported and inspected."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torchx.discovery.catalogue import Shelf, listed, shelves
+from torchx.discovery.catalogue import ComponentSource, component_sources, listed
 from torchx.discovery.errors import ComponentError, ComponentNotFoundException, ComponentValidationException
 from torchx.discovery.importing import SearchPath, load_file, load_module
 from torchx.discovery.linter import no_such_function, problems
 from torchx.discovery.locate import FileRef, ModuleRef, find_listed, module_file, not_found, parse_name
 from torchx.discovery.model import Component, LinterMessage
 from torchx.discovery.outline import BUILD, Outline, outline
-from torchx.discovery.places import blame, shown, told
+from torchx.discovery.places import blame, describe_exception, shown
 from torchx.discovery.signature import Signature, read_signature
 from torchx.discovery.source import SourceFile, open_source, read_source
 from torchx.errors import TorchxError
 
-TRACEBACK = "with `torchx --debug` the whole traceback is shown"
+TRACEBACK = "full traceback: torchx --debug"
 
 Load = Callable[[], tuple[ModuleType, SearchPath]]
 
 
 def find_component(name: str, *, cwd: str | None = None) -> Component:
-    """Finds a component and makes it ready to be called; of all components it imports this one alone.
+    """Finds a component and prepares it for a call; imports no other component.
 
     Args:
         name: ``utils.echo``, ``train.py:trainer``, ``pkg.module:trainer`` or ``pkg.module.trainer``.
-        cwd: the folder that relative paths, and modules that are not installed, count from.
+        cwd: the folder of relative paths and of modules that are not installed.
 
     Raises:
-        ComponentNotFoundException: nothing answers to the name.
-        ComponentValidationException: what answers is no component.
-        ComponentError: its file fails when it is imported.
+        ComponentNotFoundException: no component has this name.
+        ComponentValidationException: it is not a valid component.
+        ComponentError: the import of its file fails.
     """
     folder = Path(cwd or Path.cwd()).resolve()
     reference = parse_name(name, folder)
@@ -47,9 +47,9 @@ def find_component(name: str, *, cwd: str | None = None) -> Component:
         return _prepare(name, str(path), reference.function, lambda: load_file(path))
     if isinstance(reference, ModuleRef):
         return _from_module(name, reference.module, reference.function, folder)
-    found = find_listed(name, shelves())
+    found = find_listed(name, component_sources())
     if found is not None:
-        return _from_shelf(name, *found)
+        return _from_provider(name, *found)
     module, _, function = name.rpartition(".")
     if module and module_file(module, folder):
         return _from_module(name, module, function, folder)
@@ -57,34 +57,36 @@ def find_component(name: str, *, cwd: str | None = None) -> Component:
 
 
 def all_components() -> dict[str, Component]:
-    """Imports every named component and returns those that can be run, by name."""
+    """Imports all named components and returns the valid ones, by name."""
     ready = {}
     for name, each in listed().items():
         try:
-            ready[name] = _from_shelf(name, each.shelf, each.module, each.outline.name)
+            ready[name] = _from_provider(name, each.provider, each.module, each.outline.name)
         except (ComponentNotFoundException, ComponentValidationException, ComponentError):
-            continue  # the listing shows what is wrong with it
+            continue  # `list_components` reports the problem
     return ready
 
 
 def component_of(fn: Callable[..., Any], name: str | None = None) -> Component:
-    """Makes a component of a function that is at hand already.
+    """Makes a component of a function object.
 
     Args:
         fn: the function.
-        name: what to call it in messages; its own name unless given.
+        name: its name in messages (default: the function's name).
 
     Raises:
-        ComponentValidationException: its signature is none of a component.
+        ComponentValidationException: its signature is not valid for a component.
     """
     path, found = _own_source(fn)
     called = name or str(getattr(fn, "__name__", type(fn).__name__))
     return _checked(called, fn, path, found, None, False)
 
 
-def _from_shelf(name: str, shelf: Shelf, module: str, function: str) -> Component:
-    path = dict(shelf.modules())[module]
-    return _prepare(name, path, function, lambda: (import_module(module), SearchPath([])), shelf.is_builtin)
+def _from_provider(name: str, provider: ComponentSource, module: str, function: str) -> Component:
+    path = dict(provider.modules())[module]
+    return _prepare(
+        name, path, function, lambda: (import_module(module), SearchPath([])), provider.is_builtin
+    )
 
 
 def _from_module(name: str, module: str, function: str, folder: Path) -> Component:
@@ -111,7 +113,7 @@ def _prepare(name: str, path: str, function: str, load: Load, is_builtin: bool =
         module, search = load()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # sys.exit() in a person's file ends that file, not this program
+    except BaseException as error:  # sys.exit() in a user's file ends that file, not this program
         raise import_error(error, path) from error
     target = getattr(module, function, None)
     if target is None:
@@ -122,7 +124,7 @@ def _prepare(name: str, path: str, function: str, load: Load, is_builtin: bool =
 
 def _source_problems(found: Outline, source: SourceFile) -> Sequence[LinterMessage]:
     faults = problems(found, source)
-    if found.function is None:  # its build() may come from a class elsewhere
+    if found.function is None:  # build() may be inherited from a class of another file
         faults = [f for f in faults if "method `build`" not in f.description]
     return faults
 
@@ -135,7 +137,7 @@ def _checked(
     search: SearchPath | None,
     is_builtin: bool,
 ) -> Component:
-    """Checks what was imported and makes a component of it."""
+    """Checks an imported object and makes a component of it."""
     if not callable(target):
         raise ComponentValidationException(
             f"`{name}` is a {type(target).__name__}, and a component is a function"
@@ -186,7 +188,7 @@ def _resolves_to_appdef(function: Any) -> bool:
 
     try:
         return typing.get_type_hints(function).get("return") is AppDef
-    except Exception:  # evaluates what a person wrote: anything may happen
+    except Exception:  # evaluates the user's annotations, which may raise anything
         return False
 
 
@@ -205,7 +207,7 @@ def _builder(kind: type) -> Callable[..., Any]:
 
 
 def _own_source(target: Any) -> tuple[str, Outline | None]:
-    """Finds the file of a function and its outline there; an empty path and None when it has none."""
+    """Returns the file of a function and its outline, or an empty path and None."""
     while isinstance(target, functools.partial):
         target = target.func
     target = inspect.unwrap(target)
@@ -221,22 +223,22 @@ def _own_source(target: Any) -> tuple[str, Outline | None]:
 
 
 def import_error(error: BaseException, path: str) -> ComponentError:
-    """Returns the error for a component file that fails when it is imported."""
-    return failure(f"{shown(path)} can't be imported", error, path)
+    """Returns the error for a component file whose import fails."""
+    return failure(f"{shown(path)} cannot be imported", error, path)
 
 
 def failure(what: str, error: BaseException, path: str) -> ComponentError:
-    """Returns the error for a person's code that raised, with the line of theirs that it comes from.
+    """Returns the error for an exception in a user's code, with the line it comes from.
 
     Args:
-        what: what did not work, the beginning of the sentence.
-        error: what it raised.
-        path: the component's file, empty when it has none.
+        what: the failed action, the beginning of the message.
+        error: the exception.
+        path: the component's file; may be empty.
     """
     place = blame(error, path) if path else None
     where = f"  ({place})" if place else ""
     return ComponentError(
-        f"{what}: {told(error)}{where}",
+        f"{what}: {describe_exception(error)}{where}",
         path=place.path if place else None,
         line=place.line if place else None,
         hint=_advice(error),

@@ -1,4 +1,4 @@
-"""The flags of a component: exact words, their short and negated forms, abbreviations and near misses."""
+"""The flags of a component: long, short and negated forms, abbreviations, suggestions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from torchx.discovery.errors import ArgumentError
 from torchx.discovery.model import Component, Parameter
-from torchx.discovery.nested import Either
-from torchx.discovery.shapes import Truth
+from torchx.discovery.nested import UnionConverter
+from torchx.discovery.shapes import BoolConverter
 from torchx.words import nearest
 
 HELP = "--help"
@@ -16,13 +16,13 @@ _NUMBER = re.compile(r"-(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$|-inf$|-nan$")
 
 
 class Hit(NamedTuple):
-    """What a word refers to.
+    """The flag that an argument refers to.
 
     Attributes:
         parameter: the parameter; None for ``--help``.
-        word: the flag in full.
-        negated: it is the ``--no-`` form of a bool.
-        value: the value that came in the same word (``--lr=0.1``), None when none did.
+        word: the full flag.
+        negated: whether it is the ``--no-`` form of a bool.
+        value: the value in the same argument (``--lr=0.1``), None if there is none.
     """
 
     parameter: Parameter | None
@@ -53,14 +53,14 @@ class Flags:
         self.exact.setdefault("-h", Hit(None, "-h"))
 
     def find(self, word: str, notes: list[str]) -> Hit:
-        """Returns what a word that begins with a dash refers to.
+        """Finds the flag that an argument with a leading dash refers to.
 
         Args:
-            word: as it was typed, maybe with ``=VALUE`` behind.
-            notes: takes a note where the word was an abbreviation.
+            word: the argument, possibly with ``=VALUE``.
+            notes: receives a note if the argument is an abbreviation.
 
         Raises:
-            ArgumentError: it refers to nothing, or to more than one flag.
+            ArgumentError: it matches no flag, or more than one.
         """
         name, equals, value = word.partition("=")
         given = value if equals else None
@@ -73,7 +73,7 @@ class Flags:
         return Hit(hit.parameter, hit.word, hit.negated, given)
 
     def is_flag(self, word: str) -> bool:
-        """Tells whether a word is one of the flags, in full."""
+        """Returns True if an argument is a flag in full."""
         return same(word.partition("=")[0]) in self.exact
 
     def _abbreviated(self, name: str, notes: list[str]) -> Hit:
@@ -81,7 +81,7 @@ class Flags:
         begin = [
             w for w in self.exact if w.startswith(start) and w.startswith("--") == start.startswith("--")
         ]
-        if not start.startswith("--no_"):  # `--n` may be `--name` whatever bools there are
+        if not start.startswith("--no_"):  # `--n` may be `--name` in spite of `--no-...` flags
             begin = [w for w in begin if not self.exact[w].negated] or begin
         if len(begin) == 1 and len(name.lstrip("-")) > 0:
             hit = self.exact[begin[0]]
@@ -89,7 +89,7 @@ class Flags:
             return hit
         if begin and name.lstrip("-"):
             meant = ", ".join(self.exact[w].word for w in begin)
-            raise ArgumentError(f"`{name}` may be any of {meant}", flag=name, hint="write it in full")
+            raise ArgumentError(f"`{name}` is ambiguous: {meant}", flag=name, hint="write it in full")
         raise self._unknown(name)
 
     def _unknown(self, name: str) -> ArgumentError:
@@ -99,7 +99,7 @@ class Flags:
         elif close := nearest(same(name), [w for w in self.exact if w.startswith("--")]):
             hints.append(f"did you mean `{self.exact[close].word}`?")
         if self.component.varargs:
-            hints.append(f"for a word of `*{self.component.varargs.name}` put `--` before it")
+            hints.append(f"to pass it to `*{self.component.varargs.name}` put `--` before it")
         hints.append(f"all flags: torchx run {self.component.name} --help")
         return ArgumentError(
             f"unknown flag `{name}` for {self.component.name}", flag=name, hint="   ".join(hints)
@@ -107,7 +107,7 @@ class Flags:
 
 
 def same(word: str) -> str:
-    """Returns a flag with one spelling for ``-`` and ``_``.
+    """Normalizes a flag: ``-`` and ``_`` within its name are the same.
 
     >>> same("--my-arg"), same("-cn")
     ('--my_arg', '-cn')
@@ -116,14 +116,14 @@ def same(word: str) -> str:
 
 
 def looks_like_flag(word: str) -> bool:
-    """Tells whether a word can only be meant as a flag: it has a dash, and is no number and no sentence."""
+    """Returns True if an argument can only be a flag: a dash, and neither a number nor a sentence."""
     name = word.partition("=")[0]
     return len(word) > 1 and word[0] == "-" and " " not in name and not _NUMBER.match(word)
 
 
 def is_switch(parameter: Parameter) -> bool:
-    """Tells whether a parameter is a bool, which may stand alone as a flag."""
-    shape = parameter.shape
-    if isinstance(shape, Either) and len(shape.options) == 1:
-        shape = shape.options[0]
-    return isinstance(shape, Truth)
+    """Returns True if a parameter is a bool, whose flag needs no value."""
+    converter = parameter.converter
+    if isinstance(converter, UnionConverter) and len(converter.options) == 1:
+        converter = converter.options[0]
+    return isinstance(converter, BoolConverter)

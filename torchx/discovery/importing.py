@@ -1,4 +1,4 @@
-"""Importing a person's file: its siblings are found, nothing else is shadowed, nothing is left behind."""
+"""Imports a user's file: finds its siblings, shadows nothing else, leaves no trace."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Quiet(SourceFileLoader):
 
 
 class SearchPath:
-    """The folders in which a component's imports are looked up first, and what came from there.
+    """The folders searched first for a component's imports, and the modules found there.
 
     Modules found there win over installed ones, as for a script. They never win over the standard
     library or over what this project needs; the component's own file never over an installed module.
@@ -35,7 +35,7 @@ class SearchPath:
 
     Args:
         folders: the folders.
-        own: the module name of the component's file, empty when it is no file.
+        own: the module name of the component's file; may be empty.
     """
 
     def __init__(self, folders: Sequence[Path], own: str = "") -> None:
@@ -68,7 +68,7 @@ class SearchPath:
             finally:
                 self._depth -= 1
                 sys.meta_path.remove(self)
-                # what the file itself put on the path stays; what we put there goes
+                # keeps the entries that the file added, and removes ours
                 sys.path[:] = [p for p in sys.path if p in before or p not in self.folders]
                 self._forget_listings()
                 self._take_out(loaded)
@@ -77,7 +77,7 @@ class SearchPath:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: object = None
     ) -> ModuleSpec | None:
-        """Finds a module in the folders, or the one that must not be shadowed; None leaves it to others."""
+        """Finds a module in the folders, or one that must not be shadowed; None defers to other finders."""
         top = name.partition(".")[0]
         if path is not None:
             return _quiet(PathFinder.find_spec(name, path, None)) if top in self._found else None
@@ -86,13 +86,13 @@ class SearchPath:
             if elsewhere is not None or name != self.own:
                 return elsewhere
         spec = PathFinder.find_spec(name, self.folders)
-        if spec is None or spec.loader is None:  # a plain folder gives way to an installed package
+        if spec is None or spec.loader is None:  # an installed package takes precedence over a plain folder
             return None
         self._found.add(name)
         return _quiet(spec)
 
     def elsewhere(self, name: str) -> ModuleSpec | None:
-        """Finds a module as if the folders were not there; a plain folder is no module here."""
+        """Finds a module without the folders; ignores namespace packages."""
         outside = [p for p in sys.path if str(Path(p).resolve()) not in self.folders]
         for finder in sys.meta_path:
             if finder is self or not hasattr(finder, "find_spec"):
@@ -104,11 +104,11 @@ class SearchPath:
         return None
 
     def adopt(self, name: str) -> None:
-        """Counts a module as found here."""
+        """Records a module as found here."""
         self._found.add(name)
 
     def _hide(self) -> dict[str, ModuleType]:
-        """Takes out loaded modules that have the name of a sibling, or of what was imported here before."""
+        """Removes loaded modules with the name of a sibling or of a module imported here before."""
         siblings = {name for folder in self.folders for name in _importable(Path(folder))}
         siblings -= {self.own, *_OURS, *sys.stdlib_module_names}
         tops = {n for n in siblings & set(sys.modules) if not self._is_from_here(sys.modules[n])}
@@ -121,11 +121,11 @@ class SearchPath:
         return any(str(Path(place).resolve().parent) in self.folders for place in places if place)
 
     def _forget_listings(self) -> None:
-        for folder in self.folders:  # a file may be younger than Python's listing of its folder
+        for folder in self.folders:  # a file may be newer than Python's cached listing of its folder
             sys.path_importer_cache.pop(folder, None)
 
     def _take_out(self, loaded: set[str]) -> None:
-        """Takes out what was imported from the folders, to be put back when they are active again."""
+        """Removes modules imported from the folders; they are restored when the path is active again."""
         tops = {n for n in set(sys.modules) - loaded if "." not in n and self._is_from_here(sys.modules[n])}
         for name in list(sys.modules):
             if name.partition(".")[0] in self._found | tops:
@@ -146,16 +146,16 @@ def _quiet(spec: ModuleSpec | None) -> ModuleSpec | None:
 
 
 def load_file(path: Path) -> tuple[ModuleType, SearchPath]:
-    """Imports a Python file and with it what it imports, nothing else.
+    """Imports a Python file with its imports.
 
-    A file in a package (a folder with ``__init__.py``) is imported as a part of it, so that relative
+    A file in a package (a folder with ``__init__.py``) is imported as its submodule, so that relative
     imports work.
 
     Returns:
-        The module, and where its imports are looked up: to be active whenever its code runs.
+        The module, and the search path of its imports, which must be active while its code runs.
 
     Raises:
-        Exception: whatever the file raises.
+        Exception: any exception that the file raises.
     """
     path = path.resolve()
     folder, stem = path.parent, path.stem
@@ -173,10 +173,10 @@ def load_file(path: Path) -> tuple[ModuleType, SearchPath]:
 
 
 def load_module(name: str, folder: Path) -> tuple[ModuleType, SearchPath]:
-    """Imports a module by its dotted name, from the given folder or from what is installed.
+    """Imports a module by its dotted name, from the given folder or from the installed packages.
 
     Raises:
-        Exception: whatever the module raises; ModuleNotFoundError when there is none.
+        Exception: any exception that the module raises; ModuleNotFoundError if it does not exist.
     """
     search = SearchPath([folder])
     with search.active():
@@ -186,7 +186,7 @@ def load_module(name: str, folder: Path) -> tuple[ModuleType, SearchPath]:
 def _run_file(name: str, path: str, search: SearchPath) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path, loader=_Quiet(name, path))
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     search.adopt(name)
     sys.modules[name] = module  # dataclasses and type hints look their module up here
@@ -204,7 +204,7 @@ def _package(folder: Path) -> tuple[Path, str]:
 
 
 def _is_ours(package: str, folder: Path, search: SearchPath) -> bool:
-    """Tells whether importing a package by its name gives the one in this folder."""
+    """Returns True if the package imported by this name is the one in this folder."""
     top = package.partition(".")[0]
     loaded = sys.modules.get(top)
     spec = loaded.__spec__ if loaded is not None else search.find_spec(top) or search.elsewhere(top)

@@ -1,4 +1,4 @@
-"""Words that are JSON."""
+"""Arguments that are JSON."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torchx.json_limits import load_json
 
 
 def json_of(text: str, kind: type) -> Any:
-    """Returns the datum of a kind that a text is.
+    """Parses a JSON text of a type.
 
     Raises:
-        BadValue: it is none.
+        BadValue: it is not JSON of that type.
     """
     try:
         data = load_json(text)
     except ValueError as error:
-        raise BadValue(f"it is no JSON: {error}") from None
+        raise BadValue(f"it is not JSON: {error}") from None
     if not isinstance(data, kind):
         raise BadValue()
     return data
 
 
 def array_of(text: str) -> list[Any] | None:
-    """Returns the JSON array that a text is, None where it is none."""
+    """Parses a JSON array; None for any other text."""
     if not text.lstrip().startswith("["):
         return None
     try:

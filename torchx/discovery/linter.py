@@ -1,4 +1,4 @@
-"""The linter: what keeps functions from being components, all of it at once, from the source alone."""
+"""The linter: finds all problems of components in their source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lint(target: str) -> LintReport:
             dotted name.
 
     Raises:
-        ComponentNotFoundException: there is no such file, module or function.
+        ComponentNotFoundException: the file, module or function does not exist.
     """
     from torchx.discovery.locate import locate_source
 
@@ -59,7 +59,7 @@ def named(source: SourceFile, name: str) -> Outline:
     """Returns the outline of one definition of a file.
 
     Raises:
-        ComponentNotFoundException: there is none of that name.
+        ComponentNotFoundException: the file does not define this name.
     """
     node = source.definitions.get(name)
     if node is None:
@@ -77,9 +77,9 @@ def no_such_function(source: SourceFile, name: str) -> ComponentNotFoundExceptio
 
 
 def problems(found: Outline, source: SourceFile) -> list[LinterMessage]:
-    """Returns all that is wrong with one component, in the order of the source.
+    """Returns all problems of one component, in source order.
 
-    Of a function that was never meant as one, only that it returns no AppDef.
+    For a function that was not meant as a component, only that it does not return AppDef.
     """
     messages = [*return_problems(found, source)]
     if found.function is None or found.returns_appdef(source) or found.builds_appdef(source):
@@ -88,7 +88,7 @@ def problems(found: Outline, source: SourceFile) -> list[LinterMessage]:
 
 
 def argument_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
-    """Yields what is wrong with the arguments of a component."""
+    """Yields the problems of a component's arguments."""
     every = [*found.arguments, *([found.varargs] if found.varargs else [])]
     for argument in every:
         if argument.annotation is None:
@@ -104,7 +104,7 @@ def argument_problems(found: Outline, source: SourceFile) -> Iterator[LinterMess
 
 
 def return_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
-    """Yields what is wrong with what a component says it returns."""
+    """Yields the problems of a component's return annotation."""
     function = found.function
     if function is None:
         text = "is a class without a method `build`; one that returns AppDef makes it a component"
@@ -125,15 +125,13 @@ def _flag_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage
     owners: Counter[str] = Counter()
     for argument in found.arguments:
         if argument.name == "help":
-            text = "argument `help` would take the place of --help; give it another name"
+            text = "argument `help` conflicts with --help; rename it"
             yield source.message(found.name, text, argument.node)
         shorts = {"-" + argument.name} if len(argument.name) == 1 else set()
         for short in sorted(shorts | set(_short_flags(argument, source))):
             owners[short] += 1
             if owners[short] > 1:
-                text = (
-                    f"argument `{argument.name}` takes the flag {short}, which another argument has already"
-                )
+                text = f"argument `{argument.name}` uses the flag {short} of another argument"
                 yield source.message(found.name, text, argument.node)
 
 
@@ -147,7 +145,7 @@ def _short_flags(argument: Argument, source: SourceFile) -> Iterator[str]:
 
 
 def _guess(argument: Argument) -> str:
-    """Returns the argument as it may have been meant."""
+    """Returns the argument with a likely annotation."""
     kind = None
     if isinstance(argument.default, ast.Constant):
         kind = _GUESSES.get(type(argument.default.value))
@@ -158,15 +156,15 @@ def _python_files(folder: Path) -> list[Path]:
     found = []
     for path in sorted(folder.rglob("*.py")):
         above = path.relative_to(folder).parts[:-1]
-        # no links that lead nowhere, as editors leave them for their locks, and no pipes
+        # skips dangling links, such as the locks of editors, and pipes
         if not any(part.startswith((".", "__")) for part in above) and path.is_file():
             found.append(path)
     return found
 
 
 def _read_if_possible(path: Path) -> SourceFile | LinterMessage:
-    """Reads one file of several: one that cannot be read is a problem among others."""
+    """Reads one file of several; an unreadable file becomes a problem in the report."""
     try:
         return read_source(path)
     except OSError as error:
-        return LinterMessage("", f"can't be read: {error.strerror}", 1, 1, path=str(path))
+        return LinterMessage("", f"cannot be read: {error.strerror}", 1, 1, path=str(path))

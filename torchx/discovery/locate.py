@@ -1,4 +1,4 @@
-"""What a component's name refers to: a file, a module or a named component; nothing is imported."""
+"""Resolves component names to files, modules or named components; imports nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from torchx.discovery.catalogue import Listed, Shelf, listed, shelves
+from torchx.discovery.catalogue import ComponentSource, Listed, component_sources, listed
 from torchx.discovery.errors import ComponentNotFoundException
 from torchx.discovery.model import LinterMessage
 from torchx.discovery.outline import components
@@ -32,14 +32,14 @@ class ModuleRef(NamedTuple):
 
 
 def parse_name(name: str, cwd: Path) -> FileRef | ModuleRef | None:
-    """Tells what a name refers to by its form; None for a plain or dotted name.
+    """Classifies a name by its form; None for a plain or dotted name.
 
     Args:
-        name: as a person typed it.
-        cwd: the folder that a relative path counts from.
+        name: the name that the user typed.
+        cwd: the folder of relative paths.
 
     Raises:
-        ComponentNotFoundException: it is cut short, or names a file that is not there.
+        ComponentNotFoundException: it is incomplete, or names a missing file.
     """
     left, colon, right = name.rpartition(":")
     if not colon:
@@ -48,7 +48,8 @@ def parse_name(name: str, cwd: Path) -> FileRef | ModuleRef | None:
         return None
     if not left or not right:
         raise ComponentNotFoundException(
-            f"`{name}` names no component", hint="e.g. utils.echo, train.py:trainer or pkg.module:trainer"
+            f"`{name}` is not a component name",
+            hint="e.g. utils.echo, train.py:trainer or pkg.module:trainer",
         )
     path = cwd / Path(left).expanduser()
     if left.endswith(".py") or os.sep in left or path.is_file():
@@ -58,34 +59,34 @@ def parse_name(name: str, cwd: Path) -> FileRef | ModuleRef | None:
     return ModuleRef(left, right)
 
 
-def find_listed(name: str, everything: list[Shelf]) -> tuple[Shelf, str, str] | None:
-    """Finds a named component among the shelves, reading no more source than it must.
+def find_listed(name: str, everything: list[ComponentSource]) -> tuple[ComponentSource, str, str] | None:
+    """Finds a named component in the sources, reading as little source as possible.
 
     Returns:
-        Its shelf, its module and the name of its function; None when there is none.
+        Its source, module and function name; None if not found.
     """
-    for shelf in everything:
-        rest = _below(name, shelf)
+    for provider in everything:
+        rest = _below(name, provider)
         if rest is None:
             continue
-        for module, path in shelf.modules():
-            function = rest if shelf.function else _last(rest, module[len(shelf.module) + 1 :])
+        for module, path in provider.modules():
+            function = rest if provider.function else _last(rest, module[len(provider.module) + 1 :])
             if not function:
                 continue
             source = read_source(path)
             if isinstance(source, LinterMessage) or function in source.names:
-                return shelf, module, function
+                return provider, module, function
     return None
 
 
 def locate_source(target: str) -> tuple[Path, str | None]:
-    """Finds the file, and the function in it, that the linter is to look at.
+    """Finds the file and the function to lint.
 
     Args:
         target: ``FILE``, ``FILE:FUNCTION``, a folder, a named component, a module with or without function.
 
     Raises:
-        ComponentNotFoundException: there is none.
+        ComponentNotFoundException: not found.
     """
     path, cwd = Path(target).expanduser(), Path.cwd()
     if path.exists():
@@ -96,10 +97,10 @@ def locate_source(target: str) -> tuple[Path, str | None]:
     if isinstance(reference, FileRef):
         return reference.path, reference.function
     if reference is None:
-        every = shelves()
+        every = component_sources()
         if found := find_listed(target, every):
-            shelf, module, function = found
-            return Path(dict(shelf.modules())[module]), function
+            provider, module, function = found
+            return Path(dict(provider.modules())[module]), function
         above, _, last = target.rpartition(".")
         names: list[tuple[str, str | None]] = [(target, None), (above, last)]
     else:
@@ -111,17 +112,17 @@ def locate_source(target: str) -> tuple[Path, str | None]:
 
 
 def module_file(name: str, cwd: Path) -> str | None:
-    """Returns the source file of a module, in the given folder or installed; None when there is none."""
+    """Returns the source file of a module, in the given folder or installed; None if not found."""
     local = cwd.joinpath(*name.split("."))
     for path in (local.with_name(local.name + ".py"), local / "__init__.py"):
         if path.is_file():
             return str(path)
-    spec = Shelf("", name, "").spec
+    spec = ComponentSource("", name, "").spec
     return spec.origin if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
 def not_found(name: str) -> ComponentNotFoundException:
-    """Returns the error for a name that nothing answers to, with the nearest that there is."""
+    """Returns the error for an unknown name, with the nearest known one."""
     known: dict[str, Listed] = listed()
     close = did_you_mean(name, known, ALL_COMPONENTS)
     if not nearest(name, known):
@@ -129,16 +130,16 @@ def not_found(name: str) -> ComponentNotFoundException:
     return ComponentNotFoundException(f"no component `{name}`", hint=close)
 
 
-def _below(name: str, shelf: Shelf) -> str | None:
-    if shelf.function:
-        return shelf.function if name == (shelf.prefix or shelf.function) else None
-    if not shelf.prefix:
+def _below(name: str, provider: ComponentSource) -> str | None:
+    if provider.function:
+        return provider.function if name == (provider.prefix or provider.function) else None
+    if not provider.prefix:
         return name
-    return name[len(shelf.prefix) + 1 :] if name.startswith(shelf.prefix + ".") else None
+    return name[len(provider.prefix) + 1 :] if name.startswith(provider.prefix + ".") else None
 
 
 def _last(rest: str, below: str) -> str | None:
-    """Returns the function that the rest of a name stands for in a module, None when it is not in it."""
+    """Returns the function that the rest of a name denotes in a module, None if it is in another."""
     module, _, function = rest.rpartition(".")
     return function if module == below else None
 

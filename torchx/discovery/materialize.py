@@ -1,4 +1,4 @@
-"""The documented way from a function and words to an application, for Python programs."""
+"""Calls a component function with command-line arguments; documented API for Python programs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ComponentArgs(NamedTuple):
     """The arguments of one call of a component.
 
     Attributes:
-        positional_args: those that are handed over by position, by name and in order.
-        var_args: the words for ``*args``.
-        kwargs: those that are handed over by name.
+        positional_args: the positional arguments by name, in order.
+        var_args: the arguments for ``*args``.
+        kwargs: the keyword arguments.
     """
 
     positional_args: dict[str, Any]
@@ -37,21 +37,21 @@ def materialize_appdef(
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> AppDef:
-    """Calls a component with the arguments that words stand for.
+    """Calls a component with command-line arguments.
 
     Args:
         cmpnt_fn: the component.
-        cmpnt_args: the words, as on a command line; of a flag given twice the last counts.
-        cmpnt_defaults: values that stand in for the defaults of the signature, by name; names that are
-            no argument are passed over.
-        config: values that win over these, and give way to the words.
+        cmpnt_args: the arguments of a command line; the last value of a repeated flag counts.
+        cmpnt_defaults: values that replace the defaults of the signature, by name; unknown names are
+            ignored.
+        config: values that override these; the arguments override them.
 
     Returns:
         The application.
 
     Raises:
-        ArgumentError: a word or value is not understood.
-        UsageError: the function returned no AppDef. What the function raises passes through.
+        ArgumentError: an argument or value is invalid.
+        UsageError: the function did not return an AppDef. Its own exceptions pass through.
 
     >>> from torchx.specs import AppDef, Role
     >>> def echo(msg: str, times: int = 1) -> AppDef:
@@ -72,7 +72,7 @@ def component_args_from_str(
     cmpnt_args_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> ComponentArgs:
-    """Returns the arguments that words stand for, as the component is to be called with them.
+    """Parses command-line arguments into the arguments of a component call.
 
     Args and errors are those of :func:`materialize_appdef`.
     """
@@ -89,11 +89,11 @@ def parse_args(
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> argparse.Namespace:
-    """Returns the arguments that words stand for as the attributes of one object.
+    """Parses command-line arguments into the attributes of one object.
 
     Args and errors are those of :func:`materialize_appdef`.
     """
-    import argparse  # on demand: for its plain class of attributes alone
+    import argparse  # loaded on demand: only for its Namespace class
 
     component, arguments = _arguments(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
     values = dict(arguments.values)
@@ -120,5 +120,5 @@ def _arguments(
         strict=False,
     )
     if arguments.wants_help:
-        raise ArgumentError("--help is answered by the command line alone", flag="--help")
+        raise ArgumentError("--help is available on the command line only", flag="--help")
     return component, arguments

@@ -1,4 +1,4 @@
-"""What discovery hands out: components, their parameters, the problems found in them, their arguments."""
+"""Components, their parameters, problems and arguments: plain data."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torchx.discovery.places import shown
 if TYPE_CHECKING:
     from torchx.discovery.docstrings import Docs
     from torchx.discovery.importing import SearchPath
-    from torchx.discovery.shapes import Shape
+    from torchx.discovery.shapes import Converter
     from torchx.specs.app import AppDef
 
 
 class _Required:
-    """The default of a parameter that has none."""
+    """The default of a required parameter."""
 
     def __repr__(self) -> str:
         return "REQUIRED"
 
 
 REQUIRED = _Required()
-"""Stands for the default of a parameter that must be given."""
+"""Marks a parameter as required."""
 
 FLAG = "flag"
 VARARGS = "varargs"
@@ -35,8 +35,8 @@ class LinterMessage:
     """One problem in the source of a component.
 
     Attributes:
-        name: the function it is about.
-        description: what is wrong and what to do.
+        name: the function concerned.
+        description: the problem and its fix.
         line: the line, from 1.
         char: the column, from 1.
         severity: ``error``.
@@ -56,11 +56,11 @@ class LinterMessage:
 
 
 class LintReport(NamedTuple):
-    """What the linter found.
+    """The result of a linter run.
 
     Attributes:
-        messages: the problems, in the order of the source.
-        checked: how many components were looked at.
+        messages: the problems, in source order.
+        checked: the number of checked components.
     """
 
     messages: tuple[LinterMessage, ...]
@@ -68,36 +68,36 @@ class LintReport(NamedTuple):
 
     @property
     def faulty(self) -> int:
-        """How many components have problems."""
+        """The number of components with problems."""
         return len({(m.path, m.name) for m in self.messages})
 
     @property
     def fine(self) -> int:
-        """How many components have none."""
+        """The number of components without problems."""
         return max(0, self.checked - self.faulty)
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a component; of a dataclass parameter also each of its fields.
+    """One parameter of a component, or one field of a dataclass parameter.
 
     Attributes:
-        name: its name; that of a field is dotted (``opt.lr``).
+        name: its name; dotted for a field (``opt.lr``).
         annotation: its type, resolved.
-        shape: how words become values of that type.
+        converter: the converter of its type.
         kind: ``flag``, or ``varargs`` for the ``*args`` of the function.
-        default: its default, :data:`REQUIRED` when it has none.
-        flags: how it is written, the long one first (``("--lr", "-l")``); empty for ``*args``.
-        line: the line of the source it stands in, 0 when not known.
-        source: what stands there (``lr: float = 0.001``).
+        default: its default, or :data:`REQUIRED`.
+        flags: its flags, the long one first (``("--lr", "-l")``); empty for ``*args``.
+        line: its line in the source, 0 if unknown.
+        source: its source text (``lr: float = 0.001``).
         fields: of a dataclass parameter, its fields.
-        by_position: the function takes it by position only, or it stands before ``*args``.
-        docs: where its help text comes from.
+        by_position: whether it is positional-only or precedes ``*args``.
+        docs: the source of its help text.
     """
 
     name: str
     annotation: Any
-    shape: Shape
+    converter: Converter
     kind: str = FLAG
     default: Any = REQUIRED
     flags: tuple[str, ...] = ()
@@ -109,23 +109,23 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether the function can't be called without it."""
+        """Whether a call needs it."""
         if self.kind == VARARGS or self.default is not REQUIRED:
             return False
         return any(f.required for f in self.fields) if self.fields else True
 
     @property
     def type_name(self) -> str:
-        """Its type for people: ``FLOAT``, ``adam | sgd``."""
-        return self.shape.label
+        """Its type as shown to users: ``FLOAT``, ``adam | sgd``."""
+        return self.converter.label
 
     @property
     def help(self) -> str:
-        """What the docstring says of it, on one line; empty when that is nothing."""
+        """Its description in the docstring, on one line; may be empty."""
         return self.docs.of(self.name) if self.docs else ""
 
     def leaves(self) -> Iterator[Parameter]:
-        """Yields what has a flag of its own: the parameter, or the fields of a dataclass."""
+        """Yields the parameters with a flag of their own: itself, or the fields of a dataclass."""
         if not self.fields:
             yield self
         for each in self.fields:
@@ -137,14 +137,14 @@ class Component:
     """A function that makes an application, ready to be called.
 
     Attributes:
-        name: as it was asked for.
+        name: the requested name.
         fn: the function; for a class, one that makes an object and calls its ``build()``.
-        path: its source file, empty when not known.
-        line: the line of its definition, 0 when not known.
+        path: its source file; empty if unknown.
+        line: the line of its definition, 0 if unknown.
         parameters: its parameters, in order.
         docs: its docstring.
-        is_builtin: whether it came with this distribution.
-        search: where its imports are looked up.
+        is_builtin: whether it is part of this distribution.
+        search: the search path of its imports.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Component:
 
     @cached_property
     def description(self) -> str:
-        """What the docstring says of it, without the parts on arguments; empty when that is nothing."""
+        """Its docstring without the sections on arguments; may be empty."""
         return self.docs.description
 
     @property
@@ -168,25 +168,25 @@ class Component:
 
     @property
     def validation_errors(self) -> list[str]:
-        """Always empty: a component with problems is refused when it is looked up."""
+        """Always empty: finding an invalid component raises an error."""
         return []
 
     @property
     def varargs(self) -> Parameter | None:
-        """Its ``*args``, None when it has none."""
+        """Its ``*args``, or None."""
         return next((p for p in self.parameters if p.kind == VARARGS), None)
 
 
 class ComponentInfo(NamedTuple):
-    """A line in the listing of components; made from the source alone.
+    """A row in the list of components; made from source alone.
 
     Attributes:
-        name: how to ask for it.
+        name: its full name.
         description: the first paragraph of its docstring, on one line.
         origin: ``built-in``, or the entry point and the distribution it comes from.
         path: its source file.
         line: the line of its definition.
-        problems: what the linter has against it; such a component can't be run.
+        problems: the findings of the linter; a component with problems cannot run.
     """
 
     name: str
@@ -203,9 +203,9 @@ class Arguments:
 
     Attributes:
         values: a value for each parameter that has a flag.
-        varargs: the words for ``*args``.
-        notes: what a person should be told of how the words were read, for stderr.
-        wants_help: ``--help`` was among the words; nothing else of this counts then.
+        varargs: the arguments for ``*args``.
+        notes: notes for the user about the parsing, for stderr.
+        wants_help: whether ``--help`` was given; all other fields are unset then.
     """
 
     values: dict[str, Any] = field(default_factory=dict)

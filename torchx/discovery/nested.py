@@ -1,4 +1,4 @@
-"""How words become values of a type, and values words: containers, unions and dataclasses."""
+"""Converters between texts and values: containers, unions and dataclasses."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from torchx.discovery.json_words import array_of, json_of
-from torchx.discovery.shapes import BadValue, Shape
+from torchx.discovery.shapes import BadValue, Converter
 from torchx.specs.pairs import PairsError, to_dict
 
 
-class Many(Shape):
+class ListConverter(Converter):
     """A list, set or tuple of like elements: ``1,2,3``, or JSON; with nested elements, JSON.
 
     Args:
-        item: the shape of the elements.
-        make: what makes the container from a list.
+        item: the converter of the elements.
+        make: builds the container from a list.
     """
 
-    def __init__(self, item: Shape, make: Callable[[list[Any]], Any] = list) -> None:
+    def __init__(self, item: Converter, make: Callable[[list[Any]], Any] = list) -> None:
         self.item = item
         self.make = make
         inner = item.label if item.is_plain else "JSON"
@@ -30,23 +30,23 @@ class Many(Shape):
 
     @property
     def is_plain(self) -> bool:
-        """Never: it holds commas."""
+        """Always False: it contains commas."""
         return False
 
     def read(self, text: str) -> Any:
-        """Splits at commas and strips; empty elements stay, an empty text is None (an empty tuple)."""
+        """Splits at commas and strips; keeps empty elements; an empty text is None (or an empty tuple)."""
         if not text:
             return () if self.make is tuple else None
         if not self.item.is_plain:
             return self.accept(json_of(text, list))
         data = array_of(text)
         if data is not None:
-            with suppress(BadValue):  # brackets may be part of the words
+            with suppress(BadValue):  # brackets may be part of the elements
                 return self.accept(data)
         return self.make([_element(self.item.read, word.strip(), self.item) for word in text.split(",")])
 
     def accept(self, data: Any) -> Any:
-        """Takes an array, or a text of one."""
+        """Accepts an array, or a text of one."""
         if isinstance(data, str) or not isinstance(data, Sequence | set | frozenset):
             return super().accept(data)
         return self.make([_element(self.item.accept, each, self.item) for each in data])
@@ -64,14 +64,14 @@ class Many(Shape):
         return json.dumps(plain_data(value))
 
 
-class Fixed(Shape):
+class TupleConverter(Converter):
     """A tuple of a given length: ``2,adam``, or JSON; with nested elements, JSON.
 
     Args:
-        items: the shapes of the elements.
+        items: the converters of the elements.
     """
 
-    def __init__(self, items: Sequence[Shape]) -> None:
+    def __init__(self, items: Sequence[Converter]) -> None:
         self.items = tuple(items)
         self.label = ",".join(i.label for i in items) if self._is_flat else "JSON"
         inner = ", ".join(i.takes for i in items)
@@ -85,11 +85,11 @@ class Fixed(Shape):
 
     @property
     def is_plain(self) -> bool:
-        """Never: it holds commas."""
+        """Always False: it contains commas."""
         return False
 
     def read(self, text: str) -> Any:
-        """Splits at commas and strips; there must be as many elements as the type has."""
+        """Splits at commas and strips; the number of elements must match."""
         if not self._is_flat:
             return self.accept(json_of(text, list))
         data = array_of(text)
@@ -100,7 +100,7 @@ class Fixed(Shape):
         return self._each(words, [i.read for i in self.items])
 
     def accept(self, data: Any) -> Any:
-        """Takes an array, or a text of one."""
+        """Accepts an array, or a text of one."""
         if not isinstance(data, list | tuple):
             return super().accept(data)
         return self._each(data, [i.accept for i in self.items])
@@ -117,15 +117,15 @@ class Fixed(Shape):
         return tuple(_element(h, each, i) for h, each, i in zip(how, given, self.items, strict=True))
 
 
-class Pairs(Shape):
-    """A dict: ``k=v,k2=v2`` or ``k=v;k2=v2``, or JSON; with nested values JSON alone.
+class MappingConverter(Converter):
+    """A dict: ``k=v,k2=v2`` or ``k=v;k2=v2``, or JSON; JSON only with nested values.
 
     Args:
-        key: the shape of the keys.
-        value: the shape of the values.
+        key: the converter of the keys.
+        value: the converter of the values.
     """
 
-    def __init__(self, key: Shape, value: Shape) -> None:
+    def __init__(self, key: Converter, value: Converter) -> None:
         self.key = key
         self.value = value
         self.label = f"KEY={value.label},…" if self._is_flat else "JSON"
@@ -138,7 +138,7 @@ class Pairs(Shape):
 
     @property
     def is_plain(self) -> bool:
-        """Never: it holds commas and equals signs."""
+        """Always False: it contains commas and equals signs."""
         return False
 
     def read(self, text: str) -> Any:
@@ -160,13 +160,13 @@ class Pairs(Shape):
         return self._each(pairs, self.key.read, self.value.read)
 
     def accept(self, data: Any) -> Any:
-        """Takes an object, or a text of one."""
+        """Accepts an object, or a text of one."""
         if not isinstance(data, Mapping):
             return super().accept(data)
         return self._each(data, self.key.accept, self.value.accept)
 
     def write(self, value: Any) -> str:
-        """Returns ``k=v,k2=v2`` where that is read back the same, else JSON."""
+        """Returns ``k=v,k2=v2`` if reading that gives the same value, else JSON."""
         if value is None:
             return ""
         if self._is_flat:
@@ -184,15 +184,15 @@ class Pairs(Shape):
         return {_element(key, k, self.key): _element(value, v, self.value) for k, v in pairs.items()}
 
 
-class Either(Shape):
-    """A union: the first of its types that takes the text; ``None`` comes from data alone.
+class UnionConverter(Converter):
+    """A union: the first of its types that accepts the text; ``None`` only from data.
 
     Args:
-        options: the shapes, the choosiest first.
+        options: the converters, those that accept the fewest texts first.
         optional: whether None is one of them.
     """
 
-    def __init__(self, options: Sequence[Shape], optional: bool) -> None:
+    def __init__(self, options: Sequence[Converter], optional: bool) -> None:
         self.options = tuple(options)
         self.optional = optional
         self.label = " | ".join(o.label for o in options)
@@ -201,21 +201,21 @@ class Either(Shape):
 
     @property
     def is_plain(self) -> bool:
-        """Whether all its types are."""
+        """Whether all its types are plain."""
         return all(o.is_plain for o in self.options)
 
     def read(self, text: str) -> Any:
-        """Returns the value of the first type that takes the text."""
+        """Returns the value of the first type that accepts the text."""
         return self._first(lambda option: option.read(text))
 
     def accept(self, data: Any) -> Any:
-        """Returns the value of the first type that takes the datum."""
+        """Returns the value of the first type that accepts the data."""
         if data is None and self.optional:
             return None
         return self._first(lambda option: option.accept(data))
 
     def write(self, value: Any) -> str:
-        """Returns a text that is read back as the value, where there is one."""
+        """Returns a text that reads as the value, if one exists."""
         if value is None:
             return ""
         for option in self.options:
@@ -227,7 +227,7 @@ class Either(Shape):
                 continue
         return str(value)
 
-    def _first(self, take: Callable[[Shape], Any]) -> Any:
+    def _first(self, take: Callable[[Converter], Any]) -> Any:
         refusals = []
         for option in self.options:
             try:
@@ -245,19 +245,19 @@ class Field(NamedTuple):
 
     Attributes:
         name: its name.
-        shape: what it takes.
+        converter: the converter of its type.
         annotation: its type, resolved.
-        default: a function that makes its default, None when it has none.
+        default: a function that returns its default, None if it is required.
     """
 
     name: str
-    shape: Shape
+    converter: Converter
     annotation: Any
     default: Callable[[], Any] | None
 
 
-class Group(Shape):
-    """A dataclass: on a command line one flag a field, within other types a JSON object.
+class DataclassConverter(Converter):
+    """A dataclass: one flag for each field on a command line, a JSON object within other types.
 
     Args:
         kind: the class.
@@ -274,7 +274,7 @@ class Group(Shape):
 
     @property
     def is_plain(self) -> bool:
-        """Never: it is JSON."""
+        """Always False: it is JSON."""
         return False
 
     def read(self, text: str) -> Any:
@@ -282,7 +282,7 @@ class Group(Shape):
         return self.accept(json_of(text, dict))
 
     def accept(self, data: Any) -> Any:
-        """Takes an object with the fields of the class, or an object of the class."""
+        """Accepts an object with the fields of the class, or an instance."""
         if isinstance(data, self.kind):
             return data
         if not isinstance(data, Mapping):
@@ -294,7 +294,7 @@ class Group(Shape):
         missing = [f.name for f in self.fields if f.default is None and f.name not in data]
         if missing:
             raise BadValue(f"it lacks {', '.join(missing)}")
-        values = {n: _element(known[n].shape.accept, v, known[n].shape) for n, v in data.items()}
+        values = {n: _element(known[n].converter.accept, v, known[n].converter) for n, v in data.items()}
         return self.kind(**values)
 
     def write(self, value: Any) -> str:
@@ -303,7 +303,7 @@ class Group(Shape):
 
 
 def plain_data(value: Any) -> Any:
-    """Returns a value as data that JSON can hold and :meth:`Shape.accept` takes."""
+    """Converts a value to JSON data that :meth:`Converter.accept` accepts."""
     import dataclasses
     import enum
 
@@ -320,15 +320,15 @@ def plain_data(value: Any) -> Any:
     return str(value)
 
 
-def _element(take: Callable[[Any], Any], given: Any, shape: Shape) -> Any:
+def _element(take: Callable[[Any], Any], given: Any, converter: Converter) -> Any:
     try:
         return take(given)
     except BadValue as error:
         word = f'"{given}"' if isinstance(given, str) else json.dumps(given, default=str)
-        raise BadValue(error.detail or f"{word} is not {shape.takes}", error.near) from None
+        raise BadValue(error.detail or f"{word} is not {converter.takes}", error.near) from None
 
 
-def _list_of(item: Shape) -> str:
+def _list_of(item: Converter) -> str:
     if not item.is_plain:
         return f"a JSON array, each element {item.takes}"
     return f"a list such as {item.sample},{item.sample}"

@@ -1,4 +1,4 @@
-"""The outline of a component in its source: its arguments and what it returns, nothing run."""
+"""The outline of a component: its arguments and return type, read from its source."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BUILD = "build"
 
 
 class Argument(NamedTuple):
-    """One argument as it is written.
+    """One argument in the source.
 
     Attributes:
         name: its name.
-        node: where it stands.
-        annotation: its annotation, None when it has none.
-        default: its default, None when it has none.
+        node: its syntax node.
+        annotation: its annotation, or None.
+        default: its default, or None.
     """
 
     name: str
@@ -29,18 +29,18 @@ class Argument(NamedTuple):
 
     @property
     def line(self) -> int:
-        """The line it stands in."""
+        """Its line."""
         return self.node.lineno
 
     @property
     def text(self) -> str:
-        """What stands there, on one line: ``lr: float = 0.001``."""
+        """Its source on one line: ``lr: float = 0.001``."""
         text = self.name + (f": {ast.unparse(self.annotation)}" if self.annotation else "")
         return text + (f" = {ast.unparse(self.default)}" if self.default else "")
 
 
 class Outline(NamedTuple):
-    """What a definition asks for and gives.
+    """The signature of a definition.
 
     Attributes:
         name: its name.
@@ -59,11 +59,11 @@ class Outline(NamedTuple):
     kwargs: Argument | None = None
 
     def returns_appdef(self, source: SourceFile) -> bool:
-        """Tells whether it says of itself that it returns an AppDef."""
+        """Returns True if its return annotation is AppDef."""
         return self.function is not None and names_appdef(self.function.returns, source.imports)
 
     def builds_appdef(self, source: SourceFile) -> bool:
-        """Tells whether its body plainly returns an AppDef, whatever it says of itself."""
+        """Returns True if its body returns an AppDef, whatever its annotation."""
         if self.function is None:
             return False
         made = {
@@ -81,7 +81,7 @@ class Outline(NamedTuple):
 
     @property
     def docstring(self) -> str:
-        """Its docstring, cleaned; empty when it has none."""
+        """Its docstring, cleaned; may be empty."""
         return ast.get_docstring(self.node) or ""
 
 
@@ -91,7 +91,7 @@ def outline(node: Definition, source: SourceFile, name: str | None = None) -> Ou
     Args:
         node: the definition.
         source: the file it is from.
-        name: its name where that is another than the definition's own.
+        name: its name, if different from the definition's own.
     """
     name = name or node.name
     if not isinstance(node, ast.ClassDef):
@@ -108,8 +108,8 @@ def outline(node: Definition, source: SourceFile, name: str | None = None) -> Ou
 def components(source: SourceFile) -> Iterator[Outline]:
     """Yields the components of a file: functions that return AppDef, classes with such a ``build()``.
 
-    A function that plainly returns an AppDef and does not say so counts too: it was meant as one. What
-    begins with an underscore is a helper.
+    A function whose body returns an AppDef without an annotation counts too: it was meant as one. A
+    name with a leading underscore is a helper.
     """
     for name, node in source.definitions.items():
         if name.startswith("_"):

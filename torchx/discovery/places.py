@@ -1,4 +1,4 @@
-"""Places in a person's files: how they are told, and which one an exception comes from."""
+"""Places in user files: how to show them, and which one caused an exception."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Place(NamedTuple):
     Attributes:
         path: the file.
         line: the line, from 1.
-        text: what stands there, without its indentation; empty when it can't be read.
+        text: the line without its indentation; empty if unreadable.
     """
 
     path: str
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """Returns a path as a person would type it: from the working directory, else from home, else in full.
+    """Returns a path relative to the working directory, else relative to home, else in full.
 
     >>> shown(Path.cwd() / "train.py")
     'train.py'
@@ -47,24 +47,24 @@ def shown(path: str | os.PathLike[str]) -> str:
 def _cwd() -> Path | None:
     try:
         return Path.cwd()
-    except OSError:  # the folder was removed under our feet
+    except OSError:  # the working directory was removed
         return None
 
 
 def _home() -> Path | None:
     try:
         return Path.home()
-    except RuntimeError:  # a user without one, as in some containers
+    except RuntimeError:  # a user without a home, as in some containers
         return None
 
 
-def told(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Returns the type and the first line of an exception, as one line.
 
-    >>> told(ValueError("no such city"))
+    >>> describe_exception(ValueError("no such city"))
     'ValueError: no such city'
     """
-    if isinstance(error, TorchxError):  # a sentence for people already
+    if isinstance(error, TorchxError):  # already a message for users
         return error.message
     if isinstance(error, SyntaxError):
         text = error.msg
@@ -78,16 +78,16 @@ def told(error: BaseException) -> str:
 
 
 def blame(error: BaseException, path: str) -> Place | None:
-    """Finds the line of a person's own code that an exception comes from.
+    """Finds the line of the user's code that an exception comes from.
 
-    That is the innermost line within the folder of ``path``, installed packages left aside; for a
-    syntax error the line it names.
+    This is the innermost line within the folder of ``path``, except installed packages; for a
+    syntax error, the line it names.
 
     Args:
         error: the exception.
         path: the component's file.
     """
-    import linecache  # on demand: only an error needs it
+    import linecache  # loaded on demand: only for errors
     import traceback
 
     folder = Path(path).absolute().parent

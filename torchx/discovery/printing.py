@@ -1,10 +1,10 @@
-"""The source of a named component with all of its module that it needs: a file to start one's own from."""
+"""The source of a named component with everything it needs from its module."""
 
 from __future__ import annotations
 
 import ast
 
-from torchx.discovery.catalogue import shelves
+from torchx.discovery.catalogue import component_sources
 from torchx.discovery.locate import find_listed, not_found
 from torchx.discovery.model import LinterMessage
 from torchx.discovery.source import Definition, SourceFile, read_source
@@ -17,13 +17,13 @@ def builtin_source(name: str) -> str:
         name: ``utils.echo``.
 
     Raises:
-        ComponentNotFoundException: there is no such component.
+        ComponentNotFoundException: no component has this name.
     """
-    found = find_listed(name, shelves())
+    found = find_listed(name, component_sources())
     if found is None:
         raise not_found(name)
-    shelf, module, function = found
-    source = read_source(dict(shelf.modules())[module])
+    provider, module, function = found
+    source = read_source(dict(provider.modules())[module])
     if isinstance(source, LinterMessage):
         raise not_found(name)
     return _excerpt(source, function)
@@ -45,7 +45,7 @@ def _excerpt(source: SourceFile, function: str) -> str:
 
 
 def _needed(source: SourceFile, function: str) -> set[str]:
-    """Returns every name of the module that a function uses, and those that these use."""
+    """Returns all names of the module that a function uses, directly or indirectly."""
     by_name: dict[str, list[ast.stmt]] = {}
     for statement in source.tree.body:
         for name in _defined(statement):
@@ -81,7 +81,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _kept(statement: ast.Import | ast.ImportFrom, needed: set[str]) -> str:
-    """Returns an import with only the names that are needed, empty when none of them is."""
+    """Returns an import reduced to the needed names; empty if none is needed."""
     if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
         return ast.unparse(statement)
     names = [n for n in statement.names if (n.asname or n.name.partition(".")[0]) in needed or n.name == "*"]

@@ -1,4 +1,4 @@
-"""How words become values of a type, and values words: the plain types."""
+"""Converters between texts and values: the plain types."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from torchx.words import nearest
 
-TRUE_WORDS = frozenset({"true", "1", "yes", "on"})
-FALSE_WORDS = frozenset({"false", "0", "no", "off"})
+TRUE_TEXTS = frozenset({"true", "1", "yes", "on"})
+FALSE_TEXTS = frozenset({"false", "0", "no", "off"})
 
 
 class BadValue(ValueError):
-    """A word or a datum that a shape does not take.
+    """A text or datum that a converter rejects.
 
     Args:
-        detail: which part of it, and why, where that says more than the whole value; else empty.
-        near: a word that was probably meant.
+        detail: the rejected part and the reason, if more specific than the whole value; may be empty.
+        near: the probably intended text.
     """
 
     def __init__(self, detail: str = "", near: str | None = None) -> None:
@@ -27,13 +27,13 @@ class BadValue(ValueError):
         self.near = near
 
 
-class Shape:
-    """What a type takes on a command line.
+class Converter:
+    """Converts between texts and values of a type.
 
     Attributes:
-        label: the type for people: ``FLOAT``.
-        takes: the same in a sentence: ``a float``.
-        sample: a word that it takes, for examples.
+        label: the type as shown to users: ``FLOAT``.
+        takes: the accepted values, in a sentence: ``a float``.
+        sample: an accepted text, for examples.
     """
 
     label = "TEXT"
@@ -41,57 +41,57 @@ class Shape:
     sample = "text"
 
     def read(self, text: str) -> Any:
-        """Returns the value that a text stands for.
+        """Converts a text to a value.
 
         Raises:
-            BadValue: it stands for none.
+            BadValue: it cannot be converted.
         """
         raise NotImplementedError
 
     def accept(self, data: Any) -> Any:
-        """Returns the value that a datum of JSON, or a value from Python, stands for.
+        """Converts JSON data or a Python value to a value of the type.
 
         Raises:
-            BadValue: it stands for none.
+            BadValue: it cannot be converted.
         """
         if isinstance(data, str):
             return self.read(data)
         raise BadValue()
 
     def write(self, value: Any) -> str:
-        """Returns a text that :meth:`read` turns into the value."""
+        """Returns a text that :meth:`read` converts to the value."""
         return str(value)
 
     @property
     def is_plain(self) -> bool:
-        """Whether its text is one word without structure, so that it may stand between commas."""
+        """Whether its texts have no structure, so that they can be elements of a comma-separated list."""
         return True
 
 
-class Text(Shape):
+class TextConverter(Converter):
     """``str``."""
 
     def read(self, text: str) -> str:
-        """Returns the text as it is."""
+        """Returns the text unchanged."""
         return text
 
 
-class Anything(Shape):
-    """``Any``: texts stay texts, data stay data."""
+class AnyConverter(Converter):
+    """``Any``: keeps texts and data unchanged."""
 
     label = "ANY"
     takes = "anything"
 
     def read(self, text: str) -> Any:
-        """Returns the text as it is."""
+        """Returns the text unchanged."""
         return text
 
     def accept(self, data: Any) -> Any:
-        """Returns the datum as it is."""
+        """Returns the data unchanged."""
         return data
 
 
-class Whole(Shape):
+class IntConverter(Converter):
     """``int``."""
 
     label = "INT"
@@ -106,13 +106,13 @@ class Whole(Shape):
             raise BadValue() from None
 
     def accept(self, data: Any) -> int:
-        """Takes an int, or a text of one."""
+        """Accepts an int, or a text of one."""
         if isinstance(data, int) and not isinstance(data, bool):
             return data
         return int(super().accept(data))
 
 
-class Real(Shape):
+class FloatConverter(Converter):
     """``float``."""
 
     label = "FLOAT"
@@ -127,13 +127,13 @@ class Real(Shape):
             raise BadValue() from None
 
     def accept(self, data: Any) -> float:
-        """Takes a float or an int, or a text of one."""
+        """Accepts a float or an int, or a text of one."""
         if isinstance(data, int | float) and not isinstance(data, bool):
             return float(data)
         return float(super().accept(data))
 
 
-class Truth(Shape):
+class BoolConverter(Converter):
     """``bool``."""
 
     label = "BOOL"
@@ -143,12 +143,12 @@ class Truth(Shape):
     def read(self, text: str) -> bool:
         """Reads true/1/yes/on and false/0/no/off in any case."""
         word = text.strip().lower()
-        if word not in TRUE_WORDS | FALSE_WORDS:
+        if word not in TRUE_TEXTS | FALSE_TEXTS:
             raise BadValue()
-        return word in TRUE_WORDS
+        return word in TRUE_TEXTS
 
     def accept(self, data: Any) -> bool:
-        """Takes a bool, or a text of one."""
+        """Accepts a bool, or a text of one."""
         return data if isinstance(data, bool) else bool(super().accept(data))
 
     def write(self, value: Any) -> str:
@@ -156,12 +156,12 @@ class Truth(Shape):
         return "true" if value else "false"
 
 
-class Choice(Shape):
+class ChoiceConverter(Converter):
     """An enum or a ``Literal``: one of a few values.
 
     Args:
-        words: each word and the value that it stands for, the shown ones first.
-        shown: how many of them are shown: an enum takes both names and values.
+        words: the accepted texts and their values, the shown ones first.
+        shown: the number of shown texts: an enum accepts both names and values.
     """
 
     def __init__(self, words: Mapping[str, Any], shown: int | None = None) -> None:
@@ -172,23 +172,23 @@ class Choice(Shape):
         self.sample = offered[0]
 
     @classmethod
-    def of_enum(cls, kind: type[enum.Enum]) -> Choice:
+    def of_enum(cls, kind: type[enum.Enum]) -> ChoiceConverter:
         """Returns the choice among the members of an enum, by name or by value."""
         by_value = {str(m.value): m for m in kind}
         by_name = dict(kind.__members__)
-        # of a string enum people know the values, of any other the names
+        # users know the values of a string enum, and the names of any other
         texts = all(isinstance(m.value, str) for m in kind)
         first, second = (by_value, by_name) if texts else (by_name, by_value)
         return cls({**first, **{w: m for w, m in second.items() if w not in first}}, len(first))
 
     def read(self, text: str) -> Any:
-        """Returns the value that the word stands for."""
+        """Returns the value of a text."""
         if text not in self.words:
             raise BadValue(near=nearest(text, self.words))
         return self.words[text]
 
     def accept(self, data: Any) -> Any:
-        """Takes one of the values, or its word."""
+        """Accepts one of the values, or its text."""
         for value in self.words.values():
             raw = value.value if isinstance(value, enum.Enum) else value
             if (data is value) or (type(data) is type(raw) and data == raw):
@@ -196,16 +196,16 @@ class Choice(Shape):
         return super().accept(data)
 
     def write(self, value: Any) -> str:
-        """Returns the word of a value."""
+        """Returns the text of a value."""
         found = (w for w, v in self.words.items() if v is value or (type(v) is type(value) and v == value))
         return next(found, str(value))
 
 
-class Made(Shape):
-    """A class that makes an object from one text: ``Path``, ``Decimal``, or a person's own.
+class ClassConverter(Converter):
+    """A class whose constructor takes one text: ``Path``, ``Decimal``, or a user's class.
 
     Args:
-        make: what makes it: the class, or a function.
+        make: the class, or a function that returns an instance.
         kind: the class.
     """
 
@@ -225,17 +225,17 @@ class Made(Shape):
             raise BadValue(str(error)) from error
 
     def accept(self, data: Any) -> Any:
-        """Takes an object of the class, or a text."""
+        """Accepts an instance of the class, or a text."""
         if isinstance(self.kind, type) and isinstance(data, self.kind):
             return data
         return super().accept(data)
 
 
 def makes_from_text(kind: type) -> bool:
-    """Tells whether a class can be called with one text and nothing else."""
+    """Returns True if a class can be called with a single text."""
     try:
         signature = inspect.signature(kind)
-    except (ValueError, TypeError):  # written in C, with nothing to look at
+    except (ValueError, TypeError):  # implemented in C, without a signature
         return True
     try:
         signature.bind("text")

@@ -1,4 +1,4 @@
-"""From a function that was imported to its parameters: types resolved, defaults, flags, places."""
+"""Reads the parameters of an imported function: resolved types, defaults, flags, places."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from torchx.discovery.annotations import UnsupportedType, plain, shape_of, short_flags, type_text
+from torchx.discovery.annotations import UnsupportedType, converter_of, plain, short_flags, type_text
 from torchx.discovery.docstrings import Docs
 from torchx.discovery.model import FLAG, REQUIRED, VARARGS, LinterMessage, Parameter
-from torchx.discovery.nested import Either, Group
+from torchx.discovery.nested import DataclassConverter, UnionConverter
 from torchx.discovery.outline import Outline
-from torchx.discovery.shapes import Shape, Text
+from torchx.discovery.shapes import Converter, TextConverter
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Signature(NamedTuple):
-    """What a component asks for.
+    """The signature of a component.
 
     Attributes:
         parameters: its parameters, in order.
@@ -39,13 +39,13 @@ def read_signature(target: Callable[..., Any], found: Outline | None = None, pat
 
     Args:
         target: the function or class.
-        found: its outline in the source, for lines and columns; None when it has none.
+        found: its outline in the source, for lines and columns, or None.
         path: its source file.
     """
     name = found.name if found else getattr(target, "__name__", type(target).__name__)
     reader = _Reader(name, found, path, hints_of(target))
     signature = inspect.signature(target)
-    shapes = {p.name: reader.shape(p) for p in signature.parameters.values()}
+    shapes = {p.name: reader.converter(p) for p in signature.parameters.values()}
     groups = {n: group for n, s in shapes.items() if (group := group_of(s))}
     docs = Docs(_docstring(target), {n: Docs(g.kind.__doc__ or "") for n, g in groups.items()})
     parameters = [reader.parameter(p, shapes[p.name], docs, signature) for p in signature.parameters.values()]
@@ -81,11 +81,11 @@ def _one_by_one(function: Any) -> Iterator[tuple[str, Any]]:
             yield name, error
 
 
-def group_of(shape: Shape) -> Group | None:
-    """Returns the dataclass that a shape is, or may be absent of; None when it is none."""
-    if isinstance(shape, Either) and len(shape.options) == 1:
-        return group_of(shape.options[0])
-    return shape if isinstance(shape, Group) else None
+def group_of(converter: Converter) -> DataclassConverter | None:
+    """Returns the dataclass of a converter, also of an optional one; None for any other type."""
+    if isinstance(converter, UnionConverter) and len(converter.options) == 1:
+        return group_of(converter.options[0])
+    return converter if isinstance(converter, DataclassConverter) else None
 
 
 def _docstring(target: Callable[..., Any]) -> str:
@@ -100,7 +100,7 @@ def _docstring(target: Callable[..., Any]) -> str:
 
 
 class _Reader:
-    """Reads the parameters of one component and gathers what is wrong with them."""
+    """Reads the parameters of one component and collects their problems."""
 
     def __init__(self, name: str, found: Outline | None, path: str, hints: Mapping[str, Any]) -> None:
         self.name = name
@@ -111,8 +111,8 @@ class _Reader:
         self.written = {a.name: a for a in every if a}
         self.line = found.node.lineno if found else 0
 
-    def shape(self, parameter: inspect.Parameter) -> Shape:
-        """Returns the shape of a parameter; texts stand in for what has none."""
+    def converter(self, parameter: inspect.Parameter) -> Converter:
+        """Returns the converter of a parameter; a text converter if its type is unsupported."""
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             self._refuse(
                 parameter.name, f"takes `**{parameter.name}`; a component names each of its arguments"
@@ -127,13 +127,13 @@ class _Reader:
             )
         else:
             try:
-                return shape_of(self.hints[parameter.name])
+                return converter_of(self.hints[parameter.name])
             except UnsupportedType as error:
                 self._refuse(parameter.name, f"argument `{parameter.name}` {error}")
-        return Text()
+        return TextConverter()
 
     def parameter(
-        self, given: inspect.Parameter, shape: Shape, docs: Docs, signature: inspect.Signature
+        self, given: inspect.Parameter, converter: Converter, docs: Docs, signature: inspect.Signature
     ) -> Parameter | None:
         """Returns a parameter for people, None for ``**kwargs``."""
         if given.kind is inspect.Parameter.VAR_KEYWORD:
@@ -144,15 +144,15 @@ class _Reader:
         line = written.line if written else self.line
         source = written.text if written else _spelled(given, annotation)
         if given.kind is inspect.Parameter.VAR_POSITIONAL:
-            return Parameter(given.name, annotation, shape, VARARGS, line=line, source=source, docs=docs)
+            return Parameter(given.name, annotation, converter, VARARGS, line=line, source=source, docs=docs)
         before_varargs = any(
             p.kind is inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values()
         )
         by_position = given.kind is inspect.Parameter.POSITIONAL_ONLY or (
             before_varargs and given.kind in _BY_POSITION
         )
-        group = group_of(shape)
-        whole = Parameter(given.name, annotation, shape, FLAG, default, _flags(given.name, annotation),
+        group = group_of(converter)
+        whole = Parameter(given.name, annotation, converter, FLAG, default, _flags(given.name, annotation),
                           line, source, (), by_position, docs)  # fmt: skip
         return dataclasses.replace(whole, fields=tuple(_fields(whole, group))) if group else whole
 
@@ -163,7 +163,7 @@ class _Reader:
         self.problems.append(LinterMessage(self.name, text, line, char, path=self.path))
 
 
-def _fields(parent: Parameter, group: Group) -> Iterator[Parameter]:
+def _fields(parent: Parameter, group: DataclassConverter) -> Iterator[Parameter]:
     """Yields the fields of a dataclass parameter, each with a dotted flag and the default it would get."""
     has_object = dataclasses.is_dataclass(parent.default) and not isinstance(parent.default, type)
     for field in group.fields:
@@ -173,9 +173,11 @@ def _fields(parent: Parameter, group: Group) -> Iterator[Parameter]:
             default = field.default() if field.default else REQUIRED
         name = f"{parent.name}.{field.name}"
         text = _spelled_field(name, field.annotation, default)
-        child = Parameter(name, field.annotation, field.shape, FLAG, default, _flags(name, field.annotation),
-                          parent.line, text, docs=parent.docs)  # fmt: skip
-        inner = group_of(field.shape)
+        flags = _flags(name, field.annotation)
+        child = Parameter(
+            name, field.annotation, field.converter, FLAG, default, flags, parent.line, text, docs=parent.docs
+        )
+        inner = group_of(field.converter)
         yield dataclasses.replace(child, fields=tuple(_fields(child, inner))) if inner else child
 
 

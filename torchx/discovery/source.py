@@ -21,7 +21,7 @@ class SourceFile:
 
     Attributes:
         path: where it is.
-        text: what it holds.
+        text: its content.
         tree: its syntax tree.
     """
 
@@ -47,7 +47,7 @@ class SourceFile:
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """What each imported name stands for: ``{"Opt": "typing.Optional"}``."""
+        """The full name of each imported name: ``{"Opt": "typing.Optional"}``."""
         return dict(_imported(self.statements))
 
     @cached_property
@@ -87,10 +87,10 @@ def read_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
     """Parses a Python file.
 
     Returns:
-        The parsed file, or the one problem that keeps it from being parsed.
+        The parsed file, or the problem that prevents parsing.
 
     Raises:
-        OSError: the file can't be read.
+        OSError: the file cannot be read.
     """
     import warnings
 
@@ -98,14 +98,14 @@ def read_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
         data = file.read()
     where = os.fspath(path)
     try:
-        with warnings.catch_warnings():  # an odd escape in a person's file is no matter of ours
+        with warnings.catch_warnings():  # an invalid escape in a user's file is not our concern
             warnings.simplefilter("ignore")
             tree = ast.parse(data, filename=where)
     except SyntaxError as error:
         line, char = error.lineno or 1, error.offset or 1
-        return LinterMessage("", f"is no valid Python: {error.msg}", line, char, path=where)
+        return LinterMessage("", f"is not valid Python: {error.msg}", line, char, path=where)
     except (ValueError, RecursionError) as error:
-        return LinterMessage("", f"is no valid Python: {error}", 1, 1, path=where)
+        return LinterMessage("", f"is not valid Python: {error}", 1, 1, path=where)
     return SourceFile(where, _decoded(data), tree)
 
 
@@ -113,12 +113,12 @@ def open_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
     """Parses a Python file as :func:`read_source` does.
 
     Raises:
-        StateError: the file can't be read.
+        StateError: the file cannot be read.
     """
     try:
         return read_source(path)
     except OSError as error:
-        raise StateError(f"{shown(path)} can't be read: {error.strerror}") from error
+        raise StateError(f"{shown(path)} cannot be read: {error.strerror}") from error
 
 
 def _decoded(data: bytes) -> str:
@@ -130,7 +130,7 @@ def _decoded(data: bytes) -> str:
 
 
 def dotted(node: ast.expr | None, imports: dict[str, str]) -> str:
-    """Returns the full name that an expression stands for, empty when it is no plain name.
+    """Returns the full name of an expression; empty if it is not a plain name.
 
     >>> dotted(ast.parse("t.Optional", mode="eval").body, {"t": "typing"})
     'typing.Optional'
@@ -173,7 +173,7 @@ def _alias(statement: ast.stmt) -> tuple[str, str] | None:
 
 
 def _defined(statements: Iterable[ast.stmt]) -> set[str]:
-    """Returns the names that statements define, what is within their blocks left aside."""
+    """Returns the names that statements define, except within nested blocks."""
     every = list(statements)
     found = {name for name, _ in _imported(every)}
     for statement in every:

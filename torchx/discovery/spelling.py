@@ -1,4 +1,4 @@
-"""Whether an annotation, as it is spelled, is a type that words of a command line can stand for."""
+"""Checks the source of annotations for types that cannot be written on a command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTAINERS = frozenset(
     }
 )
 _PLAIN = frozenset({"int", "float", "str", "bool", "None", "complex"})
-_WORDLESS = frozenset(
+_UNWRITABLE = frozenset(
     {"bytes", "bytearray", "memoryview", "object", "type", "range", "slice"}
     | {
         f"{m}.{n}"
@@ -38,9 +38,9 @@ _WORDLESS = frozenset(
 
 
 def faults(node: ast.expr, source: SourceFile) -> Iterator[str]:
-    """Yields what speaks against an annotation, each as the end of a sentence on the argument.
+    """Yields the problems of an annotation, each as the end of a sentence about the argument.
 
-    A name that comes from another module is trusted here: its type is known once it is imported.
+    Trusts names imported from other modules: their types are known after the import.
     """
     if isinstance(node, ast.Constant):
         yield from _constant(node, source)
@@ -52,7 +52,7 @@ def faults(node: ast.expr, source: SourceFile) -> Iterator[str]:
     elif isinstance(node, ast.Name | ast.Attribute):
         yield from _name(node, source)
     else:
-        yield f"has `{ast.unparse(node)}` for a type, which is none"
+        yield f"has `{ast.unparse(node)}` as its type, which is not a type"
 
 
 def _constant(node: ast.Constant, source: SourceFile) -> Iterator[str]:
@@ -60,31 +60,31 @@ def _constant(node: ast.Constant, source: SourceFile) -> Iterator[str]:
         try:
             quoted = ast.parse(node.value.strip(), mode="eval").body
         except SyntaxError:
-            yield f'has "{node.value}" for a type, which is none'
+            yield f'has "{node.value}" as its type, which is not a type'
         else:
             yield from faults(quoted, source)
     elif node.value is not None and node.value is not Ellipsis:
-        yield f"has the value `{node.value!r}` for a type"
+        yield f"has the value `{node.value!r}` as its type"
 
 
 def _subscript(node: ast.Subscript, source: SourceFile) -> Iterator[str]:
     base = _typing(dotted(node.value, source.imports))
     inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if base in _WORDLESS:
-        yield _wordless(node)
+    if base in _UNWRITABLE:
+        yield _unwritable(node)
     elif base == "typing.Annotated":
         yield from faults(inner[0], source)
     elif base in CONTAINERS or base in ("typing.Optional", "typing.Union"):
         yield from _undefined(node.value, source)
         for each in inner:
             yield from faults(each, source)
-    else:  # Literal holds values; of a generic class from elsewhere nothing is known yet
+    else:  # Literal contains values; generic classes of other modules are unknown here
         yield from _undefined(node.value, source)
 
 
 def _name(node: ast.Name | ast.Attribute, source: SourceFile) -> Iterator[str]:
-    if _typing(dotted(node, source.imports)) in _WORDLESS:
-        yield _wordless(node)
+    if _typing(dotted(node, source.imports)) in _UNWRITABLE:
+        yield _unwritable(node)
     else:
         yield from _undefined(node, source)
 
@@ -104,5 +104,5 @@ def _typing(name: str) -> str:
     return name.replace("typing_extensions.", "typing.", 1)
 
 
-def _wordless(node: ast.expr) -> str:
-    return f"is a `{ast.unparse(node)}`, which no word on a command line can stand for"
+def _unwritable(node: ast.expr) -> str:
+    return f"is a `{ast.unparse(node)}`, which cannot be written on a command line"

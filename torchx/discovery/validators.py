@@ -1,4 +1,4 @@
-"""Checks on the source of a component that a program can choose, and add its own to."""
+"""Checks of component source, for programs that choose or add checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ComponentFunctionValidator(abc.ABC):
 
     @abc.abstractmethod
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
-        """Returns what is wrong with a function.
+        """Returns the problems of a function.
 
         Args:
             app_specs_func_def: its syntax tree.
@@ -28,16 +28,16 @@ class ComponentFunctionValidator(abc.ABC):
 
 
 class ArgTypeValidator(ComponentFunctionValidator):
-    """Every argument has a type, and one that words can stand for."""
+    """Every argument has a type that can be written on a command line."""
 
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
-        """Returns what is wrong with the arguments of a function."""
+        """Returns the problems of a function's arguments."""
         alone = SourceFile("", "", ast.Module([*_ANY_NAME, app_specs_func_def], []))
         return list(argument_problems(outline(app_specs_func_def, alone), alone))
 
 
 class ReturnTypeValidator(ComponentFunctionValidator):
-    """The function says that it returns a certain type.
+    """The function has a certain return annotation.
 
     Args:
         supported_return_type: name of the type, without its module.
@@ -47,10 +47,10 @@ class ReturnTypeValidator(ComponentFunctionValidator):
         self._supported_return_type = supported_return_type
 
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
-        """Returns what is wrong with the return annotation of a function."""
+        """Returns the problems of a function's return annotation."""
         node, wanted = app_specs_func_def.returns, self._supported_return_type
-        told = node.value if isinstance(node, ast.Constant) else dotted(node, {})
-        if str(told).rpartition(".")[2] == wanted:
+        written = node.value if isinstance(node, ast.Constant) else dotted(node, {})
+        if str(written).rpartition(".")[2] == wanted:
             return []
         got = f"returns `{ast.unparse(node)}`" if node else "has no return annotation"
         text = f"{got}; a component returns {wanted}"
@@ -62,5 +62,5 @@ class ReturnTypeValidator(ComponentFunctionValidator):
         return [LinterMessage(name, text, line, char)]
 
 
-# of a function by itself it can't be known which names its file has
+# the names that the file of a lone function defines are unknown
 _ANY_NAME: Sequence[ast.stmt] = ast.parse("from anywhere import *").body

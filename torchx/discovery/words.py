@@ -1,4 +1,4 @@
-"""Reading the words after a component's name: which word is whose value, nothing turned into values yet."""
+"""Parses the arguments after a component's name: which text belongs to which parameter."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from torchx.discovery.errors import ArgumentError
 from torchx.discovery.flags import Flags, Hit, is_switch, looks_like_flag
 from torchx.discovery.model import Component, Parameter
-from torchx.discovery.shapes import FALSE_WORDS, TRUE_WORDS
+from torchx.discovery.shapes import FALSE_TEXTS, TRUE_TEXTS
 
 
 @dataclass
-class Words:
-    """The words of one call.
+class CommandLine:
+    """The parsed command line of one call.
 
     Attributes:
-        texts: the text given for each parameter, by name.
-        rest: the words for ``*args``.
-        notes: what a person should be told.
-        wants_help: ``--help`` was among the words.
+        texts: the text of each parameter, by name.
+        rest: the arguments for ``*args``.
+        notes: notes for the user.
+        wants_help: whether ``--help`` was given.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -28,68 +28,68 @@ class Words:
     wants_help: bool = False
 
 
-def split_component(words: Sequence[str], default: str | None) -> tuple[str | None, list[str]]:
-    """Splits what follows the options of ``torchx run`` into the component and its words.
+def split_component(argv: Sequence[str], default: str | None) -> tuple[str | None, list[str]]:
+    """Splits the arguments after the options of ``torchx run`` into the component and its arguments.
 
-    One ``--`` in front is dropped. Words that begin with a dash belong to the default component.
+    Drops one leading ``--``. Arguments with a leading dash belong to the default component.
 
     Args:
-        words: everything from the component on.
-        default: the component that the configuration names, None when it names none.
+        argv: the arguments from the component on.
+        default: the configured component, or None.
 
     Returns:
-        The component's name, None when neither names one, and the words for it.
+        The component's name, or None, and its arguments.
 
     >>> split_component(["--", "-j", "1x2", "--", "--epochs", "3"], "dist.ddp")
     ('dist.ddp', ['-j', '1x2', '--', '--epochs', '3'])
     >>> split_component(["utils.echo", "--msg", "hi"], "dist.ddp")
     ('utils.echo', ['--msg', 'hi'])
     """
-    given = list(words[1:] if words[:1] == ["--"] else words)
+    given = list(argv[1:] if argv[:1] == ["--"] else argv)
     if not given or given[0].startswith("-"):
         return default, given
     return given[0], given[1:]
 
 
-def read_words(component: Component, argv: Sequence[str], *, last_wins: bool = False) -> Words:
-    """Gives each word to the parameter that it belongs to.
+def parse_command_line(component: Component, argv: Sequence[str], *, last_wins: bool = False) -> CommandLine:
+    """Assigns each argument to its parameter.
 
-    Flags come first; from the first word on that is none, everything is for ``*args``, and one ``--`` in
-    front of it is dropped.
+    Flags come first; everything from the first other argument on belongs to ``*args``, except one
+    leading ``--``.
 
     Args:
-        component: whose words they are.
-        argv: the words.
-        last_wins: of a flag given twice take the last, in place of refusing it.
+        component: the component.
+        argv: its arguments.
+        last_wins: use the last value of a repeated flag instead of rejecting it.
 
     Raises:
-        ArgumentError: a flag is unknown, given twice or without its value, or a word has no place.
+        ArgumentError: a flag is unknown, repeated or has no value, or an argument is unexpected.
     """
     flags = Flags(component)
-    words = Words()
+    line = CommandLine()
     at = 0
     while at < len(argv):
         word = argv[at]
         if word == "--" or not looks_like_flag(word):
-            words.rest = list(argv[at + 1 :] if word == "--" else argv[at:])
+            line.rest = list(argv[at + 1 :] if word == "--" else argv[at:])
             break
-        hit = flags.find(word, words.notes)
+        hit = flags.find(word, line.notes)
         at += 1
         if hit.parameter is None:
-            words.wants_help = True
-            return words
+            line.wants_help = True
+            return line
         text, used = _value(hit, hit.parameter, argv[at:], flags)
         at += used
-        if hit.parameter.name in words.texts and not last_wins:
+        if hit.parameter.name in line.texts and not last_wins:
             raise ArgumentError(f"{hit.parameter.flags[0]} is given twice", flag=hit.parameter.flags[0])
-        words.texts[hit.parameter.name] = text
-    if words.rest and component.varargs is None:
-        raise _no_place(component, words.rest[0])
-    return words
+        line.texts[hit.parameter.name] = text
+    if line.rest and component.varargs is None:
+        raise _no_place(component, line.rest[0])
+    return line
 
 
 def _value(hit: Hit, parameter: Parameter, following: Sequence[str], flags: Flags) -> tuple[str, int]:
-    """Returns the text for a flag, and how many of the following words it took."""
+    """Returns the text of a flag, and the number of following arguments it used."""
     if hit.negated:
         if hit.value is not None:
             raise ArgumentError(f'{hit.word} takes no value, got "{hit.value}"', flag=hit.word)
@@ -105,7 +105,7 @@ def _value(hit: Hit, parameter: Parameter, following: Sequence[str], flags: Flag
         if flags.is_flag(text):
             raise _no_value(hit, parameter)
         raise ArgumentError(
-            f"{hit.word} takes {parameter.shape.takes}, and `{text}` looks like a flag",
+            f"{hit.word} takes {parameter.converter.takes}, and `{text}` looks like a flag",
             flag=hit.word,
             hint=f"if it is the value: {hit.word}={text}",
         )
@@ -113,8 +113,8 @@ def _value(hit: Hit, parameter: Parameter, following: Sequence[str], flags: Flag
 
 
 def _switch(following: Sequence[str], flags: Flags) -> tuple[str, int]:
-    """Returns the text for a bool: the next word if it is one for a bool, else ``true``."""
-    if following and following[0].strip().lower() in TRUE_WORDS | FALSE_WORDS:
+    """Returns the text of a bool: the next argument if it is a bool, else ``true``."""
+    if following and following[0].strip().lower() in TRUE_TEXTS | FALSE_TEXTS:
         return following[0], 1
     if (
         following
@@ -122,12 +122,12 @@ def _switch(following: Sequence[str], flags: Flags) -> tuple[str, int]:
         and not looks_like_flag(following[0])
         and not flags.component.varargs
     ):
-        return following[0], 1  # no value of a bool, and there is nothing else that it can be: refused later
+        return following[0], 1  # not a bool, and it can be nothing else: rejected later
     return "true", 0
 
 
 def _no_value(hit: Hit, parameter: Parameter) -> ArgumentError:
-    return ArgumentError(f"{hit.word} takes {parameter.shape.takes}, and got nothing", flag=hit.word)
+    return ArgumentError(f"{hit.word} takes {parameter.converter.takes}, got nothing", flag=hit.word)
 
 
 def _no_place(component: Component, word: str) -> ArgumentError:
