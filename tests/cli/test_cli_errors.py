@@ -29,7 +29,7 @@ USAGE = [
     ("run :app", "error: `:app` is not a component name"),
     ("status ://", "error: `://` is not an application handle"),
     ("status local_cwd://torchx/", "error: `local_cwd://torchx/` is not an application handle"),
-    ("log x/r/5-1", "error: `5-1` in `x/r/5-1` is no replica id"),
+    ("log x/r/5-1", "error: `5-1` in `x/r/5-1` is not a replica id"),
     ("log x/", "error: `x/` names no logs"),
     ("run -s local_cw utils.echo",
      "error: unknown scheduler `local_cw`\n"
@@ -53,7 +53,7 @@ USAGE = [
     ("status nowhere://torchx/x", "error: unknown scheduler `nowhere`"),
     ("status a b", "error: got unexpected extra argument"),
     ("status --json -o yaml x", "error: --json and -o yaml cannot both be"),
-    ("log x/r/y", "error: `y` in `x/r/y` is no replica id"),
+    ("log x/r/y", "error: `y` in `x/r/y` is not a replica id"),
     ("log x -n many", "error: -n takes a whole number, got `many`"),
     ("log x --since tomorrow", "error: --since takes a time such as 10m, 2h, 1d or"),
     ("log x --regex (", "error: --regex takes a pattern, got `(`"),

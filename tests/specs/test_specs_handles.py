@@ -72,7 +72,7 @@ def test_logs_are_named_by_application_role_and_replicas(text: str, target: LogT
     ],
 )
 def test_what_names_no_logs_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"names no logs|is no replica id"):
+    with pytest.raises(UsageError, match=r"names no logs|is not a replica id"):
         parse_log_target(text)
 
 

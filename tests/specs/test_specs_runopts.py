@@ -160,7 +160,7 @@ def test_the_error_keeps_its_documented_form() -> None:
 
 def test_options_are_checked_when_they_are_added() -> None:
     opts = runopts()
-    with pytest.raises(ValueError, match="can't have a default"):
+    with pytest.raises(ValueError, match="cannot have a default"):
         opts.add("x", int, "h", 10, True)
     with pytest.raises(TypeError, match=r"must be int, got '10' \(str\)"):
         opts.add("x", int, "h", "10")
@@ -225,7 +225,7 @@ def test_a_text_is_cast(tp: Any, text: str, value: CfgVal) -> None:
 
 @pytest.mark.parametrize(("tp", "text"), [(bool, ""), (bool, " true"), (int, "1.0"), (dict[str, str], "a")])
 def test_a_text_that_cannot_be_cast(tp: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=r"is none of|invalid literal|is no `key:value`"):
+    with pytest.raises(ValueError, match=r"is not one of|invalid literal|is no `key:value`"):
         runopt(None, tp, False, "h").cast_to_type(text)
 
 

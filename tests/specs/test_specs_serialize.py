@@ -101,5 +101,5 @@ def test_data_of_other_versions_can_be_read() -> None:
     "data", [{}, {"name": "a", "roles": [{}]}, {"name": "a", "roles": 1}, {"name": "a", "roles": ["x"]}]
 )
 def test_other_data_is_no_application(data: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="the data is no application"):
+    with pytest.raises(UsageError, match="the data is not an application"):
         app_from_dict(data)

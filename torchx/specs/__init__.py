@@ -1,6 +1,6 @@
-"""What an application is: plain data that every other part of the project speaks.
+"""Applications as plain data, the common vocabulary of all parts of this project.
 
-Each name is loaded from its module when it is first asked for, so that who needs one does not wait for all.
+Names are loaded from their modules on first use, so that importing this package stays fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an application is: roles, each a number of like replicas, and what every replica runs."""
+"""Applications and roles: a role is a number of identical replicas of one program."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MISSING = "<MISSING>"
 """The entrypoint of a role that was given none."""
 
 UNKNOWN = "<UNKNOWN>"
-"""A text that an engine could not tell when an application was read back from it."""
+"""The value of a field that could not be read back from an engine."""
 
 
 class RetryPolicy(str, Enum):
-    """What is started again when a replica fails while retries are left.
+    """The scope of a retry after the failure of a replica.
 
     A failure is an exit code other than zero, the end of its machine, preemption or eviction.
-    Every scheduler takes ``APPLICATION``; the others where its documentation says so.
+    Every scheduler supports ``APPLICATION``; docs/schedulers.md lists the support for the others.
     """
 
     REPLICA = "REPLICA"
-    """The failed replica alone; its peers go on and must cope with its absence."""
+    """Only the failed replica; its peers keep running and must cope with its absence."""
 
     APPLICATION = "APPLICATION"
     """All replicas of all roles."""
@@ -50,28 +50,28 @@ def _null_resource() -> Resource:
 
 @dataclass
 class Role:
-    """A number of like replicas within an application.
+    """A number of identical replicas within an application.
 
     Attributes:
         name: name of the role, unique within the application.
-        image: what the replica's file system is made from; what it means is the scheduler's matter
-            (a container image, a folder).
-        min_replicas: the least number of replicas that can do the work, where a scheduler can start
-            with fewer; None for ``num_replicas``.
+        image: the source of the replica's file system; the scheduler defines its meaning (a container
+            image, a folder).
+        min_replicas: the minimum number of replicas, for schedulers that can start with fewer; None for
+            ``num_replicas``.
         entrypoint: the program.
         args: its arguments.
         env: environment variables, added to those of the scheduler.
-        num_replicas: how many replicas.
-        max_retries: how often it is started again after a failure.
-        retry_policy: what is started again.
-        resource: what each replica needs.
+        num_replicas: the number of replicas.
+        max_retries: the maximum number of restarts after failures.
+        retry_policy: the scope of a restart.
+        resource: the resources of each replica.
         port_map: port numbers by name.
         metadata: notes to schedulers, by scheduler name.
-        mounts: what is mounted into each replica's container.
-        workspace: local folders to lay over the image; the runner's ``workspace`` argument stands in
-            for that of the first role.
-        overrides: values for fields of this role that are worked out late: functions or awaitables, by
-            field name. Reading a field never runs them; :func:`resolve_overrides` does, at dry-run.
+        mounts: the mounts of each replica's container.
+        workspace: local folders to overlay on the image; the runner's ``workspace`` argument overrides
+            that of the first role.
+        overrides: lazily computed values for fields of this role: functions or awaitables, by field
+            name. Reading a field never runs them; :func:`resolve_overrides` does, at dry-run.
 
     >>> trainer = Role("trainer", "pytorch", entrypoint="python", args=["-m", "train"], num_replicas=2)
     >>> trainer.retry_policy.value
@@ -139,7 +139,7 @@ class AppDef:
         """Returns the role of a name.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the application has no such role.
         """
         for role in self.roles:
             if role.name == name:
@@ -152,16 +152,16 @@ class AppDef:
 
 
 def resolve_overrides(role: Role) -> Role:
-    """Works out the lazy values of a role, once.
+    """Computes the lazy values of a role once.
 
-    Each value of ``role.overrides`` that is callable is called, what is awaitable is awaited, and the
-    result stands in the field it is named after. The given role is left as it is.
+    Calls callables and awaits awaitables in ``role.overrides``, and stores the results in the fields of
+    these names. Does not change the given role.
 
     Returns:
         A deep copy with the values in its fields and no overrides left.
 
     Raises:
-        UsageError: an override names no field of a role, or cannot be worked out a second time.
+        UsageError: an override does not name a field of a role, or cannot be computed a second time.
 
     >>> resolve_overrides(Role("r", "img", overrides={"image": lambda: "img:" + "v2"})).image
     'img:v2'
@@ -170,7 +170,7 @@ def resolve_overrides(role: Role) -> Role:
     for name in role.overrides:
         if name not in known:
             raise UsageError(
-                f"role `{role.name}` overrides `{name}`, which is no field of a role",
+                f"role `{role.name}` overrides `{name}`, which is not a field of a role",
                 hint=did_you_mean(name, known, f"fields: {', '.join(known)}"),
             )
     resolved = copy.deepcopy(role)

@@ -1,11 +1,11 @@
-"""Keys under which this project itself notes things in the metadata of an application."""
+"""Keys of this project's own entries in the metadata of an application."""
 
 from __future__ import annotations
 
 from torchx import settings
 
 CONTEXT = "torchx/context"
-"""Who launched the application, e.g. ``cli_run``."""
+"""The launcher of the application, e.g. ``cli_run``."""
 
 VERSION = "torchx/version"
 """The version of this project that launched it."""
@@ -14,10 +14,10 @@ SCHEDULER = "torchx/scheduler"
 """The scheduler it was launched on."""
 
 ROLES_PREFIX = "torchx/roles."
-"""Begins the keys of what is noted of one role."""
+"""The prefix of the keys of one role."""
 
 NA = "<<NA>>"
-"""The value of a key that nothing is known for."""
+"""The value of a key without a known value."""
 
 TORCHX_CONTEXT_NAME = settings.TORCHX_CONTEXT_NAME
-"""Name of the environment variable that says who launches."""
+"""Name of the environment variable with the launcher's name."""

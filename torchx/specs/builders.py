@@ -1,4 +1,4 @@
-"""Documented door: from a component function and words to an application."""
+"""Documented names: a component function and arguments to an application."""
 
 from torchx.discovery.materialize import (
     ComponentArgs,

@@ -1,4 +1,4 @@
-"""Typed access to what a resource says of the hardware it needs."""
+"""Typed access to the capabilities of a resource."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class CapabilityKey(Generic[V]):
-    """One capability, by the name of who reads it and its own.
+    """A capability, identified by namespace and name.
 
     Attributes:
-        namespace: who reads it, e.g. a scheduler.
+        namespace: its reader, e.g. a scheduler.
         name: its name there.
         type: the type of its value.
 
@@ -51,10 +51,10 @@ class CapabilityKey(Generic[V]):
     def get(self, resource: Resource, default: V) -> V: ...
 
     def get(self, resource: Resource, default: V | None = None) -> V | None:
-        """Returns the capability of a resource, ``default`` when it has none.
+        """Returns the capability of a resource, or ``default``.
 
         Raises:
-            TypeError: what is there is not of the capability's type.
+            TypeError: the value is not of the capability's type.
         """
         if self.key not in resource.capabilities:
             return default

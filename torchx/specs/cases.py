@@ -1,4 +1,4 @@
-"""Two ways to write a name of several words, and the way from one to the other."""
+"""Conversion of names between snake case and camel case."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def snake_to_camel(name: str) -> str:
 
 
 def camel_to_snake(name: str) -> str:
-    """Turns ``someName`` into ``some_name``; a name in snake case stays as it is.
+    """Turns ``someName`` into ``some_name``; leaves snake case unchanged.
 
     >>> camel_to_snake("clusterName"), camel_to_snake("HTTPServer"), camel_to_snake("a_b")
     ('cluster_name', 'http_server', 'a_b')

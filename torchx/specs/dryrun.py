@@ -1,4 +1,4 @@
-"""What a dry-run gives back: the request that would be sent, with what it was made from."""
+"""The result of a dry-run: the request, and the application and options it was made from."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Manifests(Protocol):
-    """A request (a dataclass) that is a number of documents, which the engine's own tool takes as YAML."""
+    """A request (a dataclass) of several documents, which the engine's own tool accepts as YAML."""
 
     manifests: list[dict[str, Any]]
 
 
 class AppDryRunInfo(Generic[T]):
-    """A request as a scheduler would send it; printing it shows it to a person.
+    """A request as a scheduler would send it; its ``repr`` is readable.
 
     Args:
         request: the scheduler's own request object.
-        fmt: turns the request into text.
+        fmt: formats the request.
 
     Attributes:
         request: the scheduler's own request object; ``Role.pre_proc`` may change it.
-        notes: what the scheduler will not do of what the application asks for, a line each.
-        tell: called with a line about what a submission is waiting for, from any thread; set by those who
-            can show it. One that :class:`torchx.progress.Follows` learns how far it is.
+        notes: warnings about parts of the application that the scheduler does not honour, one line each.
+        tell: called from any thread with a line about the progress of a submission; callers that show
+            progress set it. A :class:`torchx.progress.Follows` receives measured progress too.
 
     The scheduler's interface fills in the application, the run options and the scheduler's name.
 
@@ -41,7 +41,7 @@ class AppDryRunInfo(Generic[T]):
     def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
         self.request = request
         self.notes: list[str] = []
-        self.tell: Callable[[str], None] = _tell_nobody
+        self.tell: Callable[[str], None] = _discard
         self._fmt = fmt
         self._app: AppDef | None = None
         self._cfg: Mapping[str, CfgVal] = {}
@@ -49,7 +49,7 @@ class AppDryRunInfo(Generic[T]):
 
     @property
     def app(self) -> AppDef | None:
-        """The application as it was when the request was made; None before a scheduler told."""
+        """The application at the time of the request; None before the scheduler has set it."""
         return self._app
 
     @property
@@ -61,5 +61,5 @@ class AppDryRunInfo(Generic[T]):
         return self._fmt(self.request)
 
 
-def _tell_nobody(line: str) -> None:
+def _discard(line: str) -> None:
     """Takes a line and does nothing with it."""

@@ -1,4 +1,4 @@
-"""Handles: how a submitted application is named, and what a command line says of its logs."""
+"""Handles: names of submitted applications, and the arguments of `torchx log`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_REPLICAS = 100_000
 
 
 class MalformedAppHandleException(UsageError):
-    """A text is no application handle.
+    """A text is not a valid application handle.
 
     Args:
         app_handle: the text.
@@ -34,7 +34,7 @@ class MalformedAppHandleException(UsageError):
 
 
 class UnknownSchedulerException(UsageError):
-    """There is no scheduler of this name.
+    """No scheduler has this name.
 
     Args:
         scheduler_backend: the name.
@@ -88,7 +88,7 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
     """Takes a handle apart.
 
     Raises:
-        MalformedAppHandleException: the text is no handle.
+        MalformedAppHandleException: the text is not a handle.
 
     >>> parse_app_handle("slurm:///12")
     ParsedAppHandle(scheduler_backend='slurm', session_name='', app_id='12')
@@ -127,7 +127,7 @@ def parse_log_target(text: str) -> LogTarget:
     """Reads ``HANDLE``, ``HANDLE/ROLE`` or ``HANDLE/ROLE/REPLICAS``, replicas such as ``0,1,3-5``.
 
     Raises:
-        UsageError: the text is none of these.
+        UsageError: the text has another form.
 
     >>> parse_log_target("local_cwd://torchx/train-x7k2m9cd/trainer/0,2-3")
     LogTarget(handle='local_cwd://torchx/train-x7k2m9cd', role='trainer', replicas=(0, 2, 3))
@@ -150,6 +150,6 @@ def _replicas(ids: str, text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < first + _MOST_REPLICAS:
-            raise UsageError(f"`{part}` in `{text}` is no replica id", hint="replica ids read 0,1,3-5")
+            raise UsageError(f"`{part}` in `{text}` is not a replica id", hint="replica ids read 0,1,3-5")
         wanted.update(dict.fromkeys(range(first, last + 1)))
     return tuple(wanted)

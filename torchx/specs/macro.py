@@ -1,4 +1,4 @@
-"""Macros: words in a role that a scheduler replaces when it knows what they stand for."""
+"""Macros: placeholders in a role that a scheduler replaces at submission."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torchx.specs.app import Role
 
 
 class macros:
-    """Words that stand for what is known only at submission.
+    """Placeholders for values that are known only at submission.
 
-    They are replaced in a role's arguments, in the values of its environment and in its metadata, and
-    nowhere else. A word that is no macro stays as it is; ``$$`` is a plain ``$``.
+    They are replaced in a role's arguments, environment values and metadata only. Unknown placeholders
+    stay unchanged; ``$$`` is a literal ``$``.
 
     >>> role = Role("r", "img", args=["--id", macros.app_id], env={"HOST": "$$HOSTNAME"})
     >>> values = macros.Values(img_root="/", app_id="job-1", replica_id="0", rank0_env="RANK0")
@@ -29,17 +29,17 @@ class macros:
     """The application's id."""
 
     replica_id = "${replica_id}"
-    """The replica's id within its role; a replica that is started again keeps it."""
+    """The replica's id within its role; a restarted replica keeps it."""
 
     rank0_env = "${rank0_env}"
     """The NAME of the environment variable that holds the host of replica 0 of the first role."""
 
     base_img_root = "${base_img_root}"
-    """Only for files that name it: replaced by nothing."""
+    """Accepted in older files; replaced by an empty text."""
 
     @dataclass
     class Values:
-        """What the macros stand for in one replica.
+        """The values of the macros in one replica.
 
         Attributes:
             img_root: the root folder of the image.
@@ -74,7 +74,7 @@ class macros:
             return Template(arg).safe_substitute(self.to_dict())
 
         def to_dict(self) -> dict[str, Any]:
-            """Returns what each macro stands for, by its name."""
+            """Returns the value of each macro by its name."""
             return {
                 "img_root": self.img_root,
                 "app_id": self.app_id,

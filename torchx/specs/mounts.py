@@ -1,4 +1,4 @@
-"""Mounts of a replica's container, and the words in which a command line tells them."""
+"""Mounts of a replica's container, and their form on a command line."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class DeviceMount:
 
 @dataclass
 class TmpfsMount:
-    """A folder in memory, empty at the start and gone with the container.
+    """A folder in memory, empty at the start and removed with the container.
 
     Attributes:
         dst_path: path in the container.
-        size_mb: MB that it may hold; None for what the engine allows.
+        size_mb: its size in MB; None for the engine's limit.
     """
 
     dst_path: str
@@ -99,21 +99,21 @@ _HINT = "e.g. type=bind,src=/data,dst=/data,readonly"
 
 
 class MountError(UsageError, ValueError, KeyError):
-    """The words of a mount make no mount (a UsageError, also a ValueError and a KeyError)."""
+    """The options of a mount are invalid (a UsageError, also a ValueError and a KeyError)."""
 
 
 def parse_mounts(opts: Sequence[str]) -> list[Mount]:
-    """Reads mounts from the words of a command line.
+    """Parses mounts from the arguments of a command line.
 
     Each mount begins with ``type=bind``, ``type=volume``, ``type=device`` or ``type=tmpfs``; its other
-    words follow: ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
+    options follow: ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
     ``read_only``; takes true or false too), ``perm=`` (of devices: some of the letters r, w, m) and
     ``size=`` (of tmpfs, which has no source: as in 512m or 2g).
-    A word that begins with ``type=`` may hold the others too, joined by commas. ``~`` in the source of a
-    bind mount is the home folder; the destination of a device is its source unless told.
+    An argument with ``type=`` may contain the others too, joined by commas. ``~`` in the source of a bind
+    mount is the home folder; the default destination of a device is its source.
 
     Raises:
-        MountError: a word is unknown, doubled or missing (a UsageError, also a ValueError and KeyError).
+        MountError: an option is unknown, repeated or missing (a UsageError, also a ValueError and KeyError).
 
     >>> parse_mounts(["type=bind", "src=/data", "dst=/in", "readonly"])
     [BindMount(src_path='/data', dst_path='/in', read_only=True)]

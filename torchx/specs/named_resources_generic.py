@@ -1,4 +1,4 @@
-"""Sizes of machines that exist everywhere: for examples and first tries, not for what must be exact.
+"""Generic machine sizes, for examples and first runs.
 
 The numbers may change between versions, and no size promises a kind of accelerator or network. Who
 launches for real registers the machines there are; see :mod:`torchx.plugins`.

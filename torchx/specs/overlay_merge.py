@@ -1,4 +1,4 @@
-"""How an overlay is laid over a request, and over an overlay that was noted before."""
+"""Merges overlays into requests and into earlier overlays."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from torchx.errors import UsageError
 
 Overlay = dict[str, Any]
-"""What an overlay says: plain values, some under operators as keys."""
+"""The content of an overlay: plain values; operators are keys."""
 
 _PUT, _JOIN, _DEL = "__put__:", "__join__:", "__del__:"
 
 
 class OverlayTypeError(UsageError, TypeError):
-    """An overlay does not fit what it is laid over (a UsageError, also a TypeError)."""
+    """An overlay does not fit its request (a UsageError, also a TypeError)."""
 
 
 def PUT(key: str) -> str:  # noqa: N802 (its documented name)
-    """As the key of an overlay: the value replaces what is there, in place of being merged into it.
+    """As the key of an overlay: the value replaces the existing one instead of being merged.
 
     >>> base = {"args": ["a"]}
     >>> apply_overlay(base, {PUT("args"): ["b"]})
@@ -41,7 +41,7 @@ def JOIN(key: str, *, on: str) -> str:  # noqa: N802
 
 
 def DEL(key: str) -> str:  # noqa: N802
-    """As the key of an overlay: the key is taken away; the value (None by custom) is not looked at.
+    """As the key of an overlay: removes the key; the value (None by convention) is ignored.
 
     >>> base = {"keep": 1, "drop": 2}
     >>> apply_overlay(base, {DEL("drop"): None})
@@ -52,7 +52,7 @@ def DEL(key: str) -> str:  # noqa: N802
 
 
 def operator_of(written: str) -> tuple[str, str, str]:
-    """Takes the key of an overlay apart: operator (empty for none), key, and the field that JOIN goes by.
+    """Splits the key of an overlay into operator (may be empty), key, and the field of JOIN.
 
     >>> operator_of(JOIN("containers", on="name"))[1:]
     ('containers', 'name')
@@ -67,17 +67,17 @@ def operator_of(written: str) -> tuple[str, str, str]:
 
 
 def apply_overlay(base: Overlay, overlay: Mapping[str, Any]) -> None:
-    """Lays an overlay over a request, in place; the overlay itself is left as it is.
+    """Merges an overlay into a request, in place; does not change the overlay.
 
-    A mapping is merged key by key, a list is appended, a tuple replaces a list, anything else replaces
-    what is there (a None is a value too). :func:`PUT`, :func:`JOIN` and :func:`DEL` as keys say otherwise.
+    A mapping is merged key by key, a list is appended, a tuple replaces a list, any other value
+    replaces the existing one (also None). :func:`PUT`, :func:`JOIN` and :func:`DEL` as keys change this.
 
     Args:
         base: the request; changed.
-        overlay: what to lay over it.
+        overlay: the overlay.
 
     Raises:
-        OverlayTypeError: a value is of another kind than what it would replace.
+        OverlayTypeError: a value is of another kind than the one it would replace.
 
     >>> base = {"spec": {"cpu": 1}, "tags": ["a"]}
     >>> apply_overlay(base, {"spec": {"memory": 2}, "tags": ["b"], "replicas": 3})
@@ -99,13 +99,13 @@ def apply_overlay(base: Overlay, overlay: Mapping[str, Any]) -> None:
 
 
 def add_overlay(noted: Overlay, overlay: Mapping[str, Any]) -> None:
-    """Adds an overlay to one that was noted before, in place, so that both can be applied as one.
+    """Adds an overlay to an earlier one, in place, so that both can be applied as one.
 
-    Operators stay what they are. Of different operations on one key the last counts; the lists of two
-    JOINs by the same field are joined.
+    Keeps operators. The last of different operations on one key counts; the lists of two JOINs by the
+    same field are joined.
 
     Raises:
-        OverlayTypeError: a value is of another kind than what was noted.
+        OverlayTypeError: a value is of another kind than the earlier one.
 
     >>> noted = {"args": ["a"], "cpu": 1}
     >>> add_overlay(noted, {PUT("args"): ["b"], "cpu": 2})
@@ -144,7 +144,7 @@ def _merged(key: str, old: Any, new: Any, resolve: bool) -> Any:
 
 
 def _done(value: Any) -> Any:
-    """A copy of a value that is laid over nothing: its operators done, tuples as the lists they stand for."""
+    """Returns a copy of a value without a counterpart: operators applied, tuples as lists."""
     if isinstance(value, Mapping):
         fresh: Overlay = {}
         apply_overlay(fresh, value)
@@ -165,7 +165,7 @@ def _joined(key: str, on: str, old: Any, new: Any, resolve: bool) -> list[Any]:
         if not same:
             joined.append(_done(item) if resolve else copy.deepcopy(dict(item)))
             continue
-        # the fields of the item replace those of its like; only operators reach deeper
+        # the fields of the item replace those of its match; only operators merge deeper
         for written, value in item.items():
             if resolve and operator_of(written)[0]:
                 apply_overlay(same[0], {written: value})

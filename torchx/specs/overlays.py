@@ -1,4 +1,4 @@
-"""Overlays: what a user lays over a scheduler's request where an application has no field for it."""
+"""Overlays: changes of a scheduler's request for which an application has no field."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ __all__ = [
     "validate_overlay",
 ]
 
-# says that a namespace of the metadata holds overlays by kind, not one overlay as such
+# marks a namespace of the metadata that contains overlays by kind, not a single overlay
 _BY_KIND = "__torchx_overlays__"
 
 
 class OverlayError(UsageError, ValueError):
-    """An overlay holds what it must not (a UsageError, also a ValueError)."""
+    """An overlay has forbidden content (a UsageError, also a ValueError)."""
 
 
 def set_overlay(target: AppDef | Role, namespace: str, kind: str, overlay: Any) -> None:
-    """Notes an overlay in the metadata of an application or a role; what was noted before stays.
+    """Adds an overlay to the metadata of an application or a role; keeps earlier ones.
 
-    Mappings are merged and lists appended as by :func:`apply_overlay`; operators are kept and do their work
-    when the scheduler applies the whole. Of different operations on one key the last one counts.
+    Mappings are merged and lists appended as by :func:`apply_overlay`; operators take effect
+    when the scheduler applies the whole. The last of different operations on one key counts.
 
     Args:
-        target: changed, and nothing else.
+        target: the application or role; changed.
         namespace: the scheduler.
         kind: which part of its request, e.g. ``V1Pod``.
         overlay: a mapping or a dataclass.
 
     Raises:
-        OverlayError: the namespace holds the path of a file, to which nothing can be added.
+        OverlayError: the namespace contains the path of a file, which cannot be extended.
     """
     metadata: dict[str, Any] = target.metadata
     noted = metadata.get(namespace, {})
@@ -70,20 +70,20 @@ def set_overlay(target: AppDef | Role, namespace: str, kind: str, overlay: Any) 
 
 
 def get_overlay(target: AppDef | Role, namespace: str, kind: str, *, flat_fallback: bool = True) -> Overlay:
-    """Returns a copy of the overlay that was noted, empty when there is none.
+    """Returns a copy of the overlay; may be empty.
 
-    Where the namespace holds a text, it is the path or URI of a JSON or YAML file with the overlays by kind
-    (YAML may use ``!!python/tuple``).
+    A text in the namespace is the path or URI of a JSON or YAML file with the overlays by kind (YAML may
+    use ``!!python/tuple``).
 
     Args:
         target: an application or a role.
         namespace: the scheduler.
         kind: which part of its request.
         flat_fallback: whether a namespace that was not written by :func:`set_overlay` and does not have the
-            kind is itself the overlay: how older files write it.
+            kind is itself the overlay, as in older files.
 
     Raises:
-        OverlayError: the file cannot be read or holds no mapping.
+        OverlayError: the file cannot be read or does not contain a mapping.
     """
     metadata: Mapping[str, Any] = target.metadata
     noted = metadata.get(namespace, {})
@@ -107,17 +107,17 @@ def validate_overlay(
     overlay_name: str = "overlay",
     suggestion: str = "",
 ) -> None:
-    """Refuses an overlay that holds keys it must not; operators are looked through.
+    """Rejects an overlay with forbidden keys; handles operators.
 
     Args:
         overlay: the overlay.
         blocklist: keys that fields of the application or role set.
         forbidden_keys: keys that belong to another kind of overlay.
-        overlay_name: what the error calls it.
+        overlay_name: its name in errors.
         suggestion: hint of the error about forbidden keys.
 
     Raises:
-        OverlayError: it holds one of them.
+        OverlayError: it contains one of them.
     """
     keys = [operator_of(written)[1] for written in overlay]
     blocked = [f"`{overlay_name}.{key}`" for key in keys if key in (blocklist or ())]
@@ -151,14 +151,14 @@ class OverlaySpec:
         set_overlay(target, self.namespace, self.kind, overlay)
 
     def get(self, target: AppDef | Role) -> Overlay:
-        """Returns what was noted, checked: it may come from a file, see :func:`get_overlay`."""
+        """Returns the overlay, checked, since it may come from a file; see :func:`get_overlay`."""
         overlay = get_overlay(target, self.namespace, self.kind)
         validate_overlay(overlay, blocklist=self.blocklist, overlay_name=self.kind)
         return overlay
 
 
 def _as_mapping(overlay: Any) -> Mapping[str, Any]:
-    """A dataclass is told by the fields that are set: those that differ from None."""
+    """Returns a mapping; for a dataclass, of the fields that are not None."""
     if isinstance(overlay, Mapping):
         return overlay
     from dataclasses import asdict, is_dataclass

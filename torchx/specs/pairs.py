@@ -1,4 +1,4 @@
-"""The one way in which ``key=value`` pairs are written in a text."""
+"""The text form of ``key=value`` pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchx.errors import UsageError
 # a key: the start or a separator, then no further separator, equals sign or quote up to the equals sign
 _KEY = re.compile(r"""(?:^|[,;])\s*([^,;='"\s](?:[^,;='"]*[^,;='"\s])?)\s*=""")
 _SEPARATOR = re.compile("[,;]")
-# a quoted text counts as one where it is a whole value or element
+# quotes count only around a whole value or element
 _QUOTED = re.compile(r"""(?P<quote>['"]).*?(?P=quote)(?=\s*(?:[,;]|$))""", re.DOTALL)
 
 
@@ -21,8 +21,8 @@ def to_dict(text: str) -> dict[str, str]:
     """Reads ``key=value`` pairs separated by ``,`` or ``;``.
 
     The last separator before a key ends the value before it, so values may hold both separators, and
-    equals signs too where no separator comes first. A value in quotes may hold anything; the quotes
-    are taken off. Space round keys and values is dropped; of a key told twice the last wins.
+    equals signs too where no separator comes first. A quoted value may contain anything; the
+    quotes are removed. Space around keys and values is dropped; the last value of a repeated key counts.
 
     Raises:
         PairsError: the text is not empty and does not begin with a pair.

@@ -14,7 +14,7 @@ from torchx.words import did_you_mean
 
 
 class UnknownResourceError(UsageError, KeyError):
-    """There is no resource of this name (a UsageError, also a KeyError)."""
+    """No resource has this name (a UsageError, also a KeyError)."""
 
 
 class NamedResources:
@@ -47,7 +47,7 @@ class NamedResources:
         return len(_factories())
 
     def get(self, name: str, default: Resource | None = None) -> Resource | None:
-        """Returns a resource by its name, ``default`` when there is none."""
+        """Returns a resource by its name, or ``default``."""
         try:
             return self[name]
         except UnknownResourceError:
@@ -66,12 +66,12 @@ class NamedResources:
         return self._made().items()
 
     def _made(self) -> dict[str, Resource]:
-        """Makes all of them, without those whose plugin is broken: those complain when asked for."""
+        """Returns all resources except those of broken plugins, which raise errors when used."""
         made = {}
         for name, factory in _factories().items():
             try:
                 made[name] = _tagged(factory(), name)
-            except Exception:  # noqa: S112 (any code of other people may run here)
+            except Exception:  # noqa: S112 (plugin code runs here)
                 continue
         return made
 
@@ -92,10 +92,10 @@ def resource(
         cpu: logical processors; 2 when None or 0.
         gpu: accelerators; 0 when None.
         memMB: memory in MiB; 1024 when None or 0.
-        h: a name; where it is given, the numbers are not looked at.
+        h: a name; if given, the numbers are ignored.
 
     Raises:
-        UnknownResourceError: there is no resource of this name.
+        UnknownResourceError: no resource has this name.
 
     >>> resource(cpu=4, gpu=1, memMB=8192)
     Resource(cpu=4, gpu=1, memMB=8192, capabilities={}, devices={}, tags={})
@@ -114,7 +114,7 @@ def get_named_resources(res: str) -> Resource:
 
 
 def _factories() -> dict[str, Callable[[], Any]]:
-    """What makes each resource, in the order in which people read them; later ones replace earlier."""
+    """Returns the factory of each resource, in display order; later ones replace earlier ones."""
     from torchx.plugins.installed import registry
     from torchx.plugins.registration import PluginType
     from torchx.specs import named_resources_aws, named_resources_generic
@@ -149,12 +149,12 @@ def _custom() -> dict[str, Callable[[], Any]]:
 
 
 def _factory(made: Any) -> Callable[[], Any]:
-    """A function that makes a resource; people write the resource itself, too."""
+    """Returns a factory; users may also write the resource itself."""
     return made if callable(made) else lambda: made
 
 
 def _tagged(made: Any, name: str) -> Resource:
-    """A copy that carries the name, unless it has one: an alias keeps the name it stands for."""
+    """Returns a copy with the name as a tag, unless it has one: an alias keeps its target's name."""
     if not isinstance(made, Resource):
         raise UsageError(f"named resource `{name}` is a {type(made).__name__}, not a Resource")
     tagged = Resource.copy(made)
@@ -164,7 +164,7 @@ def _tagged(made: Any, name: str) -> Resource:
 
 
 def _hint(name: str, known: list[str]) -> str | None:
-    """The nearest name; else all generic ones, and which plugins are broken: it may be one of theirs."""
+    """Returns the nearest name or all generic ones, and the broken plugins, which might define it."""
     from torchx.plugins.installed import registry
     from torchx.plugins.registration import PluginType
 

@@ -1,4 +1,4 @@
-"""What one replica needs of a machine: processors, accelerators, memory, devices."""
+"""Resources of one replica: processors, accelerators, memory, devices."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ GiB = 1024
 
 @dataclass
 class Resource:
-    """What one replica asks for.
+    """The resources of one replica.
 
     Attributes:
         cpu: logical processors.
         gpu: accelerators.
         memMB: memory in units of 1024 * 1024 bytes.
-        capabilities: what else the hardware must have; each scheduler reads the keys it knows.
+        capabilities: further requirements of the hardware; each scheduler reads the keys it knows.
         devices: number of devices by name, e.g. ``{"vpc.amazonaws.com/efa": 4}``.
-        tags: notes for people and tools; no scheduler acts on them.
+        tags: notes for users and tools; schedulers ignore them.
 
     >>> Resource(cpu=4, gpu=1, memMB=8192)
     Resource(cpu=4, gpu=1, memMB=8192, capabilities={}, devices={}, tags={})
@@ -35,11 +35,11 @@ class Resource:
     tags: dict[str, object] = field(default_factory=dict)
 
     def is_fractional(self) -> bool:
-        """Tells whether this is a part of a registered resource, such as half of a machine."""
+        """Returns True if this is a part of a registered resource, such as half of a machine."""
         return self.tags.get(resource_tags.IS_FRACTIONAL) is True
 
     def get_resource_name(self) -> str | None:
-        """Returns the name this resource was registered under, None when it has none."""
+        """Returns the name this resource was registered under, or None."""
         name = self.tags.get(resource_tags.RESOURCE_NAME)
         return None if name is None else str(name)
 
@@ -61,4 +61,4 @@ class Resource:
 
 
 NULL_RESOURCE: Resource = Resource(cpu=-1, gpu=-1, memMB=-1)
-"""Says that nothing was asked for; schedulers that need a resource refuse it."""
+"""The absence of a resource; schedulers that need one reject it."""

@@ -1,4 +1,4 @@
-"""Run options: what a scheduler can be told besides the application, and the checking of it."""
+"""Run options: the options of a scheduler besides the application, and their validation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class InvalidRunConfigException(UsageError, ValueError):
     """A run option is unknown, missing or of the wrong type.
 
     Args:
-        invalid_reason: what is wrong, one line.
+        invalid_reason: the problem, one line.
         cfg_key: the option.
-        cfg: all options that were given.
+        cfg: all given options.
         hint: what to type next.
     """
 
@@ -38,7 +38,7 @@ class InvalidRunConfigException(UsageError, ValueError):
 
 
 def get_type_name(tp: Any) -> str:
-    """Returns the name of a type as people write it.
+    """Returns the name of a type as users write it.
 
     >>> get_type_name(int), get_type_name(list[str])
     ('int', 'list[str]')
@@ -59,7 +59,7 @@ class runopt:
         default: the value when none is given.
         opt_type: str, int, float, bool, ``list[str]`` or ``dict[str, str]``.
         is_required: whether a value must be given.
-        help: what it does, for people.
+        help: its description for users.
     """
 
     default: CfgVal
@@ -84,14 +84,14 @@ class runopt:
         separated by ``,`` or ``;`` (empty ones are dropped), the pairs ``key:value`` of a mapping too.
 
         Raises:
-            ValueError: the text is no value of this type.
+            ValueError: the text is not a value of this type.
 
         >>> runopt(None, dict[str, str], False, "").cast_to_type("a:1;b:x:y")
         {'a': '1', 'b': 'x:y'}
         """
         if self.opt_type is bool:
             if value.lower() not in _TRUE + _FALSE:
-                raise ValueError(f"`{value}` is none of true, 1, yes, on, false, 0, no, off")
+                raise ValueError(f"`{value}` is not one of true, 1, yes, on, false, 0, no, off")
             return value.lower() in _TRUE
         if self.is_type_list_of_str:
             return list(split_elements(value))
@@ -139,7 +139,7 @@ class runopts:
         Args:
             cfg_key: its name.
             type_: its type, see :class:`runopt`.
-            help: what it does, for people.
+            help: its description for users.
             default: the value when none is given.
             required: whether a value must be given; then it has no default.
 
@@ -148,7 +148,7 @@ class runopts:
             TypeError: the default is not of the type.
         """
         if required and default is not None:
-            raise ValueError(f"run option `{cfg_key}` is required, so it can't have a default ({default!r})")
+            raise ValueError(f"run option `{cfg_key}` is required, so it cannot have a default ({default!r})")
         if default is not None and not self.is_type(default, type_):
             raise TypeError(
                 f"the default of run option `{cfg_key}` must be {get_type_name(type_)}, "
@@ -157,7 +157,7 @@ class runopts:
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def get(self, name: str) -> runopt | None:
-        """Returns an option by its name, None when there is none; ``someName`` finds ``some_name``."""
+        """Returns an option by its name, or None; ``someName`` finds ``some_name``."""
         return self._opts.get(self.canonical_key(name))
 
     def canonical_key(self, name: str) -> str:
@@ -166,7 +166,7 @@ class runopts:
         return snake if name not in self._opts and snake in self._opts else name
 
     def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Checks options and fills in defaults, also for those given as None; the mapping is left as it is.
+        """Checks options and fills in defaults, also for None values; returns a new mapping.
 
         Raises:
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
@@ -243,7 +243,7 @@ class runopts:
         try:
             given = load_json(json_repr)
         except ValueError as e:
-            raise InvalidRunConfigException(f"run options are no valid JSON: {e}", "", {}) from e
+            raise InvalidRunConfigException(f"run options are not valid JSON: {e}", "", {}) from e
         if not isinstance(given, dict):
             raise InvalidRunConfigException(f"run options must be a JSON object, got `{json_repr}`", "", {})
         cfg: dict[str, CfgVal] = {}
@@ -275,7 +275,7 @@ class runopts:
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Tells whether a value is of a type; as ``isinstance``, and looks into lists and mappings.
+        """Returns True if a value is of a type; as ``isinstance``, and checks elements of lists and mappings.
 
         >>> runopts.is_type(["a"], list[str]), runopts.is_type([1], list[str])
         (True, False)
@@ -318,7 +318,7 @@ class runopts:
         )
 
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
-        options = f"all options: {', '.join(self._opts)}" if self._opts else "there are no options"
+        options = f"all options: {', '.join(self._opts)}" if self._opts else "no options"
         return InvalidRunConfigException(
             f"unknown run option `{name}`", name, cfg, hint=did_you_mean(name, self._opts, options)
         )

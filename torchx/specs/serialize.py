@@ -31,11 +31,11 @@ _KIND = {
 def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
     """Returns an application as plain data: mappings with text keys, lists, texts, numbers, None.
 
-    A tuple in metadata, capabilities or tags becomes ``{"!tuple": [...]}``, a mapping with keys that are
-    no texts ``{"!pairs": [[key, value], ...]}``. A subclass of Role is written as a Role.
+    A tuple in metadata, capabilities or tags becomes ``{"!tuple": [...]}``, a mapping with other keys
+    than texts ``{"!pairs": [[key, value], ...]}``. A subclass of Role is written as a Role.
 
     Args:
-        app: the application; left as it is.
+        app: the application; not changed.
         strict: whether a value that cannot be kept is an error; its ``repr`` is written otherwise, and
             lazy overrides are left out.
 
@@ -54,19 +54,19 @@ def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
 
 
 def app_from_dict(data: Mapping[str, Any]) -> AppDef:
-    """Returns the application that :func:`app_to_dict` was given.
+    """Restores an application from the data of :func:`app_to_dict`.
 
-    What is missing gets its default and what is not known is passed over, so that the data of other
-    versions can be read.
+    Missing fields get their defaults and unknown ones are ignored, so that data of other versions can be
+    read.
 
     Raises:
-        UsageError: the data is no application.
+        UsageError: the data is not an application.
     """
     try:
         roles = [_role_from_dict(role) for role in data["roles"]]
         return AppDef(name=data["name"], roles=roles, metadata=_rich(data.get("metadata", {})))
     except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise UsageError(f"the data is no application: {type(e).__name__}: {e}") from e
+        raise UsageError(f"the data is not an application: {type(e).__name__}: {e}") from e
 
 
 def _role_to_dict(role: Role, strict: bool) -> dict[str, Any]:

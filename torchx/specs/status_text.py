@@ -32,7 +32,7 @@ _NOISE = (
 
 @dataclass(frozen=True)
 class ErrorFile:
-    """What an error file tells: the message, with exit code and time where it has them."""
+    """The content of an error file: message, exit code and time, if present."""
 
     message: str
     exit_code: str = _UNKNOWN
@@ -106,7 +106,7 @@ def _wanted(status: AppStatus, filter_roles: Sequence[str] | None) -> list[RoleS
 
 
 def _replica(replica: ReplicaStatus, first: bool) -> str:
-    """One line, and below it what its error file tells."""
+    """One line, followed by the content of its error file."""
     head = f" {'*' if first else ' '}{replica.role}[{replica.id}]:{replica.state.name}"
     text = replica.structured_error_msg
     if text == NONE:

@@ -22,8 +22,8 @@ class StructuredOpts(Mapping[str, Any]):
 
     Each field is an option; the text literal below it is its help. A field without default is required.
     A field whose type is a dataclass of this kind is a group: its options are called ``group.key``. The
-    metadata ``{"cfg_key": "mail-user"}`` of a field gives an option a name that is no Python word. Where
-    options are read, ``someName`` stands for ``some_name`` too.
+    metadata ``{"cfg_key": "mail-user"}`` of a field gives an option a name that is not a Python identifier.
+    ``someName`` is accepted for ``some_name`` when options are read.
 
     An object of it is also a mapping of option names to values.
 
@@ -62,9 +62,9 @@ class StructuredOpts(Mapping[str, Any]):
 
     @classmethod
     def from_cfg(cls: type[S], cfg: Mapping[str, CfgVal]) -> S:
-        """Returns the options as an object; names that are not of its fields are passed over.
+        """Returns the options as an object; ignores names that are not fields.
 
-        A None stands for the default where there is one and the field's type knows no None.
+        None selects the default if the field has one and its type excludes None.
 
         Raises:
             InvalidRunConfigException: a required option is missing.
@@ -174,7 +174,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _field_docs(cls: type) -> dict[str, str]:
-    """Reads the text literals below the fields; nothing where there is no source."""
+    """Reads the text literals below the fields; empty without source."""
     import ast
     import inspect
 

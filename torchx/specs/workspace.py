@@ -1,4 +1,4 @@
-"""Local folders that a job gets a copy of."""
+"""Local folders whose copy a job receives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 @dataclass
 class Workspace:
-    """Which local folders go where below the job's own root folder.
+    """Local folders and their targets below the job's root folder.
 
     Attributes:
         projects: local path to the folder below the root; an empty text is the root itself.
@@ -40,7 +40,7 @@ class Workspace:
 
         Args:
             workspace: None or empty text gives a workspace without projects; a project mapped to null
-                goes to the root.
+                is copied to the root.
 
         Raises:
             UsageError: the text is neither.
@@ -58,16 +58,16 @@ class Workspace:
         return _from_yaml(workspace)
 
     def is_unmapped_single_project(self) -> bool:
-        """Tells whether this is one project that goes to the root."""
+        """Returns True if this is one project that is copied to the root."""
         return list(self.projects.values()) == [""]
 
     def merge_into(self, outdir: str | Path) -> None:
-        """Copies each project into ``outdir``, in their order; later files win over earlier ones.
+        """Copies each project into ``outdir``, in order; later files replace earlier ones.
 
         Links are copied as links; a project that is one file is copied by its name.
 
         Raises:
-            UsageError: a target lies outside ``outdir``.
+            UsageError: a target is outside ``outdir``.
             StateError: a project does not exist or cannot be read.
         """
         import shutil
@@ -76,7 +76,9 @@ class Workspace:
         root = Path(outdir)
         for project, target in self.projects.items():
             if Path(target).is_absolute() or ".." in Path(target).parts:
-                raise UsageError(f"workspace project `{project}` goes to `{target}`, outside the job's root")
+                raise UsageError(
+                    f"workspace project `{project}` has the target `{target}`, outside the job's root"
+                )
             src, dst = Path(project).expanduser(), root / target
             try:
                 if src.is_file():
@@ -91,7 +93,7 @@ class Workspace:
         return bool(self.projects)
 
     def __str__(self) -> str:
-        """Returns ``local:target`` pairs joined by ``;``, for people."""
+        """Returns ``local:target`` pairs joined by ``;``, for display."""
         return ";".join(f"{src}:{dst}" if dst else src for src, dst in self.projects.items())
 
 
@@ -104,7 +106,7 @@ def lay_over(workspace: str | Workspace, roles: Sequence[Role]) -> None:
 
 
 def _all_but(outdir: Path) -> Callable[[str, list[str]], list[str]]:
-    """Keeps a copy from going into itself, where the target lies inside the project."""
+    """Excludes the target from the copy if it is inside the project."""
     end = outdir.resolve()
     return lambda folder, names: [n for n in names if type(end)(folder, n).resolve() == end]
 
