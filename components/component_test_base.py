@@ -14,7 +14,7 @@ from torchx import specs
 
 
 class ComponentTestCase(unittest.TestCase):
-    """Tests of components: that they can be run by name, and what becomes of them.
+    """Tests of components: by name, and by running them.
 
     Example::
 
@@ -55,14 +55,14 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 1,
     ) -> specs.AppStatus | None:
-        """Runs a component to its end; what has not ended in time is cancelled.
+        """Runs a component to its end; cancels it after a timeout.
 
         Args:
             component: the component.
             args: its arguments.
             scheduler_params: arguments of the scheduler's factory.
             scheduler: where to run it.
-            interval: seconds between looks at it, where the scheduler cannot wait.
+            interval: seconds between polls, for schedulers that cannot wait.
             timeout: seconds that it may take.
 
         Returns:

@@ -19,10 +19,10 @@ from torchx.version import TORCHX_IMAGE
 RDZV_PORT = 29500
 
 REQUIRES = {"torchrun": "pip install torch"}
-"""A scheduler that runs on this machine looks for these programs first, and says how to get them."""
+"""A scheduler on this machine checks for these programs first, and names the package to install."""
 
 QUIET = 'OMP_NUM_THREADS="$${OMP_NUM_THREADS:-1}" '
-"""What torchrun does by itself for several processes, without its warning of four lines on every node."""
+"""Torchrun's own default for several processes, without its warning on every node."""
 
 DEBUG_ENV = {
     "CUDA_LAUNCH_BLOCKING": "1",
@@ -62,19 +62,19 @@ def torchrun(
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
-        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the run is named after the program unless told
-        h: named resource of each node, such as gpu.small; takes the place of cpu, gpu and memMB
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the default run name is that of the program
+        h: named resource of each node, such as gpu.small; replaces cpu, gpu and memMB
         cpu: CPUs of each node
         gpu: GPUs of each node
         memMB: memory of each node, in MB
         j: NODESxPROCESSES, or MIN:NODESxPROCESSES if elastic; a number alone counts processes on one node
         env: environment variables, as A=1,B=2
         metadata: metadata of the application, as A=1,B=2
-        max_retries: how often the job is started again when it fails
+        max_retries: number of restarts after failures
         rdzv_port: port of replica 0 where several nodes meet; 29500 is any free one if all share a machine
         rdzv_backend: how the nodes find each other: c10d, static, etcd-v2
         rdzv_conf: more settings of the rendezvous, as join_timeout=600,timeout=600
-        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
         tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
     """
@@ -134,19 +134,19 @@ def ddp(
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
-        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the run is named after the program unless told
-        h: named resource of each node, such as gpu.small; takes the place of cpu, gpu and memMB
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the default run name is that of the program
+        h: named resource of each node, such as gpu.small; replaces cpu, gpu and memMB
         cpu: CPUs of each node
         gpu: GPUs of each node
         memMB: memory of each node, in MB
         j: NODESxPROCESSES, or MIN:NODESxPROCESSES if elastic; a number alone counts processes on one node
         env: environment variables, as A=1,B=2
         metadata: metadata of the application, as A=1,B=2
-        max_retries: how often the job is started again when it fails
+        max_retries: number of restarts after failures
         rdzv_port: port of replica 0 where several nodes meet; 29500 is any free one if all share a machine
         rdzv_backend: how the nodes find each other: c10d, static, etcd-v2
         rdzv_conf: more settings of the rendezvous, as join_timeout=600,timeout=600
-        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
         tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
     """
@@ -175,13 +175,13 @@ def spmd(
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
-        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the run is named after the program unless told
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the default run name is that of the program
         h: named resource of each node
         j: NODESxPROCESSES; a number alone means that many nodes with a process for each GPU
         env: environment variables, as A=1,B=2
         metadata: metadata of the application, as A=1,B=2
-        max_retries: how often the job is started again when it fails
-        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        max_retries: number of restarts after failures
+        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
     """
     return torchrun(
@@ -235,7 +235,7 @@ def _endpoint(nodes: int, port: int) -> str:
 
 
 def _env(run: StructuredNameArgument, env: dict[str, str], debug: bool) -> dict[str, str]:
-    """Returns the environment of the replicas; what the user sets wins."""
+    """Returns the environment of the replicas; the user's values take precedence."""
     return {
         **(DEBUG_ENV if debug else {}),
         "TORCHX_TRACKING_EXPERIMENT_NAME": run.experiment_name,

@@ -52,7 +52,7 @@ class StructuredNameArgument:
 
 @dataclass(frozen=True)
 class StructuredJArgument:
-    """How many nodes, and how many processes on each, written ``NxM``.
+    """The number of nodes and of processes on each, as ``NxM``.
 
     >>> StructuredJArgument.parse_from(h="gpu.medium", j="3")
     StructuredJArgument(nnodes=3, nproc_per_node=2)

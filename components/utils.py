@@ -1,4 +1,4 @@
-"""Small things to run on any scheduler: a word, a shell command, Python, a program, a copy of a file."""
+"""Small components for any scheduler: echo, a shell command, Python, a program, a file copy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def sh(
     """Runs a shell command.
 
     A single argument is a command line, so pipes, semicolons and variables work in it:
-    torchx run utils.sh 'ls | wc -l'. Several arguments are the words of one command, each as it stands.
+    torchx run utils.sh 'ls | wc -l'. Several arguments are one command, each quoted for the shell.
 
     Args:
         args: a command line, or a command and its arguments
@@ -56,11 +56,11 @@ def sh(
         cpu: CPUs of each replica
         gpu: GPUs of each replica
         memMB: memory of each replica, in MB
-        h: named resource of each replica, such as cpu.small; takes the place of cpu, gpu and memMB
+        h: named resource of each replica, such as cpu.small; replaces cpu, gpu and memMB
         env: environment variables, as A=1,B=2
-        max_retries: how often the job is started again when it fails
-        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
-        entrypoint: program that is given the arguments as they are, in place of the shell
+        max_retries: number of restarts after failures
+        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        entrypoint: program that receives the arguments unchanged, instead of the shell
     """
     line = args[0] if len(args) == 1 else shlex.join(args)
     return _app(
@@ -92,7 +92,7 @@ def python(
 ) -> specs.AppDef:
     """Runs a Python module, a line of Python, or a Python script: one of -m, -c and --script.
 
-    What stands after -- goes to the program: torchx run utils.python --script train.py -- --epochs 3
+    Arguments after -- are passed to the program: torchx run utils.python --script train.py -- --epochs 3
 
     Args:
         args: handed to the program, in sys.argv
@@ -104,9 +104,9 @@ def python(
         cpu: CPUs of each replica
         gpu: GPUs of each replica
         memMB: memory of each replica, in MB
-        h: named resource of each replica, such as cpu.small; takes the place of cpu, gpu and memMB
+        h: named resource of each replica, such as cpu.small; replaces cpu, gpu and memMB
         num_replicas: number of replicas
-        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
     """
     if sum(what is not None for what in (m, c, script)) != 1:
         raise ValueError("say what to run: one of -m MODULE, -c TEXT and --script PATH")
@@ -147,7 +147,7 @@ def binary(
         cpu: CPUs of each replica
         gpu: GPUs of each replica
         memMB: memory of each replica, in MB
-        h: named resource of each replica, such as cpu.small; takes the place of cpu, gpu and memMB
+        h: named resource of each replica, such as cpu.small; replaces cpu, gpu and memMB
     """
     return _app(
         name,
@@ -175,7 +175,7 @@ def copy(src: str, dst: str, image: str = TORCHX_IMAGE, mounts: list[str] | None
         src: the file to copy
         dst: the file to write
         image: image with Python and fsspec; not used by local_cwd
-        mounts: what to mount, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
     """
     return _app("torchx-utils-copy", image, "python", ["-c", COPY, src, dst], mounts=mounts)
 
@@ -234,7 +234,7 @@ def hydra(
         raise ValueError("utils.hydra needs Hydra: pip install hydra-core") from error
     folder = Path(config_dir).resolve()
     if not folder.is_dir():
-        raise ValueError(f"there is no folder {config_dir}; name the folder of the configurations by -cd")
+        raise ValueError(f"no folder {config_dir}; set the folder of the configurations with -cd")
     with initialize_config_dir(str(folder), version_base=None):
         config = compose(config_name, overrides=list(overrides))
     if "app" not in config:

@@ -1,4 +1,4 @@
-"""The one tree of errors: each keeps the facts, its text is the sentence that a person reads."""
+"""The error classes of this project: each keeps its facts; its text is the message for the user."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class TorchxError(Exception):
     """Base of every error that this project raises on purpose.
 
     Args:
-        message: what was wrong, where it came from and what was expected, in one line.
-        hint: what to type or to look at next, one line; None when the message says it all.
+        message: the problem, its origin and the expected value, in one line.
+        hint: the next step for the user, one line, or None.
     """
 
     exit_code = 1
@@ -25,7 +25,7 @@ class TorchxError(Exception):
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # whatever arguments a subclass takes: an error crosses to another process with its facts
+        # independent of a subclass's arguments, so that an error can be pickled with its facts
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -37,17 +37,17 @@ def _rebuild(kind: type[TorchxError], args: tuple[Any, ...], facts: dict[str, An
 
 
 class UsageError(TorchxError):
-    """What was asked for cannot be right, whatever the machine: a wrong word, type or combination."""
+    """The request is invalid on any machine: a wrong argument, type or combination."""
 
     exit_code = 2
 
 
 class PluginError(UsageError):
-    """What another package adds cannot be loaded or made; whatever does not need it goes on without it."""
+    """An extension of another package cannot be loaded or created; everything else works without it."""
 
 
 class StateError(TorchxError):
-    """What was asked for is right, and something on this machine or engine is in its way."""
+    """The request is valid, but the state of this machine or engine prevents it."""
 
 
 class UnreachableError(StateError):
@@ -63,4 +63,4 @@ class OwnershipError(StateError):
 
 
 class AbsentError(StateError):
-    """This machine has no such engine at all, and nobody said that it should have one."""
+    """This machine has no such engine, and none was configured."""

@@ -1,4 +1,4 @@
-"""For notebooks: cells that become the workspace of a job, and applications that show how they fare.
+"""Notebook support: cells as the workspace of a job, and applications that display their status.
 
 In a notebook, ``%load_ext torchx.notebook`` (or the import of this module) turns on the cell magic
 ``%%workspacefile PATH``, and shows each ``AppStatus`` as a table. Needs IPython.
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from torchx.runner import Runner
 
 WORKSPACE = "memory://torchx-workspace/"
-"""The folder that the cells are written to; it lives as long as the notebook's kernel."""
+"""The folder of the cells; it exists as long as the notebook's kernel."""
 
 LAST_LINES = 20
-"""How many lines of its log are shown with an application."""
+"""The number of log lines shown with an application."""
 
 _COLOURS = {
     AppState.SUCCEEDED: "#2e7d32",
@@ -39,7 +39,7 @@ def workspacefile(line: str, cell: str) -> None:
     """Writes a cell to a file of the workspace: ``%%workspacefile train.py`` on its first line.
 
     Raises:
-        UsageError: the path is missing, or leads out of the workspace.
+        UsageError: the path is missing, or outside the workspace.
     """
     import fsspec
 
@@ -58,11 +58,11 @@ def workspacefile(line: str, cell: str) -> None:
 
 
 class App:
-    """An application in a notebook: shown, it tells how it fares, with the last lines of its log.
+    """An application in a notebook: displays its status and the last lines of its log.
 
     Args:
         handle: its handle, or a shorter name of it, such as ``@last``.
-        runner: who to ask; one of its own unless told.
+        runner: the runner to query (default: a new one).
     """
 
     def __init__(self, handle: str, runner: Runner | None = None) -> None:
@@ -74,10 +74,10 @@ class App:
         self.handle = runner.resolve_handle(handle)
 
     def status(self) -> AppStatus:
-        """Returns how it fares.
+        """Returns its status.
 
         Raises:
-            UnknownAppException: its scheduler does not know it any more.
+            UnknownAppException: its scheduler no longer knows it.
         """
         status = self._runner.status(self.handle)
         if status is None:
@@ -90,7 +90,7 @@ class App:
         """Yields the lines of its log, each after the name of its replica.
 
         Args:
-            last: only the last so many of what is there.
+            last: only this number of last lines.
             follow: go on until it has ended.
         """
         from torchx.logs import LogQuery
@@ -112,15 +112,15 @@ class App:
             for line in self.lines(last, follow=follow):
                 print(line)
         except KeyboardInterrupt:
-            print(f"{self.handle} runs on")
+            print(f"{self.handle} is still running")
 
     def wait(self, timeout: float | None = None) -> AppStatus:
-        """Blocks until it has ended, ``timeout`` seconds at most, and returns how it fares then."""
+        """Blocks until it has ended, at most ``timeout`` seconds, and returns its status."""
         self._runner.wait(self.handle, timeout=timeout)
         return self.status()
 
     def cancel(self) -> None:
-        """Ends it."""
+        """Cancels it."""
         self._runner.cancel(self.handle)
 
     def __repr__(self) -> str:
@@ -137,12 +137,12 @@ class App:
 
 
 def app(handle: str, runner: Runner | None = None) -> App:
-    """Returns an application to be shown, and looked after, in a notebook; arguments as of :class:`App`."""
+    """Returns an application to display and control in a notebook; see :class:`App`."""
     return App(handle, runner)
 
 
 def status_html(status: AppStatus) -> str:
-    """Returns how an application fares, as a table."""
+    """Returns the status of an application as an HTML table."""
     rows = "".join(_row(role.role, replica) for role in status.roles for replica in role.replicas)
     first = status.first_failure
     why = (

@@ -1,4 +1,4 @@
-"""How far something is that takes long: told by who does it, in lines, or drawn by who can draw."""
+"""Progress of long operations: reported in lines, or drawn where a terminal allows it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 PATIENCE = 0.4
-"""Seconds for which nothing is said: what is done by then needs no word."""
+"""Seconds before the first line; shorter operations report nothing."""
 
 EVERY = 2.0
-"""Seconds between two lines about the same thing."""
+"""Seconds between two lines of the same operation."""
 
 STILL = 10.0
-"""Seconds after which it is said that something goes on in which nothing has changed."""
+"""Seconds after which an unchanged operation is reported again."""
 
 MB = 1_000_000
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of what is done, such as a layer of an image.
+    """A part of an operation, such as a layer of an image.
 
     Attributes:
-        name: what it is called.
-        status: what happens to it.
-        done, total: bytes; 0 where they are not known.
+        name: its name.
+        status: its current action.
+        done, total: bytes; 0 if unknown.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Part:
 
     @property
     def bytes(self) -> str:
-        """The bytes as people say them; empty where they are not known.
+        """The bytes in readable form; empty if unknown.
 
         >>> Part("x", "", 4_100_000, 31_000_000).bytes, Part("x", "", 0, 4_000).bytes, Part("x").bytes
         ('4.1 of 31.0 MB', '0.0 of 0.1 MB', '')
@@ -52,13 +52,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far something is.
+    """The progress of an operation.
 
     Attributes:
-        what: what is done, such as ``pulling python:3.12``.
-        detail: where it stands, such as ``step 2 of 3``.
-        parts: its parts, in their order.
-        last: the last lines that it has printed.
+        what: the operation, such as ``pulling python:3.12``.
+        detail: the current step, such as ``step 2 of 3``.
+        parts: its parts, in order.
+        last: the last lines of its output.
     """
 
     what: str
@@ -68,7 +68,7 @@ class Progress:
 
     @property
     def bytes(self) -> str:
-        """The bytes of all parts, as people say them."""
+        """The bytes of all parts in readable form."""
         return Part("", "", sum(p.done for p in self.parts), sum(p.total for p in self.parts)).bytes
 
     @property
@@ -83,32 +83,32 @@ class Progress:
 
 @runtime_checkable
 class Follows(Protocol):
-    """Who takes lines, and wants to know besides what goes on."""
+    """A receiver of lines that also follows ongoing operations."""
 
     def began(self, ongoing: Ongoing) -> bool:
-        """Takes note that something has begun; returns whether it is drawn, so that no lines are needed."""
+        """Records the start of an operation; returns True if it is drawn, so that no lines are needed."""
         ...
 
     def ended(self, ongoing: Ongoing) -> None:
-        """Takes note that it has ended, well or not."""
+        """Records its end, successful or not."""
         ...
 
 
 class Ongoing:
-    """Something that takes long, told for as long as it goes on; a context manager.
+    """Context manager that reports a long operation until it ends.
 
-    What is quick is not told. Of what is not, a line comes before half a second has passed, then one every
-    few seconds, and one when it is done. Who draws looks at :attr:`now` whenever it likes.
+    Quick operations report nothing. Others report a line within half a second, then one every few seconds
+    and one at the end. A drawing receiver reads :attr:`now` at any time.
 
     Args:
-        tell: called with each line, from a thread of its own; may be one that :class:`Follows`.
-        what: what is done, such as ``pulling python:3.12``.
-        at_once: say so now: it is known that it will take long.
+        tell: called with each line, from a separate thread; may implement :class:`Follows`.
+        what: the operation, such as ``pulling python:3.12``.
+        at_once: report immediately: the operation is known to be long.
 
     Attributes:
-        now: how far it is.
-        at_once: it is known that it will take long.
-        began_at: when it began, by :func:`time.monotonic`.
+        now: its current progress.
+        at_once: whether it is known to be long.
+        began_at: its start, by :func:`time.monotonic`.
     """
 
     def __init__(self, tell: Callable[[str], None], what: str, *, at_once: bool = False) -> None:
@@ -118,30 +118,30 @@ class Ongoing:
         follower: object = tell
         self._follower = follower if isinstance(follower, Follows) else None
         self._drawn = False
-        self._said = ""
+        self._last_line = ""
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._say_lines, name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._report_lines, name="progress", daemon=True)
 
     @property
     def seconds(self) -> float:
-        """For how long it goes on already."""
+        """Seconds since its start."""
         return time.monotonic() - self.began_at
 
     def update(self, detail: str = "", parts: tuple[Part, ...] = (), last: tuple[str, ...] = ()) -> None:
-        """Takes how far it is now."""
+        """Updates its progress."""
         self.now = Progress(self.now.what, detail, parts, last)
 
     def done(self, line: str) -> None:
-        """Sums it up in a line, which is told unless all of it was quick."""
+        """Reports a final line unless the operation was quick."""
         self._finish()
-        if self._said or self.seconds > PATIENCE:
+        if self._last_line or self.seconds > PATIENCE:
             self._tell(line)
 
     def __enter__(self) -> Ongoing:
         self._drawn = self._follower.began(self) if self._follower is not None else False
         if not self._drawn:
             if self.at_once:
-                self._say(self.now.text)
+                self._report(self.now.text)
             self._thread.start()
         return self
 
@@ -159,18 +159,18 @@ class Ongoing:
         if self._follower is not None:
             self._follower.ended(self)
 
-    def _say_lines(self) -> None:
-        pause, told_at = (EVERY if self._said else PATIENCE), time.monotonic()
+    def _report_lines(self) -> None:
+        pause, reported_at = (EVERY if self._last_line else PATIENCE), time.monotonic()
         while not self._end.wait(pause):
             text, now = self.now.text, time.monotonic()
-            if text != self._said:
-                self._say(text)
-            elif now - told_at >= STILL:
+            if text != self._last_line:
+                self._report(text)
+            elif now - reported_at >= STILL:
                 self._tell(f"{text}, since {self.seconds:.0f} s")
             else:
                 continue
-            pause, told_at = EVERY, now
+            pause, reported_at = EVERY, now
 
-    def _say(self, text: str) -> None:
-        self._said = text
+    def _report(self, text: str) -> None:
+        self._last_line = text
         self._tell(text)

@@ -1,4 +1,4 @@
-"""How the end of a process is told: as one number, and by the error file that torchelastic has it write."""
+"""Results of processes: exit codes, and the error files of torchelastic."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONGEST_ERROR_FILE = 1 << 16
-"""Characters of an error file that are read."""
+"""The number of characters read from an error file."""
 
 
 def result_of(exit_code: int | None, signal: str | None) -> int | None:
-    """Returns how something ended as one number: its exit code, or 128 + N when signal N ended it.
+    """Returns the exit code of a process, or 128 + N if signal N ended it.
 
     >>> result_of(3, None), result_of(None, "SIGKILL"), result_of(None, None)
     (3, 137, None)
@@ -31,8 +31,8 @@ def result_of(exit_code: int | None, signal: str | None) -> int | None:
 
 
 def read_error_file(folder: Path) -> str:
-    """Returns the text of a replica's ``error.json``, as far as it is read; empty when there is none."""
-    try:  # a replica can make anything of it: a pipe would hold up who reads it, a link lead elsewhere
+    """Returns the text of a replica's ``error.json`` up to a limit; empty without one."""
+    try:  # a replica may create anything here: reading a pipe would block, a link leads elsewhere
         descriptor = files.open_file(folder / "error.json", own=False)
         with open(descriptor, encoding="utf-8", errors="replace") as file:
             return file.read(LONGEST_ERROR_FILE)

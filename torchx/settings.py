@@ -12,7 +12,7 @@ TORCHX_JOB_ID = "TORCHX_JOB_ID"
 """Set in every replica: the handle of its application."""
 
 TORCHX_REPLICA = "TORCHX_REPLICA"
-"""Set in every replica on local engines: which one it is, ``role/id``."""
+"""Set in every replica on local engines: its name, ``role/id``."""
 
 TORCHX_ATTEMPT = "TORCHX_ATTEMPT"
 """Set in every replica: the number of its attempt, from 1. It is absent where an engine itself starts a
@@ -34,21 +34,21 @@ TORCHX_RANK0_HOST = "TORCHX_RANK0_HOST"
 """Set in every replica on local engines: the host of replica 0 of the first role."""
 
 TORCHX_CONTEXT_NAME = "TORCHX_CONTEXT_NAME"
-"""Who launches: ``cli_run`` under ``torchx run``."""
+"""The launcher: ``cli_run`` under ``torchx run``."""
 
 TORCHX_CUSTOM_NAMED_RESOURCES = "TORCHX_CUSTOM_NAMED_RESOURCES"
 """A module whose ``NAMED_RESOURCES`` are added to the named resources."""
 
 TORCHX_PLUGINS_SOURCE = "TORCHX_PLUGINS_SOURCE"
-"""Where plugins come from, a bit mask: 1 namespace packages, 2 entry points. Default: 3."""
+"""The sources of plugins, a bit mask: 1 namespace packages, 2 entry points. Default: 3."""
 
 LOGLEVEL = "LOGLEVEL"
 """The level of this project's own log messages."""
 
 TORCHX_EVENTS = "TORCHX_EVENTS"
-"""Where the runner's events go: ``null`` (the default), ``console``, or the name of a plugin's handler."""
+"""The destination of the runner's events: ``null`` (the default), ``console``, or a plugin's handler."""
 
-# the names that TorchX has for some of them
+# TorchX's names of some of them
 ENV_TORCHXCONFIG = TORCHXCONFIG
 ENV_TORCHX_IMAGE = TORCHX_IMAGE
 ENV_TORCHX_INTERNAL_SESSION_ID = TORCHX_INTERNAL_SESSION_ID

@@ -1,4 +1,4 @@
-"""The version of this distribution, told here and nowhere else, and the images that components run in."""
+"""The version of this distribution (its only definition), and the default images of components."""
 
 __version__ = "0.1.0"
 

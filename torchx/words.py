@@ -1,4 +1,4 @@
-"""Near misses: the word that someone most likely meant."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Returns the known word that is closest to the given one, None when nothing is close.
+    """Returns the known name that is closest to the given one, None if no name is close.
 
     >>> nearest("log_dri", ["log_dir", "prepend_cwd"])
     'log_dir'
     >>> nearest("zzz", ["log_dir"]) is None
     True
     """
-    import difflib  # on demand: only an error needs it
+    import difflib  # loaded on demand: only for errors
 
     candidates = list(known)
     by_lower = {c.lower(): c for c in reversed(candidates)}
@@ -22,7 +22,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """Returns the hint of an error about an unknown word.
+    """Returns the hint of an error about an unknown name.
 
     >>> did_you_mean("ehco", ["echo", "sh"], "all components: torchx builtins")
     'did you mean `echo`?   all components: torchx builtins'
@@ -35,11 +35,11 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) 
 
 
 def without_password(text: str) -> str:
-    """Returns a text without the passwords that stand in its addresses.
+    """Returns a text with the passwords of its URLs masked.
 
     >>> without_password("ftp://me:secret@host/src")
     'ftp://me:***@host/src'
     """
-    import re  # on demand: few texts have an address
+    import re  # loaded on demand: few texts contain a URL
 
     return re.sub(r"(\w://[^\s/@:]*:)[^\s/@]*@", r"\1***@", text) if "@" in text else text

@@ -178,7 +178,7 @@ def test_an_entry_point_wins_a_name_and_the_first_module_too(install: Install) -
     found = PluginRegistry()
     plugins = found.get(PluginType.SCHEDULER)
     assert (plugins["mine"]("s"), plugins["other"]("s")[0]) == (0, 1)
-    taken = "this name is taken by a plugin that was found before; it is left out"
+    taken = "another plugin with this name was found first; ignored"
     assert found.errors == [
         RegistrationError("torchx_plugins.schedulers.a", taken, "mine", "scheduler"),
         RegistrationError("torchx_plugins.schedulers.b", taken, "other", "scheduler"),

@@ -148,7 +148,7 @@ def test_a_plugin_is_a_tracker_like_another(tmp_path: Path, monkeypatch: pytest.
         app_run_from_env().add_metadata(a=1)
         assert list(tmp_path.glob("*/metadata/*"))
         monkeypatch.setenv("TORCHX_TRACKERS", "broken")
-        with pytest.raises(UsageError, match="`broken` cannot be made: ValueError: no disk"):
+        with pytest.raises(UsageError, match="`broken` cannot be created: ValueError: no disk"):
             app_run_from_env()
     finally:
         registry().clear()

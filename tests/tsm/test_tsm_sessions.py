@@ -216,7 +216,7 @@ def test_what_its_scheduler_has_not_told_cannot_be_run_again() -> None:
             handle = session.run(tsm.Application("a").of(tsm.Role("r", "sh", image="img")), "memory")
             told = session.describe(handle)
             assert told is not None
-            with pytest.raises(tsm.AppNotReRunnableException, match=f"does not tell {what}") as error:
+            with pytest.raises(tsm.AppNotReRunnableException, match=f"does not report {what}") as error:
                 session.run(told, "memory")
             assert isinstance(error.value, StateError)
 
@@ -261,9 +261,9 @@ def test_a_broken_scheduler_does_not_hide_the_options_of_others() -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "..", "."])
 def test_a_name_stands_in_handles_and_folders(name: str) -> None:
-    with pytest.raises(UsageError, match="stands between slashes"):
+    with pytest.raises(UsageError, match="a part of handles, between slashes"):
         tsm.session(name)
-    with pytest.raises(UsageError, match="stands between slashes"):
+    with pytest.raises(UsageError, match="a part of handles, between slashes"):
         Runner(name)
 
 

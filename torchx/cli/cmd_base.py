@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 
 class SubCommand(ABC):
-    """A command of the command line whose words are read by argparse.
+    """A command whose arguments argparse parses.
 
     A class with these two methods need not be derived from it.
     """
@@ -25,5 +25,5 @@ class SubCommand(ABC):
         """Runs the command.
 
         Args:
-            args: what the parser has read.
+            args: the parsed arguments.
         """

@@ -1,4 +1,4 @@
-"""For programs that PyTorch's ``torchrun`` starts: which process is this, and what does it compute on.
+"""Helpers for programs under PyTorch's ``torchrun``: ranks, devices and process groups.
 
 They work in a process that was started by hand, too: it is then the only one. Needs PyTorch.
 """
@@ -56,7 +56,7 @@ def local_cuda_device() -> torch.device:
     """Returns the GPU of this process' local rank.
 
     Raises:
-        UsageError: there is none for it.
+        UsageError: this process has no GPU.
     """
     import torch
 
@@ -78,7 +78,7 @@ def init_pg(backend: str = "auto", **kwargs: Any) -> torch.device:
         kwargs: handed to ``torch.distributed.init_process_group``.
 
     Returns:
-        What this process computes on; where that is a GPU, it is PyTorch's current one afterwards.
+        Returns the device of this process; a GPU becomes PyTorch's current device.
 
     Raises:
         UsageError: there is no GPU for this process.

@@ -1,4 +1,4 @@
-"""The code of other packages: it may raise anything, and is told as what is to blame."""
+"""Calls of other packages' code, which may raise anything; errors name the package."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from torchx.errors import PluginError, TorchxError
 
 BROKEN = (Exception, SystemExit)
-"""What code of somebody else may raise when it is imported or called: an end of the process, too."""
+"""The exceptions that foreign code may raise when imported or called, including SystemExit."""
 
 
 @contextmanager
 def foreign(what: str, hint: str) -> Iterator[None]:
-    """Tells what code of another package raises in one line; errors that were raised on purpose stay.
+    """Converts exceptions of foreign code to one-line errors; keeps errors of this project.
 
     Args:
         what: the beginning of the line: ``scheduler plugin `far` cannot be made``.
-        hint: what to look at next.
+        hint: the next step for the user.
 
     Raises:
-        PluginError: the code did not work.
+        PluginError: the code failed.
 
     >>> with foreign("plugin `far` cannot be loaded", hint="see torchx plugins"):
     ...     raise SystemExit(3)
@@ -33,9 +33,9 @@ def foreign(what: str, hint: str) -> Iterator[None]:
     except TorchxError:
         raise
     except BROKEN as error:
-        raise PluginError(f"{what}: {told(error)}", hint=hint) from error
+        raise PluginError(f"{what}: {one_line(error)}", hint=hint) from error
 
 
-def told(error: BaseException) -> str:
-    """Returns an error of a program as one line."""
+def one_line(error: BaseException) -> str:
+    """Returns an exception as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -25,7 +25,7 @@ def powers_of_two_gpus(resource: Any) -> Fractions:
     """Parts by accelerators: all of them, half of them, and so on down to one.
 
     Raises:
-        ValueError: their number is no power of two.
+        ValueError: their number is not a power of two.
 
     >>> from torchx.specs import Resource
     >>> powers_of_two_gpus(Resource(cpu=32, gpu=4, memMB=1024))
@@ -40,7 +40,7 @@ def powers_of_two_gpus(resource: Any) -> Fractions:
 def halve_mem_down_to(*, minGiB: int) -> Callable[[Any], Fractions]:
     """Parts by memory: all of it, half of it, and so on while at least ``minGiB`` GiB are left.
 
-    The function that it returns raises ValueError where a part would hold no whole number of GiB.
+    The function that it returns raises ValueError if a part is not a whole number of GiB.
 
     >>> from torchx.specs import Resource
     >>> halve_mem_down_to(minGiB=16)(Resource(cpu=32, gpu=4, memMB=64 * 1024))
@@ -66,11 +66,11 @@ def take_part(resource: Any, fraction: float) -> Any:
     At least one processor is left; a device of which less than one is left is dropped.
 
     Raises:
-        ValueError: the part of the accelerators is no whole number.
+        ValueError: the part of the accelerators is not a whole number.
     """
     gpu = resource.gpu * fraction
     if gpu != int(gpu):
-        raise ValueError(f"{fraction:g} of {resource.gpu} accelerators is no whole number")
+        raise ValueError(f"{fraction:g} of {resource.gpu} accelerators is not a whole number")
     devices = {name: int(count * fraction) for name, count in resource.devices.items()}
     return dataclasses.replace(
         resource,

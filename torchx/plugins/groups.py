@@ -1,4 +1,4 @@
-"""Entry points of installed distributions, at little cost where nobody has any."""
+"""Entry points of installed distributions; cheap if there are none."""
 
 from __future__ import annotations
 

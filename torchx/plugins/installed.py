@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.plugins import resources
-from torchx.plugins.foreign import BROKEN, foreign, told
+from torchx.plugins.foreign import BROKEN, foreign, one_line
 from torchx.plugins.groups import entry_points
 from torchx.plugins.registration import PluginType, Registration, registrations
 
@@ -27,13 +27,13 @@ Plugins = dict[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class RegistrationError:
-    """Why a plugin is not offered, or another of its name is.
+    """The reason why a plugin is not available, or another one of its name is.
 
     Attributes:
         module: the module it comes from.
-        error: what is wrong, one line.
-        name: its name; None when its whole module is meant.
-        plugin_type: what it makes, e.g. ``scheduler``.
+        error: the problem, one line.
+        name: its name; None for its whole module.
+        plugin_type: its type, e.g. ``scheduler``.
     """
 
     module: str
@@ -44,17 +44,17 @@ class RegistrationError:
 
 @dataclass
 class _Found:
-    """All that was found of one type of plugin."""
+    """The plugins found of one type."""
 
     plugins: Plugins = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     errors: list[RegistrationError] = field(default_factory=list)
 
     def add(self, names: Plugins, module: str, plugin_type: PluginType) -> None:
-        """Adds names; one that is taken stays with whoever came first."""
+        """Adds names; the first plugin of a name wins."""
         for name, make in names.items():
             if name in self.plugins:
-                error = "this name is taken by a plugin that was found before; it is left out"
+                error = "another plugin with this name was found first; ignored"
                 self.errors.append(RegistrationError(module, error, name, str(plugin_type)))
             else:
                 self.plugins[name] = make
@@ -63,12 +63,12 @@ class _Found:
 class PluginRegistry:
     """The plugins that are installed, by type and name.
 
-    A type is searched for when it is first asked for. A plugin that cannot be loaded is noted in
-    :attr:`errors` and left out. Where two have one name, an entry point wins over a module of a namespace
-    package, and what was found first over what came later.
+    A type is searched on its first use. A plugin that cannot be loaded is recorded in :attr:`errors` and
+    omitted. If two have the same name, an entry point takes precedence over a module of a namespace
+    package, and the first one found over later ones.
 
     Args:
-        plugin_sources: where to look, a sum of 1 (namespace packages) and 2 (entry points).
+        plugin_sources: the sources to search, a sum of 1 (namespace packages) and 2 (entry points).
     """
 
     def __init__(self, *, plugin_sources: int = NAMESPACE_PACKAGES | ENTRY_POINTS) -> None:
@@ -85,11 +85,11 @@ class PluginRegistry:
 
     @property
     def errors(self) -> list[RegistrationError]:
-        """What is wrong with the plugins of all types."""
+        """The errors of the plugins of all types."""
         return [error for t in PluginType for error in self._of(t).errors]
 
     def load_errors(self, plugin_type: PluginType | None = None) -> list[RegistrationError]:
-        """Returns what is wrong with the plugins of one type, or of all."""
+        """Returns the errors of the plugins of one type, or of all types."""
         return self.errors if plugin_type is None else list(self._of(plugin_type).errors)
 
     def to_dict(self) -> dict[str, list[dict[str, Any]]]:
@@ -103,7 +103,7 @@ class PluginRegistry:
         return report
 
     def clear(self) -> None:
-        """Forgets what was found, so that the next question searches again."""
+        """Discards the results; the next query searches again."""
         import importlib
 
         importlib.invalidate_caches()  # folders may have changed since Python looked into them
@@ -129,7 +129,7 @@ def registry() -> PluginRegistry:
     """Returns the plugins of this process, from where ``$TORCHX_PLUGINS_SOURCE`` says.
 
     Raises:
-        UsageError: the variable is no sum of 1 (namespace packages) and 2 (entry points).
+        UsageError: the variable is not a sum of 1 (namespace packages) and 2 (entry points).
     """
     text = os.environ.get(settings.TORCHX_PLUGINS_SOURCE) or "3"
     if text not in ("0", "1", "2", "3"):
@@ -171,21 +171,21 @@ def _modules(plugin_type: PluginType, found: _Found) -> Iterator[ModuleType]:
         package = importlib.import_module(plugin_type.namespace)
     except ModuleNotFoundError as e:
         if not plugin_type.namespace.startswith(str(e.name)):
-            found.errors.append(RegistrationError(plugin_type.namespace, told(e)))
+            found.errors.append(RegistrationError(plugin_type.namespace, one_line(e)))
         return
     except BROKEN as e:
-        found.errors.append(RegistrationError(plugin_type.namespace, told(e)))
+        found.errors.append(RegistrationError(plugin_type.namespace, one_line(e)))
         return
     for info in pkgutil.iter_modules(getattr(package, "__path__", ()), package.__name__ + "."):
         try:
             yield importlib.import_module(info.name)
         except BROKEN as e:  # a broken plugin must not keep the others from working
-            found.errors.append(RegistrationError(info.name, told(e)))
+            found.errors.append(RegistrationError(info.name, one_line(e)))
 
 
 def _offer(fn: Any, registration: Registration, module: str, plugin_type: PluginType, found: _Found) -> None:
     if registration.plugin_type is not plugin_type:
-        error = f"makes a {registration.plugin_type} but lies in {plugin_type.namespace}; move it to " + (
+        error = f"makes a {registration.plugin_type} but is in {plugin_type.namespace}; move it to " + (
             registration.plugin_type.namespace
         )
         found.errors.append(
@@ -199,7 +199,7 @@ def _offer(fn: Any, registration: Registration, module: str, plugin_type: Plugin
         try:
             parts = resources.parts(fn, registration)
         except BROKEN as e:
-            error = f"its parts are not offered: {told(e)}"
+            error = f"its parts are not offered: {one_line(e)}"
             found.errors.append(RegistrationError(module, error, registration.name, str(plugin_type)))
             parts = {}
         names.update(parts)

@@ -1,4 +1,4 @@
-"""The decorators with which a plugin module offers what it has."""
+"""The decorators that register plugins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTED = "__torchx_registrations__"
 
 
 class PluginType(str, Enum):
-    """What a plugin can offer; the value is the group of its entry points."""
+    """The types of plugins; the value is the group of their entry points."""
 
     SCHEDULER = "torchx.schedulers"
     NAMED_RESOURCE = "torchx.named_resources"
@@ -34,11 +34,11 @@ class PluginType(str, Enum):
 
 @dataclass(frozen=True)
 class Registration:
-    """What a decorator noted of a function.
+    """The registration of a decorated function.
 
     Attributes:
-        plugin_type: what the function makes.
-        name: the name it is offered under.
+        plugin_type: the type of its result.
+        name: the name of the plugin.
         aliases: further names, of named resources.
         fractionals: parts that are offered too, of named resources: a mapping of size to suffix, or a
             function from the resource to such a mapping.
@@ -51,15 +51,15 @@ class Registration:
 
 
 class register:
-    """Offers the decorated function as a plugin; the function itself is left as it is.
+    """Registers the decorated function as a plugin; does not change the function.
 
-    The module that does so lies in one of the namespace packages ``torchx_plugins.schedulers``,
-    ``.named_resources``, ``.tracker``, ``.event_handlers``. One may use the names below or
+    The module must be in one of the namespace packages ``torchx_plugins.schedulers``,
+    ``.named_resources``, ``.tracker``, ``.event_handlers``. Use the names below or
     ``@register(PluginType.SCHEDULER)``.
 
     Args:
-        type: what the function makes.
-        name: the name it is offered under; the function's own unless told.
+        type: the type of its result.
+        name: the name of the plugin (default: the function's name).
     """
 
     def __init__(self, type: PluginType, name: str | None = None) -> None:
@@ -68,24 +68,24 @@ class register:
         self._more: dict[str, Any] = {}
 
     def __call__(self, fn: F) -> F:
-        """Notes the registration in the function's module and returns the function."""
+        """Stores the registration in the function's module and returns the function."""
         noted = Registration(self._type, self._name or fn.__name__, **self._more)
         vars(sys.modules[fn.__module__]).setdefault(_NOTED, []).append((fn, noted))
         return fn
 
     @staticmethod
     def scheduler(name: str | None = None) -> register:
-        """Offers a scheduler: a function of the session's name and of keyword arguments that makes one."""
+        """Registers a scheduler: a factory with the session's name and keyword arguments."""
         return register(PluginType.SCHEDULER, name)
 
     @staticmethod
     def tracker(name: str | None = None) -> register:
-        """Offers a tracker: a function of its configuration that makes one."""
+        """Registers a tracker: a factory with its configuration."""
         return register(PluginType.TRACKER, name)
 
     @staticmethod
     def event_handler(name: str | None = None) -> register:
-        """Offers a handler of launcher events: a function that makes a ``logging.Handler``."""
+        """Registers a handler of launcher events: a factory of a ``logging.Handler``."""
         return register(PluginType.EVENT_HANDLER, name)
 
     @staticmethod
@@ -94,10 +94,10 @@ class register:
         aliases: Sequence[str] | None = None,
         fractionals: Callable[[Any], dict[float, str]] | Mapping[float, str] | None = None,
     ) -> register:
-        """Offers a named resource: a function that returns a ``Resource``.
+        """Registers a named resource: a function that returns a ``Resource``.
 
         Args:
-            name: the name it is offered under; the function's own unless told.
+            name: the name of the plugin (default: the function's name).
             aliases: further names of it.
             fractionals: parts that are offered as ``NAME_SUFFIX``: sizes (of 1) with their suffixes, or
                 a function from the resource to such, e.g. ``powers_of_two_gpus``. A function that takes
@@ -110,8 +110,5 @@ class register:
 
 
 def registrations(module: ModuleType) -> list[tuple[Callable[..., Any], Registration]]:
-    """Returns what the functions of a module were decorated with, in the order of the file.
-
-    What it imported from elsewhere is not among them: that was noted where it was written.
-    """
+    """Returns the registrations of a module's functions, in source order; without imported functions."""
     return list(vars(module).get(_NOTED, ()))

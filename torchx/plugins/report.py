@@ -1,4 +1,4 @@
-"""All that other packages add, for people: what, from where, and what is wrong with it."""
+"""The report on plugins: names, origins and errors."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 FURTHER_GROUPS = {"component": "torchx.components", "command": "torchx.cli.cmds"}
-"""Kinds of plugins that are no registrations -> the group of their entry points."""
+"""Kinds of plugins without registrations -> the group of their entry points."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A plugin, or what was meant to be one.
+    """A plugin, valid or not.
 
     Attributes:
-        kind: what it makes: scheduler, named_resource, tracker, event_handler, component, command.
-        name: its name; empty when its whole module is meant.
+        kind: its kind: scheduler, named_resource, tracker, event_handler, component, command.
+        name: its name; empty for its whole module.
         module: the module it comes from.
-        origin: how it came here: the distribution of an entry point, or the namespace package.
+        origin: the distribution of its entry point, or the namespace package.
         also: further names of it.
-        error: what is wrong with it, one line; empty for nothing.
+        error: its problem, one line; may be empty.
     """
 
     kind: str

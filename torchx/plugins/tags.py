@@ -10,4 +10,4 @@ class resource_tags:
     """The name it was registered under."""
 
     IS_FRACTIONAL = "torchx/named_resources.is_fractional"
-    """Whether it is a part of what was registered, such as half of a machine."""
+    """Whether it is a part of a registered resource, such as half of a machine."""

@@ -1,4 +1,4 @@
-"""Trackers: what a run was made with and what came of it, kept for later.
+"""Trackers: record the inputs and results of runs.
 
 In a replica::
 
@@ -8,7 +8,7 @@ In a replica::
     run.add_metadata(lr=0.01, accuracy=0.93)
     run.add_artifact("model", "s3://bucket/model.pt")
 
-Outside a job, or where no tracker is configured, nothing is kept, and nothing fails.
+Outside a job, or without a configured tracker, these calls do nothing.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ from torchx.tracker.api import AppRun as AppRun
 
 
 def app_run_from_env() -> AppRun:
-    """Returns the run of this process, as its launcher told it, see :meth:`AppRun.run_from_env`."""
+    """Returns the run of this process; see :meth:`AppRun.run_from_env`."""
     return AppRun.run_from_env()

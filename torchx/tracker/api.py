@@ -1,4 +1,4 @@
-"""What a tracker does, and the run that all trackers of a job are told about."""
+"""The interface of trackers, and the run that reports to them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ UNDEFINED = "<UNDEFINED>"
 
 @dataclass(frozen=True)
 class TrackerArtifact:
-    """Something that a run has made.
+    """A result of a run.
 
     Attributes:
         name: its name within the run.
-        path: where it lies: a path or a URL.
-        metadata: what there is to say about it.
+        path: its path or URL.
+        metadata: further information.
     """
 
     name: str
@@ -30,11 +30,11 @@ class TrackerArtifact:
 
 @dataclass(frozen=True)
 class TrackerSource:
-    """Something that a run was made from.
+    """An input of a run.
 
     Attributes:
-        source_run_id: the id of the other run, or anything else that names it, as a URL.
-        artifact_name: which artifact of it; None for the run as a whole.
+        source_run_id: the id of the other run, or another identifier such as a URL.
+        artifact_name: its artifact; None for the whole run.
     """
 
     source_run_id: str
@@ -48,7 +48,7 @@ class LineageEdge:
     Attributes:
         source_id: the id of the earlier one.
         run_id: the id of the later one.
-        artifact_name: which artifact of the earlier one; None for it as a whole.
+        artifact_name: the artifact of the earlier one; None for the whole run.
     """
 
     source_id: str
@@ -58,7 +58,7 @@ class LineageEdge:
 
 @dataclass(frozen=True)
 class Lineage:
-    """All that a run came from, and all that came of it, over any number of steps.
+    """The ancestors and descendants of a run, over any number of steps.
 
     Attributes:
         run_id: the run.
@@ -69,42 +69,42 @@ class Lineage:
     edges: tuple[LineageEdge, ...] = ()
 
     def sources(self, run_id: str | None = None) -> list[LineageEdge]:
-        """Returns the steps that lead straight to a run; to the one of the lineage unless told."""
+        """Returns the edges to a run (default: the run of the lineage)."""
         return [edge for edge in self.edges if edge.run_id == (run_id or self.run_id)]
 
     def descendants(self, run_id: str | None = None) -> list[LineageEdge]:
-        """Returns the steps that lead straight away from a run; from the one of the lineage unless told."""
+        """Returns the edges from a run (default: the run of the lineage)."""
         return [edge for edge in self.edges if edge.source_id == (run_id or self.run_id)]
 
 
 class TrackerBase(abc.ABC):
-    """Keeps what runs tell. A run is named by its id: the handle of its application."""
+    """Stores the reports of runs. A run's id is the handle of its application."""
 
     @abc.abstractmethod
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Keeps the place of something that a run has made; a later one of its name takes its place."""
+        """Stores the location of an artifact; replaces an earlier one of the same name."""
 
     @abc.abstractmethod
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        """Returns the artifacts of a run by name; none where the run is not known."""
+        """Returns the artifacts of a run by name; empty if the run is unknown."""
 
     @abc.abstractmethod
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
-        """Keeps values by name; later ones take the place of earlier ones."""
+        """Stores values by name; later values replace earlier ones."""
 
     @abc.abstractmethod
     def metadata(self, run_id: str) -> Mapping[str, object]:
-        """Returns the values of a run by name; none where the run is not known."""
+        """Returns the values of a run by name; empty if the run is unknown."""
 
     @abc.abstractmethod
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Notes that a run was made from another, or from an artifact of it."""
+        """Records that a run was made from another, or from an artifact of it."""
 
     @abc.abstractmethod
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Returns what a run was made from.
+        """Returns the inputs of a run.
 
         Args:
             run_id: the run.
@@ -112,7 +112,7 @@ class TrackerBase(abc.ABC):
         """
 
     def lineage(self, run_id: str) -> Lineage:
-        """Returns all that a run came from and all that came of it; circles are walked once."""
+        """Returns the ancestors and descendants of a run; handles cycles."""
         edges: dict[LineageEdge, None] = {}
         for forward in (False, True):
             seen, front = {run_id}, [run_id]
@@ -128,11 +128,11 @@ class TrackerBase(abc.ABC):
 
     @abc.abstractmethod
     def run_ids(self, **kwargs: str) -> Iterable[str]:
-        """Returns the ids of the runs that are known.
+        """Returns the ids of the known runs.
 
         Args:
-            kwargs: which of them: ``parent_run_id`` for those made from that run. What a tracker does not
-                know is an error.
+            kwargs: filters: ``parent_run_id`` for those made from that run. An unknown filter is an
+                error.
         """
 
 
@@ -147,7 +147,7 @@ def _steps_from(tracker: TrackerBase, run_id: str) -> list[LineageEdge]:
 
 @dataclass(frozen=True)
 class AppRun:
-    """A run, as its own program sees it; what it tells goes to all trackers.
+    """The run of this program; it reports to all trackers.
 
     Attributes:
         id: the handle of its application.
@@ -161,11 +161,11 @@ class AppRun:
     def run_from_env() -> AppRun:
         """Returns the run of this process: ``$TORCHX_JOB_ID``, with the trackers in ``$TORCHX_TRACKERS``.
 
-        Where ``$TORCHX_PARENT_RUN_ID`` is set, that run is noted as its source. Without a job, or without
-        trackers, a run that keeps nothing.
+        Records the run of ``$TORCHX_PARENT_RUN_ID``, if set, as its source. Without a job or trackers,
+        returns a run that records nothing.
 
         Raises:
-            UsageError: there is no tracker of a name, or it cannot be made with its configuration.
+            UsageError: a tracker is unknown, or cannot be created with its configuration.
         """
         job = os.environ.get(settings.TORCHX_JOB_ID)
         if not job:
@@ -176,7 +176,7 @@ class AppRun:
         parent = os.environ.get(settings.TORCHX_PARENT_RUN_ID)
         if parent:
             for tracker in run.backends:
-                if TrackerSource(parent) not in tracker.sources(job):  # each replica comes by here
+                if TrackerSource(parent) not in tracker.sources(job):  # every replica executes this
                     tracker.add_source(job, parent)
         return run
 
@@ -185,44 +185,46 @@ class AppRun:
         return self.id
 
     def add_metadata(self, **kwargs: object) -> None:
-        """Keeps values by name."""
+        """Stores values by name."""
         for tracker in self.backends:
             tracker.add_metadata(self.id, **kwargs)
 
     def add_artifact(self, name: str, path: str, metadata: Mapping[str, object] | None = None) -> None:
-        """Keeps the place of something that the run has made.
+        """Stores the location of an artifact.
 
         Args:
             name: its name within the run.
-            path: where it lies: a path or a URL.
-            metadata: what there is to say about it.
+            path: its path or URL.
+            metadata: further information.
         """
         for tracker in self.backends:
             tracker.add_artifact(self.id, name, path, metadata)
 
     def add_source(self, source_id: str, artifact_name: str | None = None) -> None:
-        """Notes that this run was made from another, or from an artifact of it."""
+        """Records that this run was made from another, or from an artifact of it."""
         for tracker in self.backends:
             tracker.add_source(self.id, source_id, artifact_name)
 
     def sources(self) -> Iterable[AppRunTrackableSource]:
-        """Returns what this run was made from, as all trackers together know it."""
-        told = dict.fromkeys(source for tracker in self.backends for source in tracker.sources(self.id))
-        return [AppRunTrackableSource(AppRun(s.source_run_id, self.backends), s.artifact_name) for s in told]
+        """Returns the inputs of this run, from all trackers."""
+        sources = dict.fromkeys(source for tracker in self.backends for source in tracker.sources(self.id))
+        return [
+            AppRunTrackableSource(AppRun(s.source_run_id, self.backends), s.artifact_name) for s in sources
+        ]
 
     def children(self) -> Iterable[AppRun]:
-        """Returns the runs that were made from this one, as all trackers together know them."""
-        told = (one for tracker in self.backends for one in tracker.run_ids(parent_run_id=self.id))
-        return [AppRun(one, self.backends) for one in dict.fromkeys(told)]
+        """Returns the runs made from this one, from all trackers."""
+        children = (one for tracker in self.backends for one in tracker.run_ids(parent_run_id=self.id))
+        return [AppRun(one, self.backends) for one in dict.fromkeys(children)]
 
 
 @dataclass(frozen=True)
 class AppRunTrackableSource:
-    """What a run was made from.
+    """An input of a run.
 
     Attributes:
         parent: the other run.
-        artifact_name: which artifact of it; None for the run as a whole.
+        artifact_name: its artifact; None for the whole run.
     """
 
     parent: AppRun

@@ -27,7 +27,7 @@ def tracker_config_env_var_name(name: str) -> str:
 
 
 def tracker_factory_env_var_name(name: str) -> str:
-    """Returns the variable that hands a tracker what makes it, as ``module:function``, where no plugin does.
+    """Returns the name of the variable with a tracker's factory, ``module:function``, if it is not a plugin.
 
     >>> tracker_factory_env_var_name("mine")
     'TORCHX_TRACKER_MINE_FACTORY'
@@ -36,10 +36,10 @@ def tracker_factory_env_var_name(name: str) -> str:
 
 
 def trackers_from_environ() -> list[TrackerBase]:
-    """Returns the trackers that ``$TORCHX_TRACKERS`` names, or what makes them, as ``module:function``.
+    """Returns the trackers in ``$TORCHX_TRACKERS``: names, or factories as ``module:function``.
 
     Raises:
-        UsageError: there is no tracker of a name, or it cannot be made with its configuration.
+        UsageError: a tracker is unknown, or cannot be created with its configuration.
     """
     names = [name.strip() for name in os.environ.get(settings.TORCHX_TRACKERS, "").split(",")]
     configs = {name: os.environ.get(tracker_config_env_var_name(name)) for name in names if name}
@@ -54,16 +54,16 @@ def build_trackers(
 
     Args:
         configured: names of trackers with their configuration, e.g. the path of a file.
-        factories: by name what makes one, as ``module:function``; else a plugin, or what is built in, does.
+        factories: factories by name, as ``module:function``; others are plugins or built in.
 
     Raises:
-        UsageError: there is no tracker of a name, or it cannot be made with its configuration.
+        UsageError: a tracker is unknown, or cannot be created with its configuration.
     """
     for name, config in configured.items():
         reference = (factories or {}).get(name) or (name if ":" in name else "")
         make = _loaded(name, reference) if reference else _factory(name)
         hint = f"its configuration is `{config}`" if config else "it has no configuration"
-        with foreign(f"the tracker `{name}` cannot be made", hint):
+        with foreign(f"the tracker `{name}` cannot be created", hint):
             try:
                 tracker = make(config)
             except ModuleNotFoundError as error:
@@ -94,5 +94,5 @@ def _factory(name: str) -> Callable[[str | None], TrackerBase]:
         return factory  # type: ignore[no-any-return]  # the table above says what it is
     known = [*BUILT_IN, *plugins]
     raise UsageError(
-        f"there is no tracker `{name}`", hint=did_you_mean(name, known, f"there are: {', '.join(known)}")
+        f"unknown tracker `{name}`", hint=did_you_mean(name, known, f"trackers: {', '.join(known)}")
     )

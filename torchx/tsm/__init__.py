@@ -1,4 +1,4 @@
-"""Sessions: applications told in words that follow each other, run and looked after under one name.
+"""Sessions: fluent definitions of applications, run and managed under one name.
 
 ::
 

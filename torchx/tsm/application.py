@@ -1,7 +1,7 @@
-"""Applications told in words that follow each other: containers, roles that run on them, and applications.
+"""Fluent definitions of containers, roles and applications.
 
-All of it is made of ``torchx.specs``: a :class:`Role` is a role, an :class:`Application` is an ``AppDef``,
-and goes wherever one goes.
+They build on ``torchx.specs``: a :class:`Role` is a role, an :class:`Application` is an ``AppDef``, and they
+are accepted wherever those are.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ R = TypeVar("R", bound="Role")
 
 
 class SchedulerBackend(str):
-    """The name of a scheduler, where a container is told for which one a resource is meant."""
+    """The name of a scheduler, for resources that a container requires on one scheduler only."""
 
     ALL = ALL
 
 
 @dataclass
 class Container:
-    """What the replicas of a role run in.
+    """The container of the replicas of a role.
 
-    Roles may share one; what it is told later, all of them get.
+    Roles may share one; later changes apply to all of them.
 
     Attributes:
-        image: what the file system is made from: a folder or an archive for local jobs, else the name of a
+        image: the source of the file system: a folder or archive for local jobs, otherwise the name of a
             container image.
-        resources: what each replica needs, on all schedulers that were told nothing else.
+        resources: the resources of each replica, on all schedulers without their own.
         port_map: port numbers by name.
 
     >>> box = Container(image="pytorch/torch:1").require(Resource(cpu=1, gpu=1, memMB=500)).ports(web=8080)
@@ -47,23 +47,23 @@ class Container:
     _bound: dict[str, Resource] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.resources = copy.deepcopy(_a_resource(self.resources))
+        self.resources = copy.deepcopy(_checked_resource(self.resources))
         self.port_map = dict(self.port_map)
 
     def require(self, resources: Resource, scheduler: str = ALL) -> Container:
-        """Says what each replica needs.
+        """Sets the resources of each replica.
 
         Args:
-            resources: what it needs.
-            scheduler: the one scheduler it is meant for; all unless told. A session looks at it, a runner
-                knows only what is meant for all.
+            resources: the resources.
+            scheduler: the scheduler they apply to (default: all). Sessions honour it; a runner uses only
+                those for all schedulers.
 
         Raises:
-            UsageError: it is no ``Resource``.
+            UsageError: it is not a ``Resource``.
         """
-        _a_resource(resources)
+        _checked_resource(resources)
         if scheduler == ALL:
-            vars(self.resources).update(copy.deepcopy(vars(resources)))  # roles that are on it see it, too
+            vars(self.resources).update(copy.deepcopy(vars(resources)))  # visible to the roles on it
         else:
             self._bound[scheduler] = copy.deepcopy(resources)
         return self
@@ -74,15 +74,15 @@ class Container:
         return self
 
     def resource_for(self, names: Iterable[str]) -> Resource | None:
-        """Returns what was required for one scheduler alone, None when nothing was.
+        """Returns the resources required for one scheduler only, or None.
 
         Args:
-            names: the names that the scheduler goes by.
+            names: the names of the scheduler.
         """
         return next((self._bound[name] for name in names if name in self._bound), None)
 
 
-def _a_resource(resources: Resource) -> Resource:
+def _checked_resource(resources: Resource) -> Resource:
     if not isinstance(resources, Resource):
         raise UsageError(
             f"a container requires a Resource, got {resources!r}",
@@ -92,9 +92,9 @@ def _a_resource(resources: Resource) -> Resource:
 
 
 class Role(specs.Role):
-    """A number of like replicas, told in words that follow each other.
+    """A role with fluent methods.
 
-    It is a ``torchx.specs.Role``; its image, resource and ports are those of its container.
+    It is a ``torchx.specs.Role``; its image, resource and ports come from its container.
 
     >>> reader = Role("reader").runs("reader.py", "--fast", DEBUG="1").on(Container("python")).replicas(3)
     >>> reader.args, reader.env, reader.image, reader.num_replicas
@@ -102,14 +102,14 @@ class Role(specs.Role):
 
     Args:
         name: name of the role, unique within the application.
-        entrypoint: the program. A session starts what ends in ``.py`` with ``python``, unless it is a program
-            of this machine itself.
+        entrypoint: the program. A session starts ``.py`` files with ``python``, unless the file is
+            executable on this machine.
         args: its arguments.
         env: environment variables.
-        container: what it runs in.
-        num_replicas: how many replicas.
-        max_retries: how often it is started again after a failure.
-        retry_policy: what is started again.
+        container: its container.
+        num_replicas: the number of replicas.
+        max_retries: the maximum number of restarts after failures.
+        retry_policy: the scope of a restart.
         more: the other fields of ``torchx.specs.Role``, by name.
     """
 
@@ -143,12 +143,12 @@ class Role(specs.Role):
             self.on(container)
 
     def runs(self: R, entrypoint: str, *args: str, **env: str) -> R:
-        """Says what each replica runs.
+        """Sets the program of each replica.
 
         Args:
             entrypoint: the program, from the folder of the image.
-            args: its arguments; they take the place of earlier ones.
-            env: environment variables, added to those there are.
+            args: its arguments; they replace earlier ones.
+            env: environment variables, added to the existing ones.
         """
         self.entrypoint = entrypoint
         self.args = list(args)
@@ -160,7 +160,7 @@ class Role(specs.Role):
         return self.runs(entrypoint, *args, **env)
 
     def on(self: R, container: Container) -> R:
-        """Says what each replica runs in."""
+        """Sets the container of each replica."""
         if not isinstance(container, Container):
             raise UsageError(
                 f"role `{self.name}` runs on a Container, got {container!r}",
@@ -172,10 +172,10 @@ class Role(specs.Role):
         return self
 
     def replicas(self: R, num_replicas: int) -> R:
-        """Says how many replicas there are.
+        """Sets the number of replicas.
 
         Raises:
-            UsageError: it is no number, or none at all.
+            UsageError: it is not a number of at least 1.
         """
         if isinstance(num_replicas, bool) or not isinstance(num_replicas, int) or num_replicas < 1:
             raise UsageError(f"role `{self.name}` takes 1 or more replicas, got {num_replicas!r}")
@@ -184,7 +184,7 @@ class Role(specs.Role):
 
     @classmethod
     def of_spec(cls, role: specs.Role) -> Role:
-        """Returns a role of ``torchx.specs`` as one of these; a role that is one already as it is."""
+        """Converts a role of ``torchx.specs``; returns a role of this class unchanged."""
         if isinstance(role, Role):
             return role
         return Role(**{each.name: getattr(role, each.name) for each in fields(specs.Role)})
@@ -196,7 +196,7 @@ class Application(AppDef):
     It is an ``AppDef``, as components return it.
 
     Attributes:
-        is_attached: it was read back from its scheduler, which need not have told all of it.
+        is_attached: whether it was read back from its scheduler, possibly incompletely.
     """
 
     is_attached = False
@@ -205,7 +205,7 @@ class Application(AppDef):
         """Adds roles.
 
         Raises:
-            UsageError: one of them is no role.
+            UsageError: one of them is not a role.
         """
         for role in roles:
             if not isinstance(role, specs.Role):
@@ -215,7 +215,7 @@ class Application(AppDef):
 
     @classmethod
     def read_back(cls, app: AppDef) -> Application:
-        """Returns what a scheduler has told of an application."""
+        """Returns an application read back from a scheduler."""
         found = cls(app.name, [Role.of_spec(role) for role in app.roles], dict(app.metadata))
         found.is_attached = True
         return found

@@ -14,7 +14,7 @@ from torchx.tsm.application import Role
 from torchx.words import nearest
 
 RDZV_PORT = 29500
-"""Where the nodes meet, unless the scheduler gives the role's port a number of its own."""
+"""The rendezvous port, unless the scheduler assigns another one."""
 
 _OPTIONS = (
     "nnodes nproc_per_node rdzv_backend rdzv_endpoint rdzv_id rdzv_conf standalone max_restarts "
@@ -22,36 +22,36 @@ _OPTIONS = (
     "local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters node_rank master_addr master_port "
     "local_addr logs_specs numa_binding signals_to_handle shutdown_timeout virtual_local_rank"
 )
-"""What torchrun takes; only to find near misses, as other versions of it take more."""
+"""Options of torchrun, for suggestions only; other versions have more."""
 
 _OTHER_NAMES = {"nprocs_per_node": "nproc_per_node", "m": "module", "r": "redirects", "t": "tee"}
 
 _QUIET = 'OMP_NUM_THREADS="$${OMP_NUM_THREADS:-1}" '
-"""What torchrun does by itself for several processes, with a warning of four lines on every node."""
+"""Torchrun's own default for several processes, without its warning on every node."""
 
 _NODES = re.compile(r"(\d+)(?::(\d+))?")
 
 
 class ElasticRole(Role):
-    """A role whose program runs under torchrun: each replica is a node of so many processes.
+    """A role whose program runs under torchrun: each replica is a node of several processes.
 
     ::
 
         ElasticRole("trainer", nproc_per_node=8, nnodes="2:4", max_restarts=3)
             .runs("train.py", "--epochs", "50").on(container).replicas(2)
 
-    What is read in its fields is what it was told; a dry-run shows what torchrun is told. Replicas meet at
-    replica 0 of the application's first role, so on other engines than this machine it has to be that.
+    Its fields contain the given values; a dry-run shows the torchrun command. The rendezvous is at replica 0
+    of the application's first role, which this role must be on all engines but this machine.
 
     Args:
         name: name of the role, unique within the application.
         launch_kwargs: options of torchrun by name, with ``_`` for ``-``: ``True`` for a switch, ``None`` or
-            ``False`` for none. ``nnodes`` is the number of replicas unless told. Names of fields of a role
-            are those.
+            ``False`` to omit it. The default of ``nnodes`` is the number of replicas. Names of fields of a
+            role set those fields.
 
     Attributes:
         launch_kwargs: the options of torchrun.
-        port_name: the name of the port where its nodes meet; two such roles on one machine need two.
+        port_name: the name of its rendezvous port; two such roles on one machine need two.
     """
 
     def __init__(self, name: str, **launch_kwargs: Any) -> None:
@@ -60,7 +60,7 @@ class ElasticRole(Role):
         super().__init__(name, **of_role)
         self.launch_kwargs: dict[str, Any] = {}
         for value in self.overrides.values():
-            if _is_own(value):  # made by dataclasses.replace: the options are those of its model
+            if _is_own(value):  # created by dataclasses.replace: takes the options of its original
                 self.launch_kwargs = dict(value.__self__.launch_kwargs)
         self.launch_kwargs |= {_OTHER_NAMES.get(key, key): value for key, value in launch_kwargs.items()}
         options = _OPTIONS.split()
@@ -75,17 +75,17 @@ class ElasticRole(Role):
         twin = super().__deepcopy__(memo)
         assert isinstance(twin, ElasticRole)
         if any(_is_own(value) for value in twin.overrides.values()):
-            twin._bind()  # a copy answers for itself; one that was worked out already stays so
+            twin._bind()  # binds the copy's own methods; a resolved copy stays resolved
         return twin
 
     @property
     def meets(self) -> bool:
-        """Whether its nodes meet at replica 0 of the application."""
-        told = self.launch_kwargs.get("rdzv_endpoint") or self.launch_kwargs.get("standalone")
-        return not told and self._nodes()[1] > 1
+        """Whether its rendezvous is at replica 0 of the application."""
+        endpoint = self.launch_kwargs.get("rdzv_endpoint") or self.launch_kwargs.get("standalone")
+        return not endpoint and self._nodes()[1] > 1
 
     def _bind(self) -> None:
-        """Sees to it that a dry-run takes what is worked out here in the place of what is read."""
+        """Makes a dry-run use the values computed here instead of the fields."""
         own = {
             "entrypoint": self._program,
             "args": self._arguments,
@@ -97,25 +97,25 @@ class ElasticRole(Role):
         self.overrides = own | {key: value for key, value in self.overrides.items() if not _is_own(value)}
 
     def _program(self) -> str:
-        return "bash"  # the place where the nodes meet is in a variable
+        return "bash"  # the rendezvous address is in a variable
 
     def _arguments(self) -> list[str]:
         if self.entrypoint == MISSING or not self.entrypoint:
-            raise UsageError(f"role `{self.name}` has no entrypoint", hint='say what runs: .runs("train.py")')
+            raise UsageError(f"role `{self.name}` has no entrypoint", hint='set it with .runs("train.py")')
         several = str(self.launch_kwargs.get("nproc_per_node", 1)) != "1"
-        words = [self.entrypoint, *(str(word) for word in self.args)]
+        command = [self.entrypoint, *(str(arg) for arg in self.args)]
         options = " ".join(self._options())
-        return ["-c", f"{_QUIET if several else ''}torchrun {options} {shlex.join(words)}"]
+        return ["-c", f"{_QUIET if several else ''}torchrun {options} {shlex.join(command)}"]
 
     def _options(self) -> list[str]:
-        """Returns the options as a shell takes them; what was given comes before what is set here."""
+        """Returns the options quoted for a shell; given options override those set here."""
         given = self.launch_kwargs
         options: list[str] = []
         found: dict[str, Any] = {"nnodes": self.num_replicas, "nproc_per_node": 1, "tee": 3, "role": ""}
         if not given.get("standalone"):
             found |= {"rdzv_backend": "c10d", "rdzv_id": f"{macros.app_id}-{self.name}"}
             if not given.get("rdzv_endpoint"):
-                options += ["--rdzv_endpoint", self._meeting_place()]
+                options += ["--rdzv_endpoint", self._rendezvous()]
         for key, value in {**found, **given}.items():
             if value is True:
                 options.append(f"--{key}")
@@ -123,8 +123,8 @@ class ElasticRole(Role):
                 options += [f"--{key}", shlex.quote(str(value))]
         return options
 
-    def _meeting_place(self) -> str:
-        """Returns where the nodes meet, for a shell to read; in macros ``$$`` is a dollar sign."""
+    def _rendezvous(self) -> str:
+        """Returns the rendezvous address for a shell; in macros ``$$`` is a dollar sign."""
         if self._nodes()[1] == 1:
             return "localhost:0"  # torchrun picks a free port itself
         variable = re.sub(r"\W", "_", f"TORCHX_PORT_{self.port_name}").upper()
@@ -144,10 +144,10 @@ class ElasticRole(Role):
         return self.min_replicas or (lowest if lowest < self.num_replicas else None)
 
     def _nodes(self) -> tuple[int, int]:
-        """Returns how many nodes there may be, at the least and at the most.
+        """Returns the minimum and maximum number of nodes.
 
         Raises:
-            UsageError: nobody can tell, or the number of replicas is not among them.
+            UsageError: it is invalid, or the number of replicas is out of range.
         """
         told = str(self.launch_kwargs.get("nnodes", self.num_replicas))
         match = _NODES.fullmatch(told)

@@ -1,4 +1,4 @@
-"""What a session refuses: handles of others, applications of which too little is known to run them again."""
+"""Errors of sessions: handles of other sessions, incomplete applications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SessionMismatchException(UsageError):
 
     Args:
         app_handle: the handle.
-        session_name: the session that was asked.
+        session_name: the session of the call.
     """
 
     def __init__(self, app_handle: AppHandle, session_name: str) -> None:
@@ -24,16 +24,16 @@ class SessionMismatchException(UsageError):
 
 
 class AppNotReRunnableException(StateError):
-    """An application that was read back from its scheduler lacks what it would take to run it again.
+    """An application read back from its scheduler is too incomplete to run again.
 
     Args:
         name: the application.
-        missing: what is not known.
+        missing: the unknown part.
     """
 
     def __init__(self, name: str, missing: str) -> None:
         super().__init__(
-            f"application `{name}` cannot be run again: its scheduler does not tell {missing}",
+            f"application `{name}` cannot be run again: its scheduler does not report {missing}",
             hint="fill it in, or run the application that it was made from",
         )
         self.name = name

@@ -1,4 +1,4 @@
-"""What a session is: applications under one name, and all that can be done with them."""
+"""The interface of sessions: applications under one name, and their operations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Session(abc.ABC):
     """Applications under one name, and all that can be done with them; :func:`torchx.tsm.session` makes one.
 
     Its name is in the handles that it gives, and only applications of that name are its own;
-    :meth:`attach` takes over others. One of your own implements what is abstract here.
+    :meth:`attach` adopts others. A custom session implements the abstract methods.
 
     Args:
         name: its name.
@@ -53,7 +53,7 @@ class Session(abc.ABC):
 
     def __init__(self, name: str) -> None:
         if "/" in name or name in (".", ".."):
-            raise UsageError(f"a session cannot be called `{name}`: it stands between slashes in handles")
+            raise UsageError(f"a session cannot be called `{name}`: it is a part of handles, between slashes")
         self._name = name
 
     def __enter__(self: S) -> S:
@@ -69,7 +69,7 @@ class Session(abc.ABC):
         return self._name
 
     def close(self) -> None:  # noqa: B027  # most sessions hold nothing
-        """Gives back what it holds in this process; running applications are not touched."""
+        """Releases the resources of this process; does not affect running applications."""
 
     def run(
         self, app: AppDef, scheduler: str = "default", cfg: Mapping[str, CfgVal] | None = None
@@ -85,7 +85,7 @@ class Session(abc.ABC):
             The handle of the application.
 
         Raises:
-            AppNotReRunnableException: it was read back from its scheduler, which has not told enough of it.
+            AppNotReRunnableException: it was read back from its scheduler and is incomplete.
             UsageError: the application, the scheduler or the options cannot be right.
             StateError: the scheduler cannot take it now.
         """
@@ -94,14 +94,14 @@ class Session(abc.ABC):
     def dryrun(
         self, app: AppDef, scheduler: str = "default", cfg: Mapping[str, CfgVal] | None = None
     ) -> AppDryRunInfo[Any]:
-        """Makes the request that :meth:`run` would send; same arguments and errors. Printing shows it."""
+        """Makes the request that :meth:`run` would send; same arguments and errors."""
         if isinstance(app, Application) and app.is_attached:
             _check_complete(app)
         return self._dryrun(app, scheduler, cfg or {})
 
     @abc.abstractmethod
     def _dryrun(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
-        """Makes the request for an application that is complete."""
+        """Makes the request for a complete application."""
 
     @abc.abstractmethod
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
@@ -113,7 +113,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def scheduler_backends(self) -> Names:
-        """Returns the names that :meth:`run` takes for a scheduler, ``default`` first."""
+        """Returns the scheduler names that :meth:`run` accepts, ``default`` first."""
 
     @abc.abstractmethod
     def run_opts(self) -> dict[str, runopts]:
@@ -121,10 +121,10 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def attach(self, app_handle: AppHandle) -> AppHandle:
-        """Takes over an application of another session.
+        """Adopts an application of another session.
 
         Returns:
-            The handle of the application in this session; the other one is good here as well from now on.
+            The handle of the application in this session; the original handle is accepted too.
 
         Raises:
             UnknownAppException: its scheduler does not know it.
@@ -132,7 +132,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Returns how an application fares, None when its scheduler does not know it.
+        """Returns the status of an application, None if its scheduler does not know it.
 
         Raises:
             SessionMismatchException: it does not belong to this session; so do all methods below.
@@ -145,16 +145,16 @@ class Session(abc.ABC):
         """Blocks until an application has ended, see :meth:`torchx.runner.Runner.wait`.
 
         Returns:
-            How it ended, or how it fares when the time is up; None when its scheduler does not know it.
+            Its status at the end or after the timeout; None if its scheduler does not know it.
         """
 
     @abc.abstractmethod
     def stop(self, app_handle: AppHandle) -> None:
-        """Asks for the end of an application; nothing happens when it has ended or is not known."""
+        """Cancels an application; does nothing if it has ended or is unknown."""
 
     @abc.abstractmethod
     def describe(self, app_handle: AppHandle) -> Application | None:
-        """Returns an application as its scheduler tells it, None when it does not know it."""
+        """Returns an application as its scheduler describes it, None if it does not know it."""
 
     @abc.abstractmethod
     def list(self) -> dict[AppHandle, Application]:
@@ -179,14 +179,14 @@ class Session(abc.ABC):
             k: id of the replica within the role.
             regex: only lines in which this pattern is found.
             since, until: only lines of this time.
-            should_tail: go on until the application has ended; unless told, when ``until`` is not given.
+            should_tail: follow until the application has ended (default: only without ``until``).
 
         Raises:
             UnknownAppException: its scheduler does not know the application.
         """
 
     def _belongs(self, app_handle: AppHandle) -> None:
-        """Refuses a handle of another session."""
+        """Rejects a handle of another session."""
         if parse_app_handle(app_handle).session_name != self._name:
             raise SessionMismatchException(app_handle, self._name)
 

@@ -1,4 +1,4 @@
-"""The session of one process, on top of a runner: what it submits outlives it."""
+"""A session of one process, based on a runner; its applications outlive it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from torchx.scheduler import ListAppResponse
 
 LOCAL = ("default", "local")
-"""Names for this machine: ``local_dir`` where images are folders or archives of it, else ``local_cwd``."""
+"""Names for this machine: ``local_dir`` if images are folders or archives, otherwise ``local_cwd``."""
 
 DIR, CWD = ON_THIS_MACHINE = ("local_dir", "local_cwd")
 
 _IMAGE_HERE = re.compile(r"[/.~].*|.*\.(zip|tgz|tar(\.\w+)?)", re.DOTALL)
-"""A path, or an archive wherever it lies; names of container images are neither."""
+"""A path, or an archive at any address; matches no name of a container image."""
 
 
 class StandaloneSession(Session):
-    """A session on top of a runner. Its list knows what this object has submitted or taken over, and what
-    sessions of its name have left on record on this machine.
+    """A session based on a runner. It lists the applications that this object submitted or adopted, and those
+    of sessions of the same name on record on this machine.
 
     Args:
         name: its name.
-        runner: what submits; its name has to be that of the session.
+        runner: the runner; it must have the session's name.
     """
 
     def __init__(self, name: str, runner: Runner) -> None:
@@ -49,11 +49,11 @@ class StandaloneSession(Session):
         self._taken: set[tuple[str, str]] = set()
 
     def close(self) -> None:
-        """Closes the schedulers; running applications are not touched."""
+        """Closes the schedulers; does not affect running applications."""
         self._runner.close()
 
     def scheduler_backends(self) -> Names:
-        """Returns the names that :meth:`run` takes for a scheduler, ``default`` first."""
+        """Returns the scheduler names that :meth:`run` accepts, ``default`` first."""
         return [*LOCAL, *(name for name in self._runner.scheduler_backends() if name not in LOCAL)]
 
     def run_opts(self) -> dict[str, runopts]:
@@ -81,7 +81,7 @@ class StandaloneSession(Session):
         return handle
 
     def attach(self, app_handle: AppHandle) -> AppHandle:
-        """Takes over an application of another session."""
+        """Adopts an application of another session."""
         found = self._runner.describe(app_handle)
         if found is None:
             raise UnknownAppException(app_handle)
@@ -92,7 +92,7 @@ class StandaloneSession(Session):
         return mine
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Returns how an application fares, None when its scheduler does not know it."""
+        """Returns the status of an application, None if its scheduler does not know it."""
         self._belongs(app_handle)
         return self._runner.status(app_handle)
 
@@ -104,12 +104,12 @@ class StandaloneSession(Session):
         return self._runner.wait(app_handle, wait_interval, timeout)
 
     def stop(self, app_handle: AppHandle) -> None:
-        """Asks for the end of an application; nothing happens when it has ended or is not known."""
+        """Cancels an application; does nothing if it has ended or is unknown."""
         self._belongs(app_handle)
         self._runner.cancel(app_handle)
 
     def describe(self, app_handle: AppHandle) -> Application | None:
-        """Returns an application as its scheduler tells it, None when it does not know it."""
+        """Returns an application as its scheduler describes it, None if it does not know it."""
         self._belongs(app_handle)
         found = self._runner.describe(app_handle)
         return None if found is None else Application.read_back(found)
@@ -118,7 +118,7 @@ class StandaloneSession(Session):
         """Returns the applications of this session by handle, the oldest first."""
         listed: dict[AppHandle, Application] = {}
         for handle in self._on_record():
-            with suppress(StateError):  # one whose record is damaged tells nothing
+            with suppress(StateError):  # skips damaged records
                 app = self._runner.describe(handle)
                 if app is not None:
                     listed[handle] = Application.read_back(app)
@@ -143,7 +143,7 @@ class StandaloneSession(Session):
         return self._runner.log_lines(app_handle, role_name, k, regex, since, until, follow)
 
     def _on_record(self) -> Iterable[AppHandle]:
-        """Returns the handles of what sessions of this name have left on this machine, the oldest first."""
+        """Returns the handles of this session's applications on record on this machine, the oldest first."""
         backends = self._runner.scheduler_backends()
         lines = [app for name in ON_THIS_MACHINE if name in backends for app in self._runner.list(name)]
         mine = [app for app in lines if parse_app_handle(app.app_handle).session_name == self._name]
@@ -166,7 +166,7 @@ def _backend(app: AppDef) -> str:
 
 
 def _ready(role: specs.Role, backend: str, asked: str) -> specs.Role:
-    """Returns a role as one scheduler is to see it."""
+    """Returns a role prepared for one scheduler."""
     role = copy.deepcopy(role)
     if not isinstance(role, Role):
         return role
@@ -179,7 +179,7 @@ def _ready(role: specs.Role, backend: str, asked: str) -> specs.Role:
 
 
 def _starts_itself(role: Role, backend: str) -> bool:
-    """Tells whether a script is a program of this machine."""
+    """Returns True if a script is executable on this machine."""
     folder = Path(role.image).expanduser() if backend == DIR else Path.cwd()
     if os.sep in role.entrypoint:
         return os.access(folder / role.entrypoint, os.X_OK)
@@ -188,17 +188,17 @@ def _starts_itself(role: Role, backend: str) -> bool:
 
 
 def _check(app: AppDef, backend: str) -> None:
-    """Refuses what can be seen to fail once it runs.
+    """Rejects applications that are certain to fail.
 
     Raises:
-        UsageError: a role has no container, or an elastic one would meet where nobody is.
+        UsageError: a role has no container, or the rendezvous of an elastic role is unreachable.
     """
     elastic = [role for role in app.roles if isinstance(role, ElasticRole) and role.meets]
     for role in app.roles:
         if isinstance(role, Role) and not role.image and backend == DIR:
             raise UsageError(
                 f"role `{role.name}` has no container, and {backend} needs one",
-                hint='say what it runs in: .on(Container(image="..."))',
+                hint='set it with .on(Container(image="..."))',
             )
     for number, role in enumerate(elastic):
         if backend in ON_THIS_MACHINE:

@@ -1,9 +1,8 @@
-"""A tracker that keeps all in files below one folder, on any file system that fsspec knows.
+"""A tracker that stores files below one folder, on any file system of fsspec.
 
-A run has a folder named after its id in base32. In it ``metadata/`` and ``artifacts/`` hold a JSON file for
-each time that something was told, named after that time, so that nothing is ever written twice;
-``sources/`` holds a file for each run it was made from, and ``descendants/`` one for each run made from it,
-with a line for each artifact that was named.
+A run has a folder named after its id in base32. ``metadata/`` and ``artifacts/`` contain a JSON file for
+each report, named after its time, so that no file is written twice; ``sources/`` contains a file for each
+run it was made from, and ``descendants/`` one for each run made from it, with a line for each artifact.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ PARTIAL = ".partial"
 
 
 class FsspecTracker(TrackerBase):
-    """Keeps what runs tell in files.
+    """Stores the reports of runs in files.
 
     Args:
         fs: the file system, of fsspec.
-        root_dir: the folder, made when something is first kept.
+        root_dir: the folder, created by the first report.
     """
 
     def __init__(self, fs: Any, root_dir: str) -> None:
@@ -43,17 +42,17 @@ class FsspecTracker(TrackerBase):
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Keeps the place of something that a run has made; a later one of its name takes its place."""
-        told = {"name": name, "path": path, "metadata": None if metadata is None else dict(metadata)}
-        self._keep(run_id, "artifacts", told)
+        """Stores the location of an artifact; replaces an earlier one of the same name."""
+        data = {"name": name, "path": path, "metadata": None if metadata is None else dict(metadata)}
+        self._keep(run_id, "artifacts", data)
 
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
         """Returns the artifacts of a run by name."""
-        told = self._kept(run_id, "artifacts")
-        return {one["name"]: TrackerArtifact(one["name"], one["path"], one.get("metadata")) for one in told}
+        found = self._kept(run_id, "artifacts")
+        return {one["name"]: TrackerArtifact(one["name"], one["path"], one.get("metadata")) for one in found}
 
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
-        """Keeps values by name; what JSON cannot hold is kept as its text."""
+        """Stores values by name; values that JSON cannot represent are stored as text."""
         self._keep(run_id, "metadata", {"metadata": kwargs})
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
@@ -71,7 +70,7 @@ class FsspecTracker(TrackerBase):
             self._add_line(f"{self._folder(source_id)}/descendants/{_encoded(run_id)}", artifact_name or "")
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Returns what a run was made from, each once."""
+        """Returns the inputs of a run, without duplicates."""
         found: dict[TrackerSource, None] = {}
         for path in self._files(f"{self._folder(run_id)}/sources"):
             source_id = _decoded(path)
@@ -82,13 +81,13 @@ class FsspecTracker(TrackerBase):
         return sorted(found, key=lambda source: (source.source_run_id, source.artifact_name or ""))
 
     def run_ids(self, **kwargs: str) -> Iterable[str]:
-        """Returns the ids of the runs that are known, sorted.
+        """Returns the ids of the known runs, sorted.
 
         Args:
             kwargs: ``parent_run_id`` for those made from that run.
 
         Raises:
-            UsageError: something else is asked for.
+            UsageError: the filter is unknown.
         """
         for name in kwargs:
             if name != "parent_run_id":
@@ -108,12 +107,12 @@ class FsspecTracker(TrackerBase):
     def _folder(self, run_id: str) -> str:
         return f"{self._root}/{_encoded(run_id)}"
 
-    def _keep(self, run_id: str, kind: str, told: Mapping[str, Any]) -> None:
+    def _keep(self, run_id: str, kind: str, data: Mapping[str, Any]) -> None:
         try:
-            text = json.dumps(told, default=str)
+            text = json.dumps(data, default=str)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"what is told of {run_id} cannot be kept as JSON: {error}") from error
-        # named after the time in ns, by which they are put in order; the last digits tell replicas apart
+            raise UsageError(f"the report of {run_id} cannot be stored as JSON: {error}") from error
+        # named after the time in ns, which orders them; the last digits distinguish replicas
         name = f"{time.time_ns() // 1000}{secrets.randbelow(1000):03}"
         self._write(f"{self._folder(run_id)}/{kind}/{name}", text)
 
@@ -161,7 +160,7 @@ class FsspecTracker(TrackerBase):
     def _list(self, folder: str) -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = self._fs.ls(folder, detail=True, refresh=True)
-        except TypeError:  # not all of them keep listings that could be old
+        except TypeError:  # some file systems do not cache listings
             found = self._fs.ls(folder, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
@@ -169,16 +168,16 @@ class FsspecTracker(TrackerBase):
 
 
 def create(config_file: str | None) -> FsspecTracker:
-    """Makes a tracker as a file says: lines of ``name=value``.
+    """Creates a tracker from a file with lines of ``name=value``.
 
-    ``root_path`` is the folder, ``protocol`` the file system (``file`` unless told); all else goes to the
-    file system of fsspec as its options.
+    ``root_path`` is the folder, ``protocol`` the file system (default: ``file``); other names are options of
+    fsspec's file system.
 
     Args:
-        config_file: the file, or the URL of one; the folder itself will do, too, and need not be there.
+        config_file: the path or URL of the file; or of the folder itself, which need not exist.
 
     Raises:
-        UsageError: there is no such file, or it lacks the folder.
+        UsageError: the file does not exist, or has no ``root_path``.
     """
     import fsspec
 
@@ -194,7 +193,7 @@ def create(config_file: str | None) -> FsspecTracker:
         text = fs.cat_file(path).decode()
     except (OSError, ImportError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not PurePosixPath(path).suffix:
-            return FsspecTracker(fs, path)  # a folder that nothing is kept in yet
+            return FsspecTracker(fs, path)  # a folder that does not exist yet
         raise UsageError(
             f"the configuration of the tracker, {config_file}, cannot be read: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""The older name of ``torchx.tsm``: what it hands on is the same."""
+"""An older name of ``torchx.tsm``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The older name of ``torchx.tsm``, where its documentation tells the classes to be."""
+"""An older name of ``torchx.tsm``, used by its documentation."""
 
 from __future__ import annotations
 
