@@ -62,5 +62,5 @@ def test_a_part_has_its_share_of_everything() -> None:
 
 
 def test_an_accelerator_is_not_cut() -> None:
-    with pytest.raises(ValueError, match=r"0.5 of 3 accelerators is no whole number"):
+    with pytest.raises(ValueError, match=r"0.5 of 3 accelerators is not a whole number"):
         take_part(Resource(1, 3, 10), HALF)
