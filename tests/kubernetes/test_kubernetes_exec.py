@@ -161,5 +161,5 @@ def test_an_engine_that_cannot() -> None:
     handle = torchx("run", "-s", "local_cwd", "--detach", "utils.sh", "sleep", "60").stdout.strip()
     done = torchx("exec", handle, "true")
     assert done.returncode == 2
-    assert "local_cwd runs no further programs in its replicas" in done.stderr
+    assert "local_cwd cannot run programs in its replicas" in done.stderr
     torchx("cancel", handle)

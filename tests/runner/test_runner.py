@@ -104,7 +104,7 @@ def test_lazy_values_are_worked_out_once(runner: Runner) -> None:
         ),
         (
             AppDef("x", [Role("r", "img", entrypoint="e", min_replicas=2)]),
-            "min_replicas=2; it must be between 1 and",
+            "min_replicas=2; expected a number between 1 and",
         ),
         (AppDef("x", [Role("r", "img", entrypoint="e")] * 2), "two roles of the name `r`"),
     ],
@@ -346,5 +346,5 @@ def test_events_go_where_they_are_sent(
     ]
     assert told[0].wall_time_usec is not None
     monkeypatch.setenv("TORCHX_EVENTS", "consol")
-    with pytest.raises(UsageError, match="events cannot go to `consol`"):
+    with pytest.raises(UsageError, match="unknown destination of events `consol`"):
         runner.run(make("lost"), "memory")

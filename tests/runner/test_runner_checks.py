@@ -36,7 +36,7 @@ def make(**fields: object) -> AppDef:
         (AppDef("x", [Role("", "img", entrypoint="e")]), "application `x` has a role without a name"),
         (AppDef("x", [Role("a\nb", "img", entrypoint="e")]), r"a role of the name 'a\\nb'"),
         (AppDef("x", [Role("a\x1b[0m", "img", entrypoint="e")]), r"a role of the name 'a\\x1b"),
-        (make(max_retries=-1), "role `r` of application `x` has max_retries=-1; 0 is for none"),
+        (make(max_retries=-1), "role `r` of application `x` has max_retries=-1; expected 0 or more"),
         (make(num_replicas=1.5), "num_replicas=1.5, expected a whole number"),
         (make(max_retries="2"), "max_retries='2', expected a whole number"),
         (make(min_replicas=1.0), "min_replicas=1.0, expected a whole number or None"),
@@ -44,7 +44,7 @@ def make(**fields: object) -> AppDef:
         (make(args=None), "args=None, expected a list of texts"),
         (make(env=None), "env=None, expected a dict of texts"),
         (make(retry_policy="SOMETIMES"), "retry_policy='SOMETIMES', expected REPLICA, ROLE or APPLICATION"),
-        (make(args=["\ud800"]), "which holds half a character"),
+        (make(args=["\ud800"]), "which contains a lone surrogate"),
     ],
 )
 def test_what_no_scheduler_could_run_is_refused(

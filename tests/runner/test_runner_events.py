@@ -85,7 +85,7 @@ def test_a_wrong_destination_is_an_error_before_anything_happens(
 ) -> None:
     info = runner.dryrun(APP, "memory")
     monkeypatch.setenv("TORCHX_EVENTS", "consol")
-    with pytest.raises(UsageError, match="events cannot go to `consol`") as error:
+    with pytest.raises(UsageError, match="unknown destination of events `consol`") as error:
         runner.schedule(info)
     assert "did you mean `console`?" in str(error.value.hint)
     scheduler = runner._scheduler("memory")

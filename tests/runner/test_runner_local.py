@@ -46,9 +46,9 @@ def test_logs_that_cannot_be_are_refused(runner: Runner) -> None:
         runner.log_lines(handle, "worker")
     assert error.value.hint == "its roles: w"
     for k in (3, -1):
-        with pytest.raises(UsageError, match=f"role `w` of job-.* has no replica {k}; they are 0 to 2"):
+        with pytest.raises(UsageError, match=f"role `w` of job-.* has no replica {k}; replicas: 0 to 2"):
             runner.log_lines(handle, "w", k)
-    with pytest.raises(UsageError, match=r"`\(` is no regular expression"):
+    with pytest.raises(UsageError, match=r"`\(` is not a regular expression"):
         runner.log_lines(handle, "w", regex="(")
     assert list(runner.log_lines(handle, "w", 2)) == ["hi\n"]
 

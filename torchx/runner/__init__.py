@@ -1,4 +1,4 @@
-"""The runner: submits applications to schedulers and looks after them."""
+"""The runner: submits applications to schedulers and manages them."""
 
 from __future__ import annotations
 

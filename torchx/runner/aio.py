@@ -1,8 +1,8 @@
-"""The runner in asyncio: blocking calls that a cancelled task leaves behind, and log lines as they come.
+"""Asyncio support: blocking calls that do not delay cancellation, and live log lines.
 
 The methods of a runner block. ``asyncio.to_thread`` makes them awaitable, but its threads are joined when the
 loop ends: a task that was cancelled while it waited for a job keeps ``asyncio.run`` from returning until the
-job ends. The threads of these two functions are nobody's to wait for::
+job ends. The threads of these two functions are never joined::
 
     status = await aio.call(runner.wait, handle)
     async for line in aio.each(runner.log_lines(handle, "trainer", should_tail=True)):
@@ -22,17 +22,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AHEAD = 1000
-"""How many items a thread of :func:`each` may be ahead of who reads them."""
+"""The number of items that a thread of :func:`each` reads ahead."""
 
 
 async def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Runs a blocking call in a thread of its own, and returns its result.
+    """Runs a blocking call in a separate thread, and returns its result.
 
-    When the task is cancelled, nobody waits for the thread: the call goes on to its end, unheard. So a
-    cancelled wait ends at once, and leaves the job running; a cancelled submission may still submit.
+    When the task is cancelled, the thread is not joined: the call continues, its result is discarded. So a
+    cancelled wait ends immediately and leaves the job running; a cancelled submission may still submit.
 
     Args:
-        function: what to call.
+        function: the function.
         args: its arguments.
         kwargs: its arguments by name.
     """
@@ -41,9 +41,9 @@ async def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -
     context = contextvars.copy_context()
     name = getattr(function, "__name__", "call")
 
-    def settle(value: T | None, error: BaseException | None) -> None:
+    def set_outcome(value: T | None, error: BaseException | None) -> None:
         if result.done():
-            return  # cancelled meanwhile
+            return  # cancelled in the meantime
         if error is None:
             result.set_result(value)  # type: ignore[arg-type]  # T may be None itself
         else:
@@ -54,25 +54,25 @@ async def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -
         error: BaseException | None = None
         try:
             value = context.run(function, *args, **kwargs)
-        except StopIteration as caught:  # no future takes one
+        except StopIteration as caught:  # futures reject it
             error = RuntimeError(f"{name} has nothing more")
             error.__cause__ = caught
-        except BaseException as caught:  # raised again where it is awaited
+        except BaseException as caught:  # raised in the awaiting task
             error = caught
-        with suppress(RuntimeError):  # the loop is closed: nobody awaits it any more
-            loop.call_soon_threadsafe(settle, value, error)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(set_outcome, value, error)
 
     threading.Thread(target=work, name=f"torchx {name}", daemon=True).start()
     return await result
 
 
 async def each(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yields what a blocking iterable yields, read by a thread of its own.
+    """Yields the items of a blocking iterable, which a separate thread reads.
 
     When the task is cancelled, or stops reading, the thread ends at the next item, or at the end of the job.
 
     Args:
-        items: such as the lines of ``Runner.log_lines``.
+        items: the iterable, such as ``Runner.log_lines``.
     """
     loop = asyncio.get_running_loop()
     found: asyncio.Queue[tuple[T | None, BaseException | None, bool]] = asyncio.Queue()
@@ -80,7 +80,7 @@ async def each(items: Iterable[T]) -> AsyncIterator[T]:
     stop = threading.Event()
 
     def give(item: T | None, error: BaseException | None, last: bool) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody reads any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(found.put_nowait, (item, error, last))
 
     def read() -> None:
@@ -90,13 +90,13 @@ async def each(items: Iterable[T]) -> AsyncIterator[T]:
                 if stop.is_set():
                     return
                 give(item, None, False)
-        except BaseException as error:  # raised again where the items are read
+        except BaseException as error:  # raised in the reading task
             give(None, error, True)
         else:
             give(None, None, True)
         finally:
             if isinstance(items, Generator):
-                items.close()  # gives back at once what it has open
+                items.close()  # releases its resources immediately
 
     threading.Thread(target=read, name="torchx each", daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""The runner: one object that submits applications to any scheduler, and looks after them by handle."""
+"""The runner: submits applications to any scheduler, and manages them by handle."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Words = list[str]
 
 
 class Runner(Applications):
-    """Submits applications and looks after them; a context manager that closes its schedulers.
+    """Submits and manages applications; a context manager that closes its schedulers.
 
-    Threads may share one: each call stands for itself, and none changes what it is given.
+    Thread-safe: calls are independent, and do not change their arguments.
 
     Args:
         name: the session part of the handles it makes.
-        scheduler_factories: the schedulers by name; all that are installed unless given.
-        component_defaults: arguments by component name, for those that are not given.
+        scheduler_factories: the schedulers by name (default: all installed ones).
+        component_defaults: default arguments by component name.
         scheduler_params: keyword arguments for the factories of the schedulers.
 
     Raises:
-        UsageError: the name cannot stand in a handle.
+        UsageError: the name cannot be part of a handle.
 
     Example::
 
@@ -55,7 +55,7 @@ class Runner(Applications):
         scheduler_params: Mapping[str, object] | None = None,
     ) -> None:
         if "/" in name or name in (".", ".."):
-            raise UsageError(f"a session cannot be called `{name}`: it stands between slashes in handles")
+            raise UsageError(f"a session cannot be called `{name}`: it is a part of handles, between slashes")
         super().__init__(name, scheduler_factories, scheduler_params)
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
 
@@ -76,19 +76,19 @@ class Runner(Applications):
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> str:
-        """Makes an application from a component and submits it, as :meth:`run` does.
+        """Builds an application from a component and submits it, as :meth:`run` does.
 
         Args:
             component: the name of the component.
-            component_args: its arguments, as words of a command line or by name.
+            component_args: its arguments, as command-line arguments or by name.
             scheduler, cfg, workspace, parent_run_id: as for :meth:`run`.
 
         Returns:
             The handle of the application.
 
         Raises:
-            UsageError: the component, its arguments, the scheduler or the options cannot be right.
-            StateError: the scheduler cannot take it now.
+            UsageError: the component, its arguments, the scheduler or the options are invalid.
+            StateError: the scheduler cannot accept it now.
         """
         return self.schedule(
             self.dryrun_component(component, component_args, scheduler, cfg, workspace, parent_run_id)
@@ -144,19 +144,19 @@ class Runner(Applications):
         """Submits an application.
 
         Args:
-            app: what to run; never changed.
-            scheduler: where to run it.
+            app: the application; not changed.
+            scheduler: the scheduler.
             cfg: run options of the scheduler.
-            workspace: folders that travel with it, for the first role and others of the same image.
-            parent_run_id: the run that this one belongs to.
-            dryrun: make the request only, as :meth:`dryrun` does.
+            workspace: folders to send with it, for the first role and others of the same image.
+            parent_run_id: the parent run.
+            dryrun: only make the request, as :meth:`dryrun` does.
 
         Returns:
-            The handle of the application; of a dry run, the request.
+            The handle of the application; for a dry-run, the request.
 
         Raises:
-            UsageError: the application, the scheduler or the options cannot be right.
-            StateError: the scheduler cannot take it now.
+            UsageError: the application, the scheduler or the options are invalid.
+            StateError: the scheduler cannot accept it now.
         """
         info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
         return info if dryrun else self.schedule(info)
@@ -173,8 +173,8 @@ class Runner(Applications):
         from torchx.runner.prepare import check_kinds, prepare
 
         check_kinds(app)
-        told = None if workspace is None else without_password(str(workspace))
-        with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=told):
+        masked = None if workspace is None else without_password(str(workspace))
+        with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=masked):
             engine = self._scheduler(scheduler)
             ready = prepare(app, scheduler, self._name, parent_run_id)
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
@@ -182,15 +182,15 @@ class Runner(Applications):
             return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
-        """Submits a request of :meth:`dryrun`, changed since or not, and returns the handle.
+        """Submits a request of :meth:`dryrun`, possibly modified, and returns the handle.
 
         Raises:
-            StateError: the scheduler cannot take it now.
-            ValueError: the request names no scheduler.
+            StateError: the scheduler cannot accept it now.
+            ValueError: the request has no scheduler.
         """
         scheduler = dryrun_info._scheduler
         if not scheduler:
-            raise ValueError("this request was not made by a runner: it names no scheduler")
+            raise ValueError("this request was not made by a runner: it has no scheduler")
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
             call.event.app_id = app_id = self._scheduler(scheduler).schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
@@ -204,18 +204,18 @@ class Runner(Applications):
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | Workspace | None = None,
     ) -> AppDef:
-        """Builds the images that the workspaces of an application need; runs nothing.
+        """Builds the images of an application's workspaces; runs nothing.
 
         Args:
-            app: what would be run; never changed.
+            app: the application; not changed.
             scheduler, cfg, workspace: as for :meth:`run`.
 
         Returns:
-            A copy of the application whose roles name these images in place of their workspaces; with a
-            scheduler that builds no images, as it would be sent.
+            A copy of the application whose roles have these images instead of workspaces; unchanged for
+            schedulers that do not build images.
 
         Raises:
-            UsageError: the scheduler takes no workspace, or not this one.
+            UsageError: the scheduler does not accept workspaces, or not this one.
             StateError: an image cannot be built or pushed.
         """
         from torchx.specs.app import AppDef, resolve_overrides
@@ -233,7 +233,7 @@ class Runner(Applications):
         return ready
 
     def resolve_handle(self, text: str) -> str:
-        """Returns the handle that a short name means, see :func:`torchx.runner.resolve.resolve`."""
+        """Returns the handle of a short name, see :func:`torchx.runner.resolve.resolve`."""
         return resolve.resolve(self, text)
 
 
@@ -242,14 +242,14 @@ def get_runner(
     component_defaults: Mapping[str, Mapping[str, str]] | None = None,
     **scheduler_params: Any,
 ) -> Runner:
-    """Returns a runner for all schedulers that are installed.
+    """Returns a runner for all installed schedulers.
 
     Environment variables ``TORCHX_<NAME>`` become keyword arguments ``<name>`` of the schedulers'
-    factories; what is given here comes before them.
+    factories; the arguments of this function take precedence.
 
     Args:
         name: the session part of the handles it makes.
-        component_defaults: arguments by component name, for those that are not given.
+        component_defaults: default arguments by component name.
         scheduler_params: keyword arguments for the factories of the schedulers.
     """
     from_env = {

@@ -1,4 +1,4 @@
-"""What a runner does with applications that were submitted: looking, waiting, reading, ending."""
+"""Operations of a runner on submitted applications: status, wait, logs, cancel."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 Apps = list[ListAppResponse]
 # named here, since within the class `list` is a method
 _FIRST_LOOK = 0.05
-"""Seconds before a scheduler that cannot wake us is asked for the second time."""
+"""Seconds before the second poll of a scheduler without wake-up."""
 
 
 class Applications(Engines):
-    """The half of a runner that looks after applications by handle; see :class:`torchx.runner.Runner`."""
+    """The half of a runner that manages applications by handle; see :class:`torchx.runner.Runner`."""
 
     def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
-        """Returns all that the scheduler knows of an application, None when it does not know it.
+        """Returns the scheduler's description of an application, None if it is unknown.
 
         Args:
             app_handle: the application.
-            brief: how it fares is enough: roles and metadata may be left out.
+            brief: only the status is needed; roles and metadata may be omitted.
         """
         scheduler, app_id = self._of(app_handle)
-        if brief:  # a look, and no event
+        if brief:  # a query, not an event
             return scheduler.glance(app_id) if isinstance(scheduler, Glances) else scheduler.describe(app_id)
         with self._event("describe", scheduler.backend, app_id):
             return scheduler.describe(app_id)
 
     def status(self, app_handle: str) -> AppStatus | None:
-        """Returns how an application fares, None when the scheduler does not know it."""
+        """Returns the status of an application, None if it is unknown."""
         described = self.description(app_handle, brief=True)
         return None if described is None else status_of(described)
 
@@ -52,11 +52,11 @@ class Applications(Engines):
 
         Args:
             app_handle: the application.
-            wait_interval: seconds between two looks at most, where the scheduler cannot wake us.
-            timeout: seconds to wait at most; None for ever.
+            wait_interval: maximum seconds between two polls, for schedulers without wake-up.
+            timeout: maximum seconds to wait; None for no limit.
 
         Returns:
-            How it ended, or how it fares when the time is up; None when the scheduler does not know it.
+            Its status at the end or after the timeout; None if it is unknown.
         """
         scheduler, app_id = self._of(app_handle)
         interval = min(_FIRST_LOOK, wait_interval)
@@ -76,17 +76,17 @@ class Applications(Engines):
                 interval = min(interval * 1.5, wait_interval)
 
     def wakes(self, app_handle: str) -> bool:
-        """Tells whether :meth:`wait` is woken at the end of an application, or has to look for it."""
+        """Returns True if :meth:`wait` is woken at the end of an application, False if it polls."""
         return isinstance(self._of(app_handle)[0], Waits)
 
     def cancel(self, app_handle: str) -> None:
-        """Ends an application; nothing happens when it has ended or is not known."""
+        """Cancels an application; does nothing if it has ended or is unknown."""
         scheduler, app_id = self._of(app_handle)
         with self._event("cancel", scheduler.backend, app_id):
             scheduler.cancel(app_id)
 
     def kill(self, app_handle: str) -> None:
-        """Ends an application at once, where the scheduler can, with no time to clean up."""
+        """Kills an application without a grace period, if the scheduler can."""
         scheduler, app_id = self._of(app_handle)
         with self._event("kill", scheduler.backend, app_id):
             scheduler.kill(app_id) if isinstance(scheduler, Kills) else scheduler.cancel(app_id)
@@ -99,13 +99,13 @@ class Applications(Engines):
         self.cancel(app_handle)
 
     def delete(self, app_handle: str) -> None:
-        """Removes an application with all that is kept of it; cancels it first."""
+        """Removes an application with its record and logs; cancels it first."""
         scheduler, app_id = self._of(app_handle)
         with self._event("delete", scheduler.backend, app_id):
             scheduler.delete(app_id)
 
     def describe(self, app_handle: str) -> AppDef | None:
-        """Returns an application as the scheduler knows it, None when it does not know it."""
+        """Returns an application as recorded by its scheduler, None if it is unknown."""
         from torchx.specs.app import AppDef
 
         found = self.description(app_handle)
@@ -115,8 +115,8 @@ class Applications(Engines):
         """Returns the applications that a scheduler knows, newest first.
 
         Args:
-            scheduler: which scheduler.
-            cfg: its run options, where it needs some to be reached.
+            scheduler: the scheduler.
+            cfg: its run options, if it needs some to connect.
         """
         from torchx.selection import AppQuery
 
@@ -142,13 +142,13 @@ class Applications(Engines):
             k: id of the replica within the role.
             regex: only lines in which this pattern is found.
             since, until: only lines of this time.
-            should_tail: go on until the application has ended.
-            streams: which output; what the scheduler prefers unless told.
+            should_tail: follow until the application has ended.
+            streams: the output stream (default: the scheduler's choice).
 
         Raises:
             UnknownAppException: the scheduler does not know the application.
-            UsageError: it has no such role, or no such replica; or ``regex`` is no pattern.
-            NotImplementedError: the scheduler keeps no logs, or not those of this stream.
+            UsageError: it has no such role, or no such replica; or ``regex`` is invalid.
+            NotImplementedError: the scheduler has no logs, or none of this stream.
         """
         scheduler, app_id = self._of(app_handle)
         described = self.description(app_handle, brief=True)
@@ -163,7 +163,7 @@ class Applications(Engines):
             return scheduler.log_iter(app_id, role_name, k, regex, since, until, should_tail, streams)
 
     def log_chunks(self, app_handle: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log lines of any replicas as one stream, in the order of time where that is known.
+        """Returns the log lines of several replicas as one stream, ordered by time if known.
 
         Raises:
             UnknownAppException: the scheduler does not know it.

@@ -1,4 +1,4 @@
-"""From the name of a component and its arguments to an application, for the runner."""
+"""Builds applications from component names and arguments, for the runner."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def build(name: str, args: list[str] | Mapping[str, Any], defaults: Mapping[str,
 
     Args:
         name: the name of the component.
-        args: its arguments, as words of a command line (of a flag that comes twice the last counts) or
+        args: its arguments, as command-line arguments (the last value of a repeated flag counts) or
             by name.
-        defaults: arguments for those that are not given.
+        defaults: default arguments.
 
     Raises:
-        UsageError: there is no such component, or the arguments cannot be right.
+        UsageError: the component is unknown, or the arguments are invalid.
     """
     component = find_component(name)
-    words, named = ([], args) if isinstance(args, Mapping) else (args, None)
+    argv, named = ([], args) if isinstance(args, Mapping) else (args, None)
     arguments = parse_arguments(
         component,
-        words,
+        argv,
         config=named,
         section=defaults,
         config_origin="component_args",
@@ -36,5 +36,7 @@ def build(name: str, args: list[str] | Mapping[str, Any], defaults: Mapping[str,
         last_wins=True,
     )
     if arguments.wants_help:
-        raise UsageError(f"--help is no argument of {name}", hint=f"what it takes: torchx run {name} --help")
+        raise UsageError(
+            f"--help is not an argument of {name}", hint=f"its arguments: torchx run {name} --help"
+        )
     return build_app(component, arguments)

@@ -1,4 +1,4 @@
-"""The schedulers that a runner speaks to: made when they are first asked for, and closed together."""
+"""The schedulers of a runner: created on first use, closed together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Engines:
 
     Args:
         name: the session part of the handles they make.
-        scheduler_factories: the schedulers by name; all that are installed unless given.
+        scheduler_factories: the schedulers by name (default: all installed ones).
         scheduler_params: keyword arguments for the factories.
     """
 
@@ -44,7 +44,7 @@ class Engines:
         self.default_scheduler = get_default_scheduler_name()
 
     def close(self) -> None:
-        """Closes the schedulers; running applications are not touched."""
+        """Closes the schedulers; does not affect running applications."""
         with self._making:
             schedulers, self._schedulers = list(self._schedulers.values()), {}
         for scheduler in schedulers:
@@ -55,32 +55,32 @@ class Engines:
         return list(self._known())
 
     def scheduler_run_opts(self, scheduler: str) -> runopts:
-        """Returns the run options that a scheduler takes.
+        """Returns the run options of a scheduler.
 
         Raises:
-            UnknownSchedulerException: there is no such scheduler.
+            UnknownSchedulerException: no scheduler has this name.
         """
         return self._scheduler(scheduler).run_opts()
 
     def takes_workspace(self, scheduler: str, *, asked: bool = True) -> bool:
-        """Tells whether a scheduler lays workspaces over images.
+        """Returns True if a scheduler honours workspaces.
 
         Args:
-            scheduler: which scheduler.
-            asked: someone asks for this one; else the configuration of a project has one for all runs.
+            scheduler: the scheduler.
+            asked: whether the user requested it for this run; otherwise it comes from a configuration file.
 
         Raises:
-            UnknownSchedulerException: there is no such scheduler.
+            UnknownSchedulerException: no scheduler has this name.
         """
         return self._scheduler(scheduler).takes_workspaces(asked=asked)
 
     def exists(self, app_handle: str) -> bool:
-        """Tells whether the scheduler knows an application."""
+        """Returns True if the scheduler knows an application."""
         scheduler, app_id = self._of(app_handle)
         return scheduler.exists(app_id)
 
     def describe_native(self, app_handle: str) -> Any:
-        """Returns the scheduler's own object for an application, None when it has none."""
+        """Returns the scheduler's own object for an application, or None."""
         scheduler, app_id = self._of(app_handle)
         with self._event("describe_native", scheduler.backend, app_id):
             return scheduler.describe_native(app_id)
@@ -88,35 +88,35 @@ class Engines:
     def execute(
         self, app_handle: str, role_name: str, k: int, command: Sequence[str], streams: Streams
     ) -> int:
-        """Runs a program in a replica, beside what runs there, and returns its exit code.
+        """Runs a program in a running replica and returns its exit code.
 
         Args:
             app_handle: the application.
             role_name: name of the role.
             k: id of the replica within the role.
             command: the program and its arguments; no shell.
-            streams: what it reads and prints to.
+            streams: its input and output.
 
         Raises:
             UsageError: the scheduler cannot run programs in replicas.
-            StateError: the replica does not run, or has no such program.
+            StateError: the replica is not running, or has no such program.
         """
         scheduler, app_id = self._of(app_handle)
         if not isinstance(scheduler, Executes):
             from torchx.errors import UsageError
 
-            raise UsageError(f"{scheduler.backend} runs no further programs in its replicas")
+            raise UsageError(f"{scheduler.backend} cannot run programs in its replicas")
         return scheduler.execute(app_id, role_name, k, command, streams)
 
     def select(
         self, scheduler: str, query: AppQuery, cfg: Mapping[str, CfgVal] | None = None
     ) -> Iterator[ListAppResponse]:
-        """Yields the wanted applications of a scheduler, newest first, each as it is asked for.
+        """Yields the matching applications of a scheduler, newest first, lazily.
 
         Args:
-            scheduler: which scheduler.
-            query: which applications.
-            cfg: the scheduler's run options, where it needs some to be reached.
+            scheduler: the scheduler.
+            query: the filter.
+            cfg: the scheduler's run options, if it needs some to connect.
         """
         engine = self._scheduler(scheduler)
         resolved = engine.run_opts().resolve(cfg) if cfg else None
@@ -133,14 +133,14 @@ class Engines:
             yield app
 
     def has(self, scheduler: str, ability: type) -> bool:
-        """Tells whether a scheduler has one of the optional abilities, such as ``Prunes``."""
+        """Returns True if a scheduler implements an optional protocol, such as ``Prunes``."""
         return isinstance(self._scheduler(scheduler), ability)
 
     def diagnose(self, scheduler: str) -> Iterable[Finding]:
-        """Returns what a look at the engine of a scheduler finds.
+        """Checks the engine of a scheduler and returns the findings.
 
         Raises:
-            TorchxError: the scheduler cannot say more than that it cannot be asked.
+            TorchxError: the scheduler implements no checks and cannot be reached.
         """
         engine = self._scheduler(scheduler)
         if isinstance(engine, Diagnoses):
@@ -148,15 +148,15 @@ class Engines:
         from torchx.diagnosis import Finding, Verdict
 
         next(iter(engine.list()), None)
-        return [Finding("engine", Verdict.GOOD, "it answers")]
+        return [Finding("engine", Verdict.GOOD, "reachable")]
 
     def prune(self, scheduler: str, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
-        """Removes ended applications of a scheduler, and leftovers where it knows of some.
+        """Removes ended applications of a scheduler, and leftovers it knows of.
 
         Args:
-            scheduler: which scheduler.
+            scheduler: the scheduler.
             app_ids: the applications.
-            dryrun: yield what would be removed, and remove nothing.
+            dryrun: yield the candidates, and remove nothing.
 
         Raises:
             StateError: something cannot be removed.
@@ -173,7 +173,7 @@ class Engines:
             yield Pruned(make_app_handle(scheduler, self._name, app_id), 0, app_id)
 
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
-        """Reads run options such as ``a=1,b=x;y``; of an option in several texts the last counts.
+        """Parses run options such as ``a=1,b=x;y``; the last value of a repeated option counts.
 
         Raises:
             InvalidRunConfigException: an option is unknown or of the wrong type.
@@ -185,7 +185,7 @@ class Engines:
         return cfg
 
     def cfg_from_json_repr(self, scheduler: str, json_repr: str) -> dict[str, CfgVal]:
-        """Reads run options from a JSON object.
+        """Parses run options from a JSON object.
 
         Raises:
             InvalidRunConfigException: an option is unknown or of the wrong type.
@@ -202,7 +202,7 @@ class Engines:
     def _scheduler(self, name: str) -> Scheduler[Any]:
         made = self._schedulers.get(name)
         if made is None:
-            with self._making:  # of two threads that need it at once, one makes it for both
+            with self._making:  # one of two concurrent threads creates it for both
                 made = self._schedulers.get(name)
                 if made is None:
                     made = self._schedulers[name] = self._make(name)
@@ -227,8 +227,8 @@ class Engines:
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | None = None,
     ) -> log_event:
-        """Returns what records a call, to be put round it in a ``with`` statement."""
-        from torchx.runner.events import heard, log_event, shown  # on demand: a look is no event
+        """Returns a context manager that records a call."""
+        from torchx.runner.events import heard, log_event, shown  # loaded on demand: a query is not an event
 
         return log_event(
             api,

@@ -1,9 +1,9 @@
-"""Events of the runner: what was asked of which scheduler, how long it took, and how it failed.
+"""Events of the runner: calls of schedulers, with their duration and errors.
 
 They are records of ``logging``: the message is the event as a line of JSON, each field of it is an attribute
-of the record, and ``record.torchx_event`` is the event itself. Nobody gets them unasked. There are two ways
-to ask: set the level of the logger ``torchx.events`` to INFO and give it handlers as any other logger; or
-name a destination in ``TORCHX_EVENTS``.
+of the record, and ``record.torchx_event`` is the event itself. They are off by default. There are two ways to
+receive them: set the level of the logger ``torchx.events`` to INFO and add handlers as for any other logger;
+or name a destination in ``TORCHX_EVENTS``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal
 
 BUILT_IN = ("null", "console")
-"""Where events can go without a plugin: nowhere, or to stderr."""
+"""Built-in destinations: none, or stderr."""
 
 LOGGER = "torchx.events"
-"""The logger that takes all events once its level is set to INFO."""
+"""The logger of all events, active once its level is INFO."""
 
 _making = threading.Lock()
 _made: dict[str, logging.Handler] = {}
@@ -42,19 +42,19 @@ class TorchxEvent:
 
     Attributes:
         session: the name of the runner.
-        scheduler: the scheduler that was called; empty when none was.
+        scheduler: the called scheduler; may be empty.
         api: the method of the runner.
-        app_id: the application it was about.
+        app_id: the application concerned.
         app_image: the image of its first role.
         app_metadata: the metadata of the application.
         runcfg: the run options, as JSON text.
         workspace: the workspace.
-        raw_exception: how it failed, with traceback.
+        raw_exception: the error with its traceback.
         exception_type: the class of the error.
         exception_message: its text.
         cpu_time_usec: processor time of this process, microseconds.
-        wall_time_usec: time by the clock, microseconds.
-        start_epoch_time_usec: when it began, microseconds since the epoch.
+        wall_time_usec: elapsed time, microseconds.
+        start_epoch_time_usec: its start, microseconds since the epoch.
     """
 
     session: str
@@ -83,7 +83,7 @@ class TorchxEvent:
 
     @staticmethod
     def deserialize(data: str | TorchxEvent) -> TorchxEvent:
-        """Returns the event that :meth:`serialize` gave; an event as it is.
+        """Restores an event from :meth:`serialize`; returns an event unchanged.
 
         >>> TorchxEvent.deserialize(TorchxEvent("s", "local_cwd", "run").serialize()).api
         'run'
@@ -96,12 +96,12 @@ class TorchxEvent:
 
 
 class log_event:
-    """Records a call: put it round the call in a ``with`` statement, and add to ``event`` meanwhile.
+    """Context manager that records a call; the caller may add to ``event``.
 
     Args:
         api: the method of the runner.
-        scheduler: the scheduler that is called.
-        app_id: the application it is about.
+        scheduler: the called scheduler.
+        app_id: the application concerned.
         app_image: the image of its first role.
         app_metadata: the metadata of the application.
         runcfg: the run options, as JSON text.
@@ -127,7 +127,7 @@ class log_event:
 
     def __enter__(self) -> log_event:
         if _destination() != "null":
-            get_events_logger(_destination())  # a wrong one is an error before the call, not after it
+            get_events_logger(_destination())  # reports an unknown destination before the call
         self.event.start_epoch_time_usec = time.time_ns() // 1000
         self._wall, self._cpu = time.perf_counter_ns(), time.process_time_ns()
         return self
@@ -155,19 +155,19 @@ class log_event:
 
 
 def heard() -> bool:
-    """Tells whether anybody has asked for events."""
+    """Returns True if events have a receiver."""
     return _destination() != "null" or _listening() is not None
 
 
 def record(event: TorchxEvent, destination: str = "null") -> None:
-    """Sends an event to the logger ``torchx.events``, where that is listened to, and to a destination.
+    """Sends an event to the logger ``torchx.events``, if active, and to a destination.
 
     Args:
-        event: what happened.
+        event: the event.
         destination: ``null``, ``console``, or the name of a plugin's handler.
 
     Raises:
-        UsageError: there is no such destination.
+        UsageError: the destination is unknown.
     """
     loggers = [_listening(), get_events_logger(destination) if destination != "null" else None]
     for logger in loggers:
@@ -177,7 +177,7 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
 
 
 def shown(cfg: Mapping[str, CfgVal]) -> str:
-    """Returns run options as JSON text, secrets masked; of mappings the keys alone, such as of environments.
+    """Returns run options as JSON text with masked secrets; only the keys of mappings, such as environments.
 
     >>> shown({"queue": "gpu", "env": {"HF_TOKEN": "x"}})
     '{"queue": "gpu", "env": ["HF_TOKEN"]}'
@@ -194,8 +194,8 @@ def _destination() -> str:
 
 
 def _listening() -> logging.Logger | None:
-    """Returns the logger of all events; None when its level was not set, or lets none of them pass."""
-    if "logging" not in sys.modules:  # then nobody can have set a level
+    """Returns the logger of all events; None if it is not active."""
+    if "logging" not in sys.modules:  # then no level can have been set
         return None
     import logging
 
@@ -204,15 +204,15 @@ def _listening() -> logging.Logger | None:
 
 
 def get_events_logger(destination: str = "null") -> logging.Logger:
-    """Returns the logger that takes the events of a destination, one line of JSON each.
+    """Returns the logger of a destination, with one line of JSON for each event.
 
     Raises:
-        UsageError: there is no such destination.
+        UsageError: the destination is unknown.
     """
     import logging
 
     logger = logging.getLogger(f"torchx-event.{destination}")
-    with _making:  # of two threads at once, one alone adds the handler
+    with _making:  # only one of two concurrent threads adds the handler
         if _made.get(destination) not in logger.handlers:
             _made[destination] = _handler(destination)
             logger.addHandler(_made[destination])
@@ -233,7 +233,7 @@ def _handler(destination: str) -> logging.Handler:
     if destination not in BUILT_IN:
         known = [*BUILT_IN, *plugins]
         raise UsageError(
-            f"events cannot go to `{destination}` (from ${settings.TORCHX_EVENTS})",
+            f"unknown destination of events `{destination}` (from ${settings.TORCHX_EVENTS})",
             hint=did_you_mean(destination, known, "destinations: " + ", ".join(known)),
         )
     return logging.NullHandler() if destination == "null" else logging.StreamHandler()

@@ -1,4 +1,4 @@
-"""Log lines of several replicas as one stream, for schedulers that give them one replica at a time."""
+"""Merges the logs of several replicas, for schedulers that return one replica at a time."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from torchx.words import did_you_mean
 RECONCILE_EVERY = 2.0
 """Seconds after which an application that is followed is brought to its due state once more."""
 _CROWD = 1000
-"""How many chunks may wait for the reader before the replicas' readers are held up."""
+"""The number of buffered chunks before the readers of the replicas block."""
 
 
 def check_regex(regex: str) -> None:
-    """Refuses a pattern that is none, before anything is read.
+    """Rejects an invalid pattern before reading anything.
 
     Raises:
-        UsageError: it is no regular expression.
+        UsageError: it is not a regular expression.
     """
     import re
 
     try:
         re.compile(regex)
     except re.error as error:
-        raise UsageError(f"`{regex}` is no regular expression: {error}") from error
+        raise UsageError(f"`{regex}` is not a regular expression: {error}") from error
 
 
 def check_replica(described: DescribeAppResponse, role: str, k: int) -> None:
-    """Refuses a replica that an application does not have.
+    """Rejects a replica that an application does not have.
 
     Raises:
         UsageError: it has no such role, or no such replica.
     """
     replicas = {each.role: [replica.id for replica in each.replicas] for each in described.roles_statuses}
     if not replicas:
-        return  # nothing is known of them yet
+        return  # not known yet
     if role not in replicas:
         roles = ", ".join(replicas)
         raise UsageError(
@@ -53,12 +53,12 @@ def check_replica(described: DescribeAppResponse, role: str, k: int) -> None:
         )
     known = replicas[role]
     if known and k not in known:
-        told = f"they are {min(known)} to {max(known)}" if len(known) > 1 else f"there is only {known[0]}"
-        raise UsageError(f"role `{role}` of {described.app_id} has no replica {k}; {told}")
+        ids = f"replicas: {min(known)} to {max(known)}" if len(known) > 1 else f"only replica: {known[0]}"
+        raise UsageError(f"role `{role}` of {described.app_id} has no replica {k}; {ids}")
 
 
 def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, int]]:
-    """Returns the replicas that a query asks for, in the order of the roles.
+    """Returns the replicas of a query, in the order of the roles.
 
     >>> roles = [Role("a", "img", num_replicas=2), Role("b", "img")]
     >>> wanted_replicas(roles, LogQuery({"a": frozenset({1})})), len(wanted_replicas(roles, LogQuery()))
@@ -76,9 +76,9 @@ def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, i
 def merged(
     scheduler: Scheduler[Any], app_id: str, roles: Iterable[Role], query: LogQuery
 ) -> Iterator[LogChunk]:
-    """Yields the lines that a query asks for, a chunk each.
+    """Yields the lines of a query, one chunk for each line.
 
-    Replicas come one after the other; when the query follows, their lines come as they are written.
+    Replicas follow one another; with ``follow``, lines are interleaved as they are written.
     """
     replicas = wanted_replicas(roles, query)
     if query.follow and len(replicas) > 1:
@@ -126,7 +126,7 @@ def _one(scheduler: Scheduler[Any], app_id: str, role: str, k: int, query: LogQu
 def _together(
     scheduler: Scheduler[Any], app_id: str, replicas: list[tuple[str, int]], query: LogQuery
 ) -> Iterator[LogChunk]:
-    """Reads all replicas at once, a thread each, and yields what comes first; ends when all have ended."""
+    """Reads all replicas concurrently, one thread each, until all have ended."""
     found: queue.Queue[LogChunk | BaseException | None] = queue.Queue(_CROWD)
     stop = threading.Event()
 
@@ -144,7 +144,7 @@ def _together(
                 give(chunk)
                 if stop.is_set():
                     return
-        except Exception as error:  # raised again where the lines are read
+        except Exception as error:  # raised in the reading thread
             give(error)
         give(None)
 

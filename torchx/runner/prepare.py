@@ -1,4 +1,4 @@
-"""What happens to an application before a scheduler sees it: a copy, checks, and its environment."""
+"""Prepares an application for a scheduler: copies it, checks it, sets its environment."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from torchx.specs.app import MISSING, AppDef, RetryPolicy, Role, resolve_overrid
 
 
 def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None) -> AppDef:
-    """Returns a checked copy of an application with the environment that every replica gets.
+    """Returns a checked copy of an application with the environment of every replica.
 
     Args:
-        app: what to run; never changed.
-        scheduler: the name of the scheduler it goes to.
+        app: the application; not changed.
+        scheduler: the name of its scheduler.
         session: the session part of its handle.
-        parent_run_id: the run that it belongs to.
+        parent_run_id: the parent run.
 
     Raises:
-        UsageError: no scheduler could run it.
+        UsageError: it is invalid for every scheduler.
     """
     ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], copy.deepcopy(app.metadata))
     for role in ready.roles:
-        if isinstance(role.retry_policy, str):  # its name alone will do
+        if isinstance(role.retry_policy, str):  # accepts the name of a policy
             role.retry_policy = RetryPolicy.__members__.get(role.retry_policy, role.retry_policy)
     check(ready)
     env = run_env(scheduler, session, parent_run_id)
@@ -40,10 +40,10 @@ def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None
 
 
 def check_kinds(app: object) -> None:
-    """Refuses what is no application at all: not everybody's program is type-checked.
+    """Rejects objects that are not applications, for callers without a type checker.
 
     Raises:
-        UsageError: it is no ``AppDef``, or its roles are no roles.
+        UsageError: it is not an ``AppDef``, or its roles are not ``Role`` objects.
     """
     if not isinstance(app, AppDef):
         hint = "a component is run by its name with run_component" if isinstance(app, str) else None
@@ -55,11 +55,11 @@ def check_kinds(app: object) -> None:
 
 
 def check(app: AppDef) -> None:
-    """Refuses an application that no scheduler could run.
+    """Rejects an application that is invalid for every scheduler.
 
     Raises:
-        UsageError: it has no roles, or a role without entrypoint or replicas, with fields of other types than
-            they take, or with words that are no text.
+        UsageError: it has no roles, or a role without entrypoint or replicas, with fields of wrong types, or
+            with arguments that are not text.
     """
     if not app.roles:
         raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
@@ -70,7 +70,7 @@ def check(app: AppDef) -> None:
         _check_types(role, where)
         _check_name(role.name, app.name)
         _check_counts(role, where)
-        _check_words(role, where)
+        _check_texts(role, where)
     names = Counter(role.name for role in app.roles)
     for name, count in names.items():
         if count > 1:
@@ -101,7 +101,7 @@ def _check_name(name: str, app: str) -> None:
     if not name:
         raise UsageError(f"application `{app}` has a role without a name")
     if re.search(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", name):
-        raise UsageError(f"application `{app}` has a role of the name {name!r}, which nobody can type")
+        raise UsageError(f"application `{app}` has a role named {name!r}, with control characters")
 
 
 def _check_counts(role: Role, where: str) -> None:
@@ -109,27 +109,27 @@ def _check_counts(role: Role, where: str) -> None:
         raise UsageError(f"{where} needs at least one replica, got num_replicas={role.num_replicas}")
     if role.min_replicas is not None and not 0 < role.min_replicas <= role.num_replicas:
         raise UsageError(
-            f"{where} has min_replicas={role.min_replicas}; it must be between 1 and "
+            f"{where} has min_replicas={role.min_replicas}; expected a number between 1 and "
             f"num_replicas={role.num_replicas}"
         )
     if role.max_retries < 0:
-        raise UsageError(f"{where} has max_retries={role.max_retries}; 0 is for none")
+        raise UsageError(f"{where} has max_retries={role.max_retries}; expected 0 or more")
 
 
-def _check_words(role: Role, where: str) -> None:
-    words: list[object] = [role.entrypoint, *role.args, *role.env, *role.env.values()]
-    for word in words:
-        has = f"{where} has {word!r} among its arguments or its environment"
-        if not isinstance(word, str):
-            raise UsageError(f"{has}, expected a text", hint=f"write str({word!r})")
+def _check_texts(role: Role, where: str) -> None:
+    texts: list[object] = [role.entrypoint, *role.args, *role.env, *role.env.values()]
+    for text in texts:
+        has = f"{where} has {text!r} among its arguments or its environment"
+        if not isinstance(text, str):
+            raise UsageError(f"{has}, expected a text", hint=f"write str({text!r})")
         try:
-            word.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:  # half of a pair, as JSON can have it
-            raise UsageError(f"{has}, which holds half a character") from None
+            text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # a lone surrogate, possible in JSON
+            raise UsageError(f"{has}, which contains a lone surrogate") from None
 
 
 def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str, str]:
-    """Returns the environment variables that every replica of a run gets."""
+    """Returns the environment variables of every replica of a run."""
     env = {
         settings.TORCHX_JOB_ID: f"{scheduler}://{session}/${{app_id}}",
         settings.TORCHX_INTERNAL_SESSION_ID: session_id(),
@@ -153,15 +153,15 @@ def _tracker_env(configs: Mapping[str, str | None], factories: Mapping[str, str]
 
 @cache
 def session_id() -> str:
-    """Returns the id that all runs of this process share; inside a replica that of its launcher."""
+    """Returns the id shared by all runs of this process; in a replica, that of its launcher."""
     return os.environ.get(settings.TORCHX_INTERNAL_SESSION_ID) or str(uuid.uuid4())
 
 
 def configured_trackers(env: Mapping[str, str] | None = None) -> tuple[dict[str, str | None], dict[str, str]]:
-    """Returns by name the configurations of trackers, and what makes those that are no plugins.
+    """Returns the configurations of trackers, and the factories of those without a plugin, by name.
 
-    `$TORCHX_TRACKERS` comes before `[torchx:tracker]`, which may say what makes one, as `module:function`;
-    `$TORCHX_TRACKER_<NAME>_CONFIG` comes before `config` in `[tracker:<name>]`.
+    `$TORCHX_TRACKERS` takes precedence over `[torchx:tracker]`, whose values may be factories
+    (`module:function`); `$TORCHX_TRACKER_<NAME>_CONFIG` over `config` in `[tracker:<name>]`.
     """
     env = os.environ if env is None else env
     from torchx.config import load_config

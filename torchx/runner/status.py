@@ -1,4 +1,4 @@
-"""The status of an application, from all that a scheduler knows of it."""
+"""The status of an application, from a scheduler's description."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torchx.specs.status import AppStatus
 
 
 def status_of(described: DescribeAppResponse) -> AppStatus:
-    """Returns how an application fares, from all that a scheduler knows of it."""
+    """Returns the status in a scheduler's description of an application."""
     return AppStatus(
         state=described.state,
         num_restarts=described.num_restarts,
