@@ -312,7 +312,7 @@ def test_components(runner: Runner) -> None:
     assert runner.run_component("comps.py:greet", [], "memory") == "memory://s/greet-0"
     with pytest.raises(UsageError, match="nam"):
         args({"nam": "him"})
-    with pytest.raises(UsageError, match="--help is no argument"):
+    with pytest.raises(UsageError, match="--help is not an argument"):
         args(["--help"])
 
 

@@ -34,8 +34,8 @@ def make(**fields: object) -> AppDef:
     ("app", "message"),
     [
         (AppDef("x", [Role("", "img", entrypoint="e")]), "application `x` has a role without a name"),
-        (AppDef("x", [Role("a\nb", "img", entrypoint="e")]), r"a role of the name 'a\\nb'"),
-        (AppDef("x", [Role("a\x1b[0m", "img", entrypoint="e")]), r"a role of the name 'a\\x1b"),
+        (AppDef("x", [Role("a\nb", "img", entrypoint="e")]), r"a role named 'a\\nb'"),
+        (AppDef("x", [Role("a\x1b[0m", "img", entrypoint="e")]), r"a role named 'a\\x1b"),
         (make(max_retries=-1), "role `r` of application `x` has max_retries=-1; expected 0 or more"),
         (make(num_replicas=1.5), "num_replicas=1.5, expected a whole number"),
         (make(max_retries="2"), "max_retries='2', expected a whole number"),
