@@ -236,7 +236,9 @@ def test_a_failing_import_keeps_its_cause_and_place(tmp_path: Path) -> None:
     error = caught.value
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert (error.path, error.line) == (str(tmp_path / "job.py"), 2)
-    assert error.message == "job.py cannot be imported: ZeroDivisionError: division by zero  (job.py:2, 1 / 0)"
+    assert (
+        error.message == "job.py cannot be imported: ZeroDivisionError: division by zero  (job.py:2, 1 / 0)"
+    )
 
 
 def test_a_syntax_error_in_a_sibling_names_the_sibling(tmp_path: Path) -> None:

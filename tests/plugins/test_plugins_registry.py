@@ -223,8 +223,7 @@ def test_a_broken_plugin_is_told_and_skipped(install: Install) -> None:
     ]
     assert found.errors[0].error == "ValueError: boom"
     assert (
-        "is in torchx_plugins.named_resources; move it to torchx_plugins.schedulers"
-        in found.errors[2].error
+        "is in torchx_plugins.named_resources; move it to torchx_plugins.schedulers" in found.errors[2].error
     )
     assert found.load_errors(PluginType.SCHEDULER) == found.errors[:2]
     report = found.to_dict()
