@@ -13,7 +13,7 @@ from pathlib import Path
 from measure import NOT_MEASURED, ROOT, Place, Row, compared, limited, main, paired, until
 
 from torchx.errors import TorchxError
-from torchx.schedulers import slurm_client as client
+from torchx.schedulers.slurm import commands as client
 
 BY_HAND = """\
 #!/bin/bash
@@ -28,7 +28,7 @@ srun sh -c 'date +%s%N > {file}.part && mv {file}.part {file}'
 MANY = """\
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from torchx.schedulers.slurm_scheduler import create_scheduler
+from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.specs import AppDef, Resource, Role
 
 scheduler = create_scheduler("torchx")

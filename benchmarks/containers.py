@@ -14,10 +14,10 @@ from dataclasses import replace
 from measure import NOT_MEASURED, Place, Row, compared, limited, main, paired, until
 
 from torchx.errors import TorchxError
-from torchx.schedulers.docker_end import remove
-from torchx.schedulers.docker_engine import Engine, EngineError
-from torchx.schedulers.docker_labels import APP_ID
-from torchx.schedulers.docker_request import NETWORK
+from torchx.schedulers.docker.cancel import remove
+from torchx.schedulers.docker.engine.client import Engine, EngineError
+from torchx.schedulers.docker.labels import APP_ID
+from torchx.schedulers.docker.request import NETWORK
 
 IMAGE = os.environ.get("TORCHX_BENCH_IMAGE") or "torchx-test:latest"
 """Any with a shell, `echo` and `seq`."""

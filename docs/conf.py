@@ -9,12 +9,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-import torchx.scheduler  # noqa: E402
+import torchx.scheduling.base  # noqa: E402
 from torchx.specs import CfgVal, Role  # noqa: E402
 from torchx.version import __version__  # noqa: E402
 
 # imported there for types alone: without them no page could tell which class called Role is meant
-vars(torchx.scheduler).update(CfgVal=CfgVal, Role=Role)
+vars(torchx.scheduling.base).update(CfgVal=CfgVal, Role=Role)
 
 project = "torchx"
 author = "The authors of torchx"

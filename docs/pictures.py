@@ -42,7 +42,7 @@ CELL, LINE = 12.2, 24.4
 SHIM = """
 import itertools, json, os, sys
 import torchx.schedulers.ids as ids
-import torchx_cli.times as times
+import torchx_cli.terminal.times as times
 pinned = json.loads(os.environ.pop("PINNED"))
 durations, ages = (itertools.chain(pinned[name], itertools.repeat("2 s")) for name in ("durations", "ages"))
 ids.random_id = lambda: pinned["id"]

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchx.scheduler import Scheduler
+    from torchx.scheduling.base import Scheduler
 
 SchedulerFactory = Callable[..., "Scheduler[Any]"]
 """Called with the session's name, and with keyword arguments that a scheduler may ignore."""
@@ -15,18 +15,18 @@ SchedulerFactory = Callable[..., "Scheduler[Any]"]
 DEFAULT_SCHEDULER = "local_cwd"
 
 BUILT_IN: Mapping[str, str] = {
-    "local_cwd": "torchx.schedulers.local_scheduler:create_cwd_scheduler",
-    "local_dir": "torchx.schedulers.local_scheduler:create_dir_scheduler",
-    "local_docker": "torchx.schedulers.docker_scheduler:create_scheduler",
-    "kubernetes": "torchx.schedulers.kubernetes_scheduler:create_scheduler",
-    "slurm": "torchx.schedulers.slurm_scheduler:create_scheduler",
+    "local_cwd": "torchx.schedulers.local.scheduler:create_cwd_scheduler",
+    "local_dir": "torchx.schedulers.local.scheduler:create_dir_scheduler",
+    "local_docker": "torchx.schedulers.docker.scheduler:create_scheduler",
+    "kubernetes": "torchx.schedulers.kubernetes.scheduler:create_scheduler",
+    "slurm": "torchx.schedulers.slurm.scheduler:create_scheduler",
 }
 """Name in handles and on the command line, and the factory as ``module:function``."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "Scheduler":  # on demand: many commands need no more than the names
-        from torchx.scheduler import Scheduler
+        from torchx.scheduling.base import Scheduler
 
         return Scheduler
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

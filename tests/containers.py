@@ -10,11 +10,11 @@ from typing import Any
 from engine import IMAGE
 from support import wait_until
 
-from torchx.logs import LogQuery, Stream
-from torchx.scheduler import DescribeAppResponse
-from torchx.schedulers.docker_engine import Engine
-from torchx.schedulers.docker_labels import APP_ID
-from torchx.schedulers.docker_scheduler import DockerScheduler, create_scheduler
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.labels import APP_ID
+from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, ReplicaStatus

@@ -11,7 +11,7 @@ HOW = "start one and make the image for the tests with: .ci/docker && .ci/image"
 def what_is_missing() -> str:
     """Returns what the tests of containers lack, with the way to get it; empty when all is there."""
     from torchx.errors import TorchxError
-    from torchx.schedulers.docker_engine import Engine, EngineError
+    from torchx.schedulers.docker.engine.client import Engine, EngineError
 
     try:
         Engine().call("GET", f"/images/{IMAGE}/json")

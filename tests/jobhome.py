@@ -9,8 +9,8 @@ from torchx.jobs import ended
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.view import load
-from torchx.schedulers.local_jobs import LocalJobs
-from torchx.selection import AppQuery
+from torchx.schedulers.local.status import LocalJobs
+from torchx.scheduling.query import AppQuery
 from torchx.specs.status import AppState
 
 

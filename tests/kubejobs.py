@@ -7,8 +7,8 @@ from typing import Any
 
 from support import wait_until
 
-from torchx.scheduler import DescribeAppResponse
-from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState, is_terminal

@@ -10,14 +10,16 @@ from pathlib import Path
 
 from support import wait_until
 
-from torchx import process_marks, processes, settings
-from torchx.jobs import lock
+from torchx import settings
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.view import load
-from torchx.logs import LogQuery, Stream
-from torchx.processes import Process
-from torchx.scheduler import DescribeAppResponse
-from torchx.schedulers.local_scheduler import LocalScheduler, create_cwd_scheduler
+from torchx.machine import locks as lock
+from torchx.machine import marks as process_marks
+from torchx.machine import processes
+from torchx.machine.processes import Process
+from torchx.schedulers.local.scheduler import LocalScheduler, create_cwd_scheduler
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, ReplicaStatus

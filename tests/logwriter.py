@@ -8,7 +8,7 @@ from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDOUT
 from torchx.jobs.log_reader import JobLog, Member
 from torchx.jobs.paths import LogPaths
-from torchx.logs import LogQuery
+from torchx.scheduling.logs import LogQuery
 from torchx.supervisor.output import AttemptOutput, Index
 from torchx.supervisor.replicas import set_aside
 

@@ -14,11 +14,11 @@ import kubernetes_validate
 import referencing
 from kubernetes_validate.utils import schema_contents
 
-from torchx.schedulers import kubernetes_request
-from torchx.schedulers.kubernetes_facts import Facts
-from torchx.schedulers.kubernetes_names import unique_name
-from torchx.schedulers.kubernetes_options import run_opts
-from torchx.schedulers.kubernetes_shape import shaped
+from torchx.schedulers.kubernetes import request as kubernetes_request
+from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.manifests.names import unique_name
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.options import run_opts
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount
 
 VERSIONS = ("1.29.0", "1.31.0", "1.33.0", "1.34.0", kubernetes_validate.latest_version())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from torchx.scheduler import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.schedulers.api import Stream
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.specs.app import AppDef
 from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.run_options import CfgVal, runopts

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from torchx.logs import LogQuery
-from torchx.schedulers.slurm_scheduler import SlurmScheduler
+from torchx.schedulers.slurm.scheduler import SlurmScheduler
+from torchx.scheduling.logs import LogQuery
 from torchx.specs import AppState, Resource, Role
 
 HOW = "start one on this machine with: .ci/slurm"

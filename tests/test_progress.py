@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from support import wait_until
 
-from torchx.progress import Ongoing, Part
+from torchx.scheduling.progress import Ongoing, Part
 
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchx.progress.PATIENCE", 0.01)
-    monkeypatch.setattr("torchx.progress.EVERY", 0.02)
-    monkeypatch.setattr("torchx.progress.STILL", 0.1)
+    monkeypatch.setattr("torchx.scheduling.progress.PATIENCE", 0.01)
+    monkeypatch.setattr("torchx.scheduling.progress.EVERY", 0.02)
+    monkeypatch.setattr("torchx.scheduling.progress.STILL", 0.1)
 
 
 def test_what_is_quick_is_not_told() -> None:

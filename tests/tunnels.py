@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from torchx.schedulers.docker_address import Address
-from torchx.schedulers.docker_duplex import Duplex
+from torchx.schedulers.docker.engine.address import Address
+from torchx.schedulers.docker.engine.duplex import Duplex
 
 
 def make_certificate(folder: Path) -> Path:

@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
-from torchx.logs import LogChunk
+from torchx.scheduling.logs import LogChunk
 
 LONGEST = 4096
 """Bytes that are kept of a line."""

@@ -93,7 +93,7 @@ class App:
             last: only this number of last lines.
             follow: go on until it has ended.
         """
-        from torchx.logs import LogQuery
+        from torchx.scheduling.logs import LogQuery
 
         query = LogQuery(tail=last, follow=follow)
         held: dict[tuple[str, int], bytes] = {}
@@ -128,7 +128,7 @@ class App:
 
     def _repr_html_(self) -> str:
         from torchx.excerpts import last_lines
-        from torchx.logs import LogQuery
+        from torchx.scheduling.logs import LogQuery
 
         chunks = list(self._runner.log_chunks(self.handle, LogQuery(tail=LAST_LINES)))
         lines = "\n".join(last_lines(chunks, LAST_LINES, names=True))

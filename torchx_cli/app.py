@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from torchx.printable import one_line
 from torchx.version import __version__
 from torchx_cli.command import TorchxCommand, lighten, spell_out
-from torchx_cli.output import say
+from torchx_cli.terminal.output import say
 
 COMMANDS: dict[str, str] = {
     "run": "Run an application from a component.",
@@ -36,7 +36,7 @@ COMMANDS: dict[str, str] = {
     "plugins": "Show what other packages add.",
     "completion": "Print what makes a shell complete the words of torchx.",
 }
-"""Name of each command -> its one line of help; the command lives in `torchx_cli.cmd_NAME`."""
+"""Name of each command -> its one line of help; the command lives in `torchx_cli.commands.NAME`."""
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
@@ -44,7 +44,7 @@ TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports a command by its name and returns it."""
-    module = importlib.import_module(f"torchx_cli.cmd_{name}")
+    module = importlib.import_module(f"torchx_cli.commands.{name}")
     app: typer.Typer | None = getattr(module, "app", None)  # a group of commands brings its own
     if app is None:
         app = typer.Typer(**TYPER)
@@ -108,7 +108,7 @@ class Torchx(TyperGroup):
             UsageError: there is none.
         """
         from torchx.errors import UsageError
-        from torchx.words import did_you_mean
+        from torchx.suggestions import did_you_mean
 
         if args[0] not in COMMANDS and self.get_command(ctx, args[0]) is None:
             hint = did_you_mean(args[0], self.list_commands(ctx), "all commands: torchx --help")

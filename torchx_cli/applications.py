@@ -8,7 +8,7 @@ from torchx.specs.handles import UnknownAppException, parse_app_handle
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
-    from torchx.scheduler import DescribeAppResponse
+    from torchx.scheduling.base import DescribeAppResponse
 
 
 def find(runner: Runner, text: str, *, whole: bool = False) -> tuple[str, DescribeAppResponse]:

@@ -8,8 +8,8 @@ from typing import Any
 from typer.core import TyperCommand
 
 from torchx.errors import UsageError
-from torchx.words import did_you_mean
-from torchx_cli.output import tell
+from torchx.suggestions import did_you_mean
+from torchx_cli.terminal.output import tell
 
 
 class TorchxCommand(TyperCommand):

@@ -110,7 +110,7 @@ def states_of(text: str) -> frozenset[str]:
     found = [word.lower() for word in words(text)]
     for word in found:
         if word not in known:
-            from torchx.words import did_you_mean
+            from torchx.suggestions import did_you_mean
 
             raise UsageError(
                 f"--state takes states, got `{word}`",

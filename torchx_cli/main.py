@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from torchx.errors import TorchxError, UsageError
-from torchx_cli.output import error_line, give_up_output, prepare_streams, tell
+from torchx_cli.terminal.output import error_line, give_up_output, prepare_streams, tell
 
 PROG = "torchx"
 COMPLETE = "__complete"
@@ -32,8 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
-    if "torchx_cli.masking" in sys.modules:  # by a command line before this one
-        from torchx_cli.masking import forget
+    if "torchx_cli.terminal.masking" in sys.modules:  # by a command line before this one
+        from torchx_cli.terminal.masking import forget
 
         forget()
     try:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _invoke(args: list[str]) -> int:
     typer = _import_typer()
     if args[:1] == [COMPLETE]:
-        from torchx_cli.complete import complete
+        from torchx_cli.completion.complete import complete
 
         return complete(args[1:])
     from torchx_cli.app import build

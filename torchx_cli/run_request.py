@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx.errors import UsageError
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from torchx.config import Config

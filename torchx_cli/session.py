@@ -50,7 +50,7 @@ class Session:
             self._config = load_config(profile=self.profile)
             found = self._config.found
             for path, why in zip(found.passed_over, found.reasons, strict=True):
-                from torchx_cli.output import note
+                from torchx_cli.terminal.output import note
 
                 note(f"note: {passed_over(path, why)}")
         return self._config
@@ -90,7 +90,7 @@ def passed_over(path: Path, why: str) -> str:
 
 def _tell_of_thread(failed: ExceptHookArgs) -> None:
     """Reports in one line what a thread has failed of; commands report what matters to them on their own."""
-    from torchx_cli.output import note
+    from torchx_cli.terminal.output import note
 
     error = failed.exc_value
     if error is None or isinstance(error, SystemExit):
@@ -103,8 +103,8 @@ def _show_log(level: str) -> None:
     """Shows the messages of loggers on stderr, printable and without secrets."""
     import logging  # on demand: without a level nothing is set up
 
-    from torchx_cli.masking import mask_text
-    from torchx_cli.output import shown
+    from torchx_cli.terminal.masking import mask_text
+    from torchx_cli.terminal.output import shown
 
     class Shown(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:

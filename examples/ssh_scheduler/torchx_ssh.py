@@ -19,9 +19,9 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.ports import port_variable
+from torchx.machine.ports import port_variable
 from torchx.schedulers.image_providers import ImageProvider
-from torchx.schedulers.local_request import ReplicaParam
+from torchx.schedulers.local.request import ReplicaParam
 from torchx.schedulers.local_scheduler import LocalScheduler
 from torchx.specs import AppDef, CfgVal, Role, runopts
 

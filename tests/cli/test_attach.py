@@ -13,8 +13,8 @@ import pytest
 from program import COMMAND, answer, environment, start, torchx
 from support import wait_until
 
-from torchx import processes
-from torchx_cli.interrupts import Interrupts
+from torchx.machine import processes
+from torchx_cli.terminal.interrupts import Interrupts
 
 COMPONENT = """
 import torchx.specs as specs

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from program import ROOT, environment, torchx
 
-from torchx_cli.complete import split
-from torchx_cli.shells import SCRIPTS
+from torchx_cli.completion.complete import split
+from torchx_cli.completion.shells import SCRIPTS
 
 SHELLS = [shell for shell in ("bash", "fish") if shutil.which(shell)]
 """Those that can be asked without a terminal."""

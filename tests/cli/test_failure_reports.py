@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from program import on_terminal, torchx
 
 from torchx.excerpts import last_lines, last_lines_of
-from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.runner import Runner
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.status import AppState, AppStatus, FirstFailure
-from torchx_cli import output
-from torchx_cli.ending import failure_lines
-from torchx_cli.output import columns, fit
+from torchx_cli.terminal import output
+from torchx_cli.terminal.ending import failure_lines
+from torchx_cli.terminal.output import columns, fit
 
 MB = 1 << 20
 

@@ -12,10 +12,11 @@ import pytest
 from torchx.config import ConfigError, load_config
 from torchx.masking import looks_secret, mask, mask_arguments, mask_text, secrets_in_arguments
 from torchx.specs.app import AppDef, Role
-from torchx_cli import masking, session
+from torchx_cli import session
 from torchx_cli.main import main
-from torchx_cli.masking import MASK
-from torchx_cli.output import emit, note, tell
+from torchx_cli.terminal import masking
+from torchx_cli.terminal.masking import MASK
+from torchx_cli.terminal.output import emit, note, tell
 
 CANARY = "canary-Zq8vT3xw"
 

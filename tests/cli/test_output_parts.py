@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
-from torchx.logs import LogChunk, LogQuery, Stream
 from torchx.runner import Runner
-from torchx.schedulers.docker_scheduler import create_scheduler
+from torchx.schedulers.docker.scheduler import create_scheduler
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState, AppStatus, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
-from torchx_cli.dryrun_output import print_dryrun
-from torchx_cli.ending import failure_lines, last_line
-from torchx_cli.masking import MASK, mask, mask_text, secret_values
-from torchx_cli.output import bar_of, columns, error_line, fit, table
-from torchx_cli.plain import to_plain
-from torchx_cli.status_text import replica_lines
-from torchx_cli.streaming import LogPrinter
-from torchx_cli.times import ago, duration, parse_time
+from torchx_cli.terminal.dryrun_output import print_dryrun
+from torchx_cli.terminal.ending import failure_lines, last_line
+from torchx_cli.terminal.masking import MASK, mask, mask_text, secret_values
+from torchx_cli.terminal.output import bar_of, columns, error_line, fit, table
+from torchx_cli.terminal.plain import to_plain
+from torchx_cli.terminal.status_text import replica_lines
+from torchx_cli.terminal.streaming import LogPrinter
+from torchx_cli.terminal.times import ago, duration, parse_time
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 

@@ -13,12 +13,13 @@ import pytest
 from program import answer, torchx
 from support import wait_until
 
-from torchx.jobs import ended, lock, pruning
+from torchx.jobs import ended, pruning
 from torchx.jobs.paths import Home, LogPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.view import load
-from torchx.schedulers.local_jobs import LocalJobs
-from torchx.selection import AppQuery
+from torchx.machine import locks as lock
+from torchx.schedulers.local.status import LocalJobs
+from torchx.scheduling.query import AppQuery
 
 
 @pytest.fixture

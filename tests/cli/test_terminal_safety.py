@@ -19,18 +19,18 @@ from program import on_terminal
 
 import torchx.runner
 import torchx_cli
-from torchx.diagnosis import Finding, Verdict
 from torchx.printable import has_controls, one_line, printable
 from torchx.runner import Runner
-from torchx.scheduler import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.findings import Finding, Verdict
 from torchx.specs import AppState
 from torchx.specs.app import Role
 from torchx.specs.run_options import runopts
 from torchx.specs.status import AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
-from torchx_cli import output
-from torchx_cli.interrupts import _say
 from torchx_cli.main import main
-from torchx_cli.watch import changes
+from torchx_cli.terminal import output
+from torchx_cli.terminal.interrupts import _say
+from torchx_cli.terminal.watch import changes
 
 EVIL = "A\x1b[2J\x1b]0;title\x07B\x9b31mC\x85D\u202eE\u2066F\x7fG\u2028H\rI\x00"
 SAFE = "A\\x1b[2J\\x1b]0;title\\x07B\\x9b31mC\\x85D\\u202eE\\u2066F\\x7fG\\u2028H\\x0dI\\x00"
@@ -63,10 +63,10 @@ def test_there_is_one_place_that_prints() -> None:
     """The commands print with `say`, `tell`, `note` and `emit`; what a job has printed goes as bytes."""
     allowed = {
         "output.py",
-        "cmd_log.py",  # JSON of the standard library, in ASCII
+        "log.py",  # JSON of the standard library, in ASCII
     }
     wrong = []
-    for path in Path(torchx_cli.__file__).parent.glob("*.py"):
+    for path in Path(torchx_cli.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or path.name in allowed:
                 continue
@@ -251,7 +251,7 @@ def test_a_terminal_gets_colours_and_no_other_sequence(hostile: Path) -> None:
 
 def test_what_changes_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     from torchx.runner.status import status_of
-    from torchx_cli.watch import _tell_changes
+    from torchx_cli.terminal.watch import _tell_changes
 
     described = Hostile("s").describe("a")
     _tell_changes({}, changes("a", status_of(described)))

@@ -14,11 +14,12 @@ from support import wait_until
 import torchx.runner
 from torchx.errors import AbsentError, OwnershipError, StateError
 from torchx.runner import Runner
-from torchx.scheduler import DescribeAppResponse
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import AppState
-from torchx_cli import cmd_wait, waiting
+from torchx_cli.commands import wait as cmd_wait
 from torchx_cli.main import main
 from torchx_cli.session import Session
+from torchx_cli.terminal import waiting
 
 Use = Callable[..., Runner]
 

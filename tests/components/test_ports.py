@@ -12,11 +12,11 @@ import pytest
 from support import wait_until
 
 from torchx.errors import StateError
-from torchx.ports import POOL, PortLeases
+from torchx.machine.ports import POOL, PortLeases
 
 HOLDER = """
 import sys, time
-from torchx.ports import PortLeases
+from torchx.machine.ports import PortLeases
 leases = PortLeases(["a"], range(int(sys.argv[1]), int(sys.argv[2])))
 print(leases.ports["a"], flush=True)
 time.sleep(600)

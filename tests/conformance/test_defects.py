@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from test_local_cwd import OnProcesses
 
-from torchx.scheduler import DescribeAppResponse
-from torchx.schedulers.docker_scheduler import DockerScheduler
-from torchx.schedulers.local_request import PopenRequest
-from torchx.schedulers.local_scheduler import LocalScheduler
+from torchx.schedulers.docker.scheduler import DockerScheduler
+from torchx.schedulers.local.request import PopenRequest
+from torchx.schedulers.local.scheduler import LocalScheduler
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.app import AppDef
 from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.run_options import CfgVal

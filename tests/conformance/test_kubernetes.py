@@ -9,8 +9,8 @@ import pytest
 from fakecluster import FakeCluster
 from test_local_cwd import PAGE
 
-from torchx.schedulers.kubernetes_names import APP
-from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler, create_scheduler
+from torchx.schedulers.kubernetes.manifests.names import APP
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs.dryrun import AppDryRunInfo
 from torchx.testing import AbilityConformance, SchedulerConformance
 from torchx.testing.fields import FieldConformance, Meaning

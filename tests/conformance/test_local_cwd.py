@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchx.schedulers.local_scheduler import LocalScheduler, create_cwd_scheduler
+from torchx.schedulers.local.scheduler import LocalScheduler, create_cwd_scheduler
 from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedulers.md"

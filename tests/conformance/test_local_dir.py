@@ -6,7 +6,7 @@ from pathlib import Path
 
 from test_local_cwd import OnProcesses
 
-from torchx.schedulers.local_scheduler import LocalScheduler, create_dir_scheduler
+from torchx.schedulers.local.scheduler import LocalScheduler, create_dir_scheduler
 from torchx.testing import AbilityConformance, SchedulerConformance
 
 IMAGE = str(Path(__file__).parent)

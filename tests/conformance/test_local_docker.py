@@ -6,7 +6,7 @@ import pytest
 from engine import IMAGE
 from test_local_cwd import PAGE
 
-from torchx.schedulers.docker_scheduler import DockerScheduler, create_scheduler
+from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
 from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
 
 pytestmark = pytest.mark.docker

@@ -17,7 +17,7 @@ import pytest
 from project.sources import ROOT
 from support import wait_until
 
-from torchx.scheduler import Scheduler
+from torchx.scheduling.base import Scheduler
 from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
 
 EXAMPLE = ROOT / "examples" / "ssh_scheduler"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from torchx.discovery import Component, component_of, find_component, list_components, parse_arguments
 from torchx.specs import AppDef
-from torchx_cli import output
-from torchx_cli.component_help import render
+from torchx_cli.terminal import output
+from torchx_cli.terminal.component_help import render
 
 PAGE = """\
 Trains the digits model on one or more machines.

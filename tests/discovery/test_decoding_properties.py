@@ -13,9 +13,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from torchx.discovery import ArgumentError, component_of, parse_arguments
-from torchx.discovery.annotations import converter_of
-from torchx.discovery.flags import Flags, looks_like_flag
-from torchx.discovery.nested import plain_data
+from torchx.discovery.call.flags import Flags, looks_like_flag
+from torchx.discovery.types.annotations import converter_of
+from torchx.discovery.types.containers import plain_data
 from torchx.specs import AppDef
 from torchx.util.types import decode
 

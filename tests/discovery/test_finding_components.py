@@ -17,8 +17,8 @@ from torchx.discovery import (
     find_component,
     parse_arguments,
 )
-from torchx.discovery.places import describe_exception
-from torchx.discovery.source import open_source
+from torchx.discovery.source.component_source import open_source
+from torchx.discovery.source.places import describe_exception
 from torchx.errors import StateError
 
 HEAD = "from torchx.specs import AppDef, Role\n"

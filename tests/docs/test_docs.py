@@ -127,11 +127,11 @@ def test_the_floors_are_told_as_they_are() -> None:
 
 
 def test_the_abilities_of_a_scheduler_are_told() -> None:
-    import torchx.scheduler
+    import torchx.scheduling.base
 
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     protocols = {
-        name for name, value in vars(torchx.scheduler).items() if getattr(value, "_is_protocol", False)
+        name for name, value in vars(torchx.scheduling.base).items() if getattr(value, "_is_protocol", False)
     }
     assert protocols - {"Protocol"} == set(re.findall(r"^\| `([A-Z]\w+)` \|", text, re.MULTILINE))
 
@@ -148,7 +148,7 @@ def test_every_field_of_a_role_is_told() -> None:
 
 
 def test_every_run_option_of_local_jobs_is_told() -> None:
-    from torchx.schedulers.local_scheduler import create_cwd_scheduler
+    from torchx.schedulers.local.scheduler import create_cwd_scheduler
 
     page = (ROOT / "docs" / "local_jobs.md").read_text(encoding="utf-8")
     assert {name for name, _ in create_cwd_scheduler("").run_opts()} <= set(

@@ -17,7 +17,7 @@ from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.log_reader import JobLog, Member
 from torchx.jobs.paths import LogPaths
-from torchx.logs import LogQuery, Stream
+from torchx.scheduling.logs import LogQuery, Stream
 from torchx.supervisor.output import LONGEST_HELD, AttemptOutput, Index
 
 

@@ -9,7 +9,7 @@ import pytest
 from logwriter import Writer
 
 from torchx.jobs.log_index import LAYOUT, STDERR
-from torchx.logs import Stream
+from torchx.scheduling.logs import Stream
 
 
 def test_what_a_killed_supervisor_did_not_come_to_note_is_told(writer: Writer) -> None:

@@ -17,8 +17,8 @@ from logwriter import MEMBERS, Writer
 from torchx.jobs import log_lines, log_reader
 from torchx.jobs.log_index import PARTIAL, STDERR, STDOUT, WHOLE, Piece, decode
 from torchx.jobs.log_lines import Lines, Span, with_unfinished
-from torchx.logs import LogChunk, LogQuery, Stream, whole_characters
-from torchx_cli.cmd_log import print_json
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream, whole_characters
+from torchx_cli.commands.log import print_json
 
 START = 1_700_000_000
 

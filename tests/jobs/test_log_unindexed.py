@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from logwriter import Writer
 
 from torchx.jobs.log_index import LAYOUT, STDERR
-from torchx.logs import LogQuery, Stream
+from torchx.scheduling.logs import LogQuery, Stream
 
 
 def keep_entries(writer: Writer, number: int) -> None:

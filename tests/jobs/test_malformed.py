@@ -14,11 +14,12 @@ import pytest
 from jobhome import change, job, jobs, states
 
 from torchx.errors import StateError
-from torchx.jobs import ended, lock, pruning
+from torchx.jobs import ended, pruning
 from torchx.jobs.paths import Home
 from torchx.jobs.view import load
-from torchx.schedulers.local_jobs import LocalJobs
-from torchx.selection import AppQuery
+from torchx.machine import locks as lock
+from torchx.schedulers.local.status import LocalJobs
+from torchx.scheduling.query import AppQuery
 from torchx.specs.status import AppState
 
 NOBODY = 65534

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from torchx.errors import StateError
-from torchx.jobs import ended, lock
+from torchx.jobs import ended
 from torchx.jobs.catalog import catalog
 from torchx.jobs.events import read_events
 from torchx.jobs.log_index import LAYOUT
@@ -24,11 +24,12 @@ from torchx.jobs.log_reader import JobLog, Member
 from torchx.jobs.paths import Home, LogPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.view import load
-from torchx.logs import LogQuery, Stream
-from torchx.scheduler import ListAppResponse
-from torchx.schedulers.local_jobs import LocalJobs
-from torchx.schedulers.local_scheduler import LocalScheduler
-from torchx.selection import AppQuery
+from torchx.machine import locks as lock
+from torchx.schedulers.local.scheduler import LocalScheduler
+from torchx.schedulers.local.status import LocalJobs
+from torchx.scheduling.base import ListAppResponse
+from torchx.scheduling.logs import LogQuery, Stream
+from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef, Role
 from torchx.specs.serialize import app_to_dict
 

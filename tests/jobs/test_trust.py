@@ -134,7 +134,7 @@ def test_nothing_is_written_where_a_record_leads(home: Home, precious: Path) -> 
     assert states(home) == {"bad-1": AppState.FAILED}
     assert sorted(each.name for each in precious.iterdir()) == ["below", "thesis.tex"]
     with pytest.raises(StateError, match="is not a folder of this user"):
-        from torchx.logs import LogQuery
+        from torchx.scheduling.logs import LogQuery
 
         jobs(home).log("bad-1", LogQuery())
 

@@ -15,9 +15,9 @@ from fakecluster import FakeCluster
 from program import answer, torchx
 
 from platforms.elsewhere import torchx_elsewhere
-from torchx import processes
 from torchx.errors import StateError
-from torchx.schedulers.local_checks import require_system
+from torchx.machine import processes
+from torchx.schedulers.local.checks import require_system
 
 COMPONENT = '''"""A component."""
 import torchx.specs as specs

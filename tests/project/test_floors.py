@@ -17,11 +17,11 @@ from project.sources import all_imported, imports_of, modules, tree_of
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "torchx.errors",
-        "torchx.files",
+        "torchx.machine.files",
         "torchx.version",
         "torchx.settings",
-        "torchx.words",
-        "torchx.results",
+        "torchx.suggestions",
+        "torchx.exit_codes",
         "torchx.json_limits",
         "torchx.yaml_limits",
         "torchx.printable",
@@ -31,21 +31,15 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.plugins",),
     ("torchx.specs",),
     (
-        "torchx.process_marks",
-        "torchx.processes",
-        "torchx.ports",
-        "torchx.logs",
         "torchx.excerpts",
-        "torchx.execution",
-        "torchx.progress",
-        "torchx.selection",
-        "torchx.diagnosis",
+        "torchx.machine",
+        "torchx.scheduling",
         "torchx.workspace",
         "torchx.tracker",
         "torchx.distributed",
     ),
     ("torchx.jobs", "torchx.supervisor"),
-    ("torchx.scheduler", "torchx.abilities"),
+    ("torchx.scheduling.base", "torchx.scheduling.protocols"),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
     ("torchx.runner",),
@@ -156,7 +150,7 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
     """Supervisor and keeper are programs: they exit, and hear signals. A cell of a notebook prints."""
-    programs = ("torchx.supervisor", "torchx.schedulers.slurm_keeper")
+    programs = ("torchx.supervisor", "torchx.schedulers.slurm.replica_agent")
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))
     calls = {
         "print": {"print"},

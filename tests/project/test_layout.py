@@ -92,7 +92,7 @@ def test_no_folder_is_a_top_level_module(cwd: object) -> None:
     assert done.stdout == "[]\n"
 
 
-LIGHT = ("torchx.specs", "torchx.errors", "torchx.scheduler", "torchx.plugins", "torchx.jobs.view")
+LIGHT = ("torchx.specs", "torchx.errors", "torchx.scheduling.base", "torchx.plugins", "torchx.jobs.view")
 HEAVY = {
     "yaml",
     "fsspec",

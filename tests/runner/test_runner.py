@@ -11,8 +11,8 @@ import pytest
 from memory_scheduler import MemoryScheduler
 
 from torchx.errors import StateError, UnreachableError, UsageError
-from torchx.logs import LogQuery
 from torchx.runner import Runner, get_runner
+from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef, Role
 from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.handles import (

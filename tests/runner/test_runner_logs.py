@@ -10,8 +10,8 @@ import pytest
 from memory_scheduler import MemoryScheduler
 
 from torchx.errors import StateError
-from torchx.logs import LogQuery, Stream
 from torchx.runner import Runner, logs
+from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState
 

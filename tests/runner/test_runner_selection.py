@@ -11,8 +11,8 @@ import pytest
 from memory_scheduler import START, MemoryScheduler
 
 from torchx.runner import Runner
-from torchx.scheduler import Prunes, Waits
-from torchx.selection import AppQuery
+from torchx.scheduling.base import Prunes, Waits
+from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState
 

@@ -13,7 +13,7 @@ from program import torchx
 from torchx.errors import AbsentError, StateError
 from torchx.runner import Runner
 from torchx.runner.survey import survey
-from torchx.scheduler import DescribeAppResponse
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import AppState
 
 

@@ -222,7 +222,7 @@ def use_fsspec(folder: Path) -> None:
 
 def use_docker(folder: Path) -> None:
     """Reads the credentials for a registry."""
-    from torchx.schedulers.docker_pull import credentials_for
+    from torchx.schedulers.docker.images.pull import credentials_for
 
     settings = {"auths": {"registry.example.com": {"auth": "dXNlcjpwYXNzd29yZA=="}}}
     (folder / "config.json").write_text(json.dumps(settings))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchx.runner.status import status_of
-from torchx.scheduler import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 
 

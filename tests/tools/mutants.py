@@ -35,18 +35,21 @@ def _each(pattern: str, names: str) -> tuple[str, ...]:
     return tuple(pattern.format(name) for name in names.split())
 
 
-LOCAL = "tests/schedulers/test_local_{}.py"
+LOCAL = "tests/schedulers/local/test_local_{}.py"
 GROUPS = {
     "rules": Group(("torchx/supervisor/policy.py",), ("tests/supervisor",)),
     "quoting": Group(
-        ("schedulers/slurm_words.py",),
+        ("schedulers/slurm/quoting.py",),
         (
-            "torchx/schedulers/slurm_words.py",
-            "tests/slurm/test_slurm_words.py",
-            "tests/slurm/test_slurm_script.py",
+            "torchx/schedulers/slurm/quoting.py",
+            "tests/schedulers/slurm/test_slurm_words.py",
+            "tests/schedulers/slurm/test_slurm_script.py",
         ),
     ),
-    "masking": Group(("torchx_cli/masking.py",), ("torchx_cli/masking.py", "tests/cli/test_output_parts.py")),
+    "masking": Group(
+        ("torchx_cli/terminal/masking.py",),
+        ("torchx_cli/terminal/masking.py", "tests/cli/test_output_parts.py"),
+    ),
     "log": Group(_each("torchx/jobs/{}.py", "log_reader log_index"), ("tests/jobs",)),
     "records": Group(
         _each("torchx/jobs/{}.py", "catalog ended events paths record view"),

@@ -299,7 +299,7 @@ def test_a_session_of_ones_own() -> None:
 
 def test_the_older_names_are_the_same() -> None:
     import torchx.tsm.driver.api as api
-    from torchx.schedulers.local_scheduler import LocalScheduler
+    from torchx.schedulers.local.scheduler import LocalScheduler
     from torchx.tsm.driver import local_scheduler
 
     assert driver.__all__ == api.__all__ == tsm.__all__

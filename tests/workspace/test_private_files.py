@@ -12,7 +12,7 @@ import fsspec
 import pytest
 
 from torchx.errors import StateError, UsageError
-from torchx.schedulers.local_scheduler import create_dir_scheduler
+from torchx.schedulers.local.scheduler import create_dir_scheduler
 from torchx.specs.app import AppDef, Role
 from torchx.specs.workspace import Workspace
 from torchx.workspace.copying import SMALL

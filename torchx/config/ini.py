@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.errors import UsageError
-from torchx.files import read_file
+from torchx.machine.files import read_file
 
 LARGEST = 256 << 10
 """Bytes of a configuration file that are read."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torchx.config.files import Found, find_files
 from torchx.config.ini import DEFAULT, ConfigError, ConfigFile, Setting, read_config
-from torchx.words import did_you_mean, nearest
+from torchx.suggestions import did_you_mean, nearest
 
 PROFILE = "profile"
 

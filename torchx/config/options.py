@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchx.config.ini import DEFAULT, ConfigError, Setting
 from torchx.config.model import Config
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopt, runopts

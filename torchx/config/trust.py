@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from torchx.config.ini import LARGEST, ConfigError
-from torchx.files import read_file
+from torchx.machine.files import read_file
 
 TRUSTED = "trusted_configs"
 """The file of the state home with the files that the user has approved: a hash and a path a line."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchx.discovery.arguments import parse_arguments
-    from torchx.discovery.build import build_app
-    from torchx.discovery.catalogue import list_components
+    from torchx.discovery.call.arguments import parse_arguments
+    from torchx.discovery.call.build import build_app
+    from torchx.discovery.call.command_line import split_component
+    from torchx.discovery.call.materialize import materialize_appdef
     from torchx.discovery.errors import (
         ArgumentError,
         ComponentError,
         ComponentNotFoundException,
         ComponentValidationException,
     )
-    from torchx.discovery.finder import component_of, find_component
-    from torchx.discovery.linter import lint
-    from torchx.discovery.materialize import materialize_appdef
+    from torchx.discovery.find.catalogue import list_components
+    from torchx.discovery.find.finder import component_of, find_component
     from torchx.discovery.model import (
         Arguments,
         Component,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
         LintReport,
         Parameter,
     )
-    from torchx.discovery.printing import builtin_source
-    from torchx.discovery.words import split_component
+    from torchx.discovery.source.linter import lint
+    from torchx.discovery.source.printing import builtin_source
 
 # a command pays for the part it uses
 _HOMES = {
@@ -40,15 +40,15 @@ _HOMES = {
     "LintReport": "model",
     "LinterMessage": "model",
     "Parameter": "model",
-    "build_app": "build",
-    "builtin_source": "printing",
-    "component_of": "finder",
-    "find_component": "finder",
-    "lint": "linter",
-    "list_components": "catalogue",
-    "materialize_appdef": "materialize",
-    "parse_arguments": "arguments",
-    "split_component": "words",
+    "build_app": "call.build",
+    "builtin_source": "source.printing",
+    "component_of": "find.finder",
+    "find_component": "find.finder",
+    "lint": "source.linter",
+    "list_components": "find.catalogue",
+    "materialize_appdef": "call.materialize",
+    "parse_arguments": "call.arguments",
+    "split_component": "call.command_line",
 }
 
 __all__ = [

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx.discovery.places import shown
+from torchx.discovery.source.places import shown
 
 if TYPE_CHECKING:
-    from torchx.discovery.docstrings import Docs
-    from torchx.discovery.importing import SearchPath
-    from torchx.discovery.shapes import Converter
+    from torchx.discovery.find.importing import SearchPath
+    from torchx.discovery.source.docstrings import Docs
+    from torchx.discovery.types.converters import Converter
     from torchx.specs.app import AppDef
 
 

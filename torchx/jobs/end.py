@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 
-from torchx import files, processes
 from torchx.errors import StateError
-from torchx.jobs import lock
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.view import load
+from torchx.machine import files, processes
+from torchx.machine import locks as lock
 
 
 def request(paths: JobPaths, *, now: bool = False) -> None:

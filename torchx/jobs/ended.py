@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchx import files
 from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import ENDS, JobView
+from torchx.machine import files
 
 
 class EndedJob(NamedTuple):

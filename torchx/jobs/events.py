@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torchx import files
+from torchx.machine import files
 
 LARGEST = 1 << 28
 """Bytes of all events of a job; some million of them."""

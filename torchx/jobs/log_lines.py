@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
-from torchx.logs import LogChunk, LogQuery, Stream, whole_characters
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream, whole_characters
 
 LONGEST_LINE = 1 << 20
 """Bytes after which a line that has no end yet is handed on in parts."""

@@ -10,7 +10,6 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 
-from torchx import files
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode, is_plausible
 from torchx.jobs.log_lines import LONGEST_LINE as LONGEST_LINE
 from torchx.jobs.log_lines import (
@@ -25,7 +24,8 @@ from torchx.jobs.log_lines import (
 )
 from torchx.jobs.log_lines import Member as Member
 from torchx.jobs.paths import LogPaths
-from torchx.logs import LogChunk, LogQuery, Stream
+from torchx.machine import files
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 BLOCK = 4096 * LAYOUT.size
 """Bytes of the index that are looked at together."""

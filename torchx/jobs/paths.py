@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from torchx import files, settings
+from torchx import settings
 from torchx.errors import StateError
+from torchx.machine import files
 
 
 def state_home() -> Path:

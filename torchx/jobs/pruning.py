@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from torchx import files
 from torchx.errors import StateError
-from torchx.jobs import ended, lock
+from torchx.jobs import ended
 from torchx.jobs.catalog import paths_of
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import LARGEST, JobRecord
@@ -19,7 +18,9 @@ from torchx.jobs.recovery import end_unreadable, what_could_not_be_ended
 from torchx.jobs.removal import cannot_be_removed, remove
 from torchx.jobs.settled import is_supervised
 from torchx.jobs.view import load
-from torchx.selection import Pruned
+from torchx.machine import files
+from torchx.machine import locks as lock
+from torchx.scheduling.query import Pruned
 
 SETTLED = 3600.0
 """Seconds after which nobody is at work any more on what looks like a leftover."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchx import files
 from torchx.errors import StateError
 from torchx.jobs import shape
 from torchx.jobs.paths import file_name
+from torchx.machine import files
 
 SCHEMA = 1
 """Version of the record; a newer version of this program reads all the older ones."""

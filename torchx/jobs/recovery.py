@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchx import process_marks, processes, settings
+from torchx import settings
 from torchx.jobs import ended, shape
 from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import JobPaths, LogPaths
 from torchx.jobs.view import JobView, fold
-from torchx.processes import Process
+from torchx.machine import marks as process_marks
+from torchx.machine import processes
+from torchx.machine.processes import Process
 
 LONGEST_GRACE = 5.0
 """Seconds that the left-over processes of a dead supervisor get between TERM and KILL at most."""

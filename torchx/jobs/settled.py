@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from torchx import files
-from torchx.jobs import lock
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import JobView, load
+from torchx.machine import files
+from torchx.machine import locks as lock
 
 
 def is_supervised(paths: JobPaths) -> bool:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.exit_codes import result_of
 from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, damaged
-from torchx.processes import Process
-from torchx.results import result_of
+from torchx.machine.processes import Process
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 

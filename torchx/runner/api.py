@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from torchx.errors import UsageError
 from torchx.runner import resolve
 from torchx.runner.applications import Applications
-from torchx.scheduler import BuildsImages
+from torchx.scheduling.base import BuildsImages
 from torchx.specs.handles import make_app_handle
-from torchx.words import without_password
+from torchx.suggestions import without_password
 
 if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from torchx.runner.engines import Engines
 from torchx.runner.status import status_of
-from torchx.scheduler import DescribeAppResponse, Glances, Kills, ListAppResponse, LogChunks, Waits
+from torchx.scheduling.base import DescribeAppResponse, Glances, Kills, ListAppResponse, LogChunks, Waits
 from torchx.specs.handles import UnknownAppException
 
 if TYPE_CHECKING:
-    from torchx.logs import LogChunk, LogQuery, Stream
+    from torchx.scheduling.logs import LogChunk, LogQuery, Stream
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal
     from torchx.specs.status import AppStatus
@@ -118,7 +118,7 @@ class Applications(Engines):
             scheduler: the scheduler.
             cfg: its run options, if it needs some to connect.
         """
-        from torchx.selection import AppQuery
+        from torchx.scheduling.query import AppQuery
 
         with self._event("list", scheduler):
             return [*self.select(scheduler, AppQuery(), cfg)]

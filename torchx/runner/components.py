@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx.discovery.arguments import parse_arguments
-from torchx.discovery.build import build_app
-from torchx.discovery.finder import find_component
+from torchx.discovery.call.arguments import parse_arguments
+from torchx.discovery.call.build import build_app
+from torchx.discovery.find.finder import find_component
 from torchx.errors import UsageError
 from torchx.specs.app import AppDef
 

@@ -6,15 +6,15 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx.scheduler import Diagnoses, Executes, ListAppResponse, Prunes, Scheduler, Selects
+from torchx.scheduling.base import Diagnoses, Executes, ListAppResponse, Prunes, Scheduler, Selects
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
-    from torchx.diagnosis import Finding
-    from torchx.execution import Streams
     from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
-    from torchx.selection import AppQuery, Pruned
+    from torchx.scheduling.findings import Finding
+    from torchx.scheduling.query import AppQuery, Pruned
+    from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, runopts
 
@@ -145,7 +145,7 @@ class Engines:
         engine = self._scheduler(scheduler)
         if isinstance(engine, Diagnoses):
             return engine.diagnose()
-        from torchx.diagnosis import Finding, Verdict
+        from torchx.scheduling.findings import Finding, Verdict
 
         next(iter(engine.list()), None)
         return [Finding("engine", Verdict.GOOD, "reachable")]
@@ -165,7 +165,7 @@ class Engines:
         if isinstance(engine, Prunes):
             yield from engine.prune(app_ids, dryrun=dryrun)
             return
-        from torchx.selection import Pruned
+        from torchx.scheduling.query import Pruned
 
         for app_id in app_ids:
             if not dryrun:

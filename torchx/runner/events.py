@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import logging

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import TorchxError, UsageError
-from torchx.logs import LogChunk, LogQuery, Stream
-from torchx.scheduler import DescribeAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, Scheduler
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import Role
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 RECONCILE_EVERY = 2.0
 """Seconds after which an application that is followed is brought to its due state once more."""

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from torchx import files, settings
+from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
+from torchx.machine import files
 from torchx.runner.survey import EXPECTED, survey
-from torchx.scheduler import Shared
-from torchx.selection import AppQuery, begins
+from torchx.scheduling.base import Shared
+from torchx.scheduling.query import AppQuery, begins
 from torchx.specs.handles import (
     MalformedAppHandleException,
     PartOfJobException,
@@ -22,7 +23,7 @@ from torchx.specs.home import TORCHX_HOME
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
-    from torchx.scheduler import ListAppResponse
+    from torchx.scheduling.base import ListAppResponse
 
 LAST = "@last"
 """Stands for the application that was submitted last from this machine."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx.printable import printable
-from torchx.scheduler import DescribeAppResponse
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppStatus
 
 

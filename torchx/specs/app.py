@@ -12,7 +12,7 @@ from torchx.errors import UsageError
 from torchx.specs.mounts import Mount
 from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.specs.workspace import Workspace
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from torchx.specs.dryrun import AppDryRunInfo

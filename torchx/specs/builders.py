@@ -1,6 +1,6 @@
 """Documented names: a component function and arguments to an application."""
 
-from torchx.discovery.materialize import (
+from torchx.discovery.call.materialize import (
     ComponentArgs,
     component_args_from_str,
     materialize_appdef,

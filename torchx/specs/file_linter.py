@@ -1,9 +1,13 @@
 """Documented door: checking the source of components, and reading their docstrings."""
 
-from torchx.discovery.docstrings import get_fn_docstring
-from torchx.discovery.documented import validate
+from torchx.discovery.find.documented import validate
 from torchx.discovery.model import LinterMessage
-from torchx.discovery.validators import ArgTypeValidator, ComponentFunctionValidator, ReturnTypeValidator
+from torchx.discovery.source.docstrings import get_fn_docstring
+from torchx.discovery.source.validators import (
+    ArgTypeValidator,
+    ComponentFunctionValidator,
+    ReturnTypeValidator,
+)
 
 __all__ = [
     "ArgTypeValidator",

@@ -1,7 +1,7 @@
 """Documented door: finding components by name."""
 
-from torchx.discovery.documented import get_builtin_source, get_component, get_components
 from torchx.discovery.errors import ComponentNotFoundException, ComponentValidationException
+from torchx.discovery.find.documented import get_builtin_source, get_component, get_components
 
 __all__ = [
     "ComponentNotFoundException",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchx.errors import StateError, UsageError
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 AppHandle = str
 """``{scheduler}://{session}/{app_id}``; the session may be empty."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from torchx import files, settings
+from torchx import settings
 from torchx.errors import StateError
+from torchx.machine import files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from torchx.errors import UsageError
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 
 class MountType(str, Enum):

@@ -36,7 +36,7 @@ def _text(uri: str, most: int) -> str:
 
     fs, path = fsspec.core.url_to_fs(uri)
     if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
-        from torchx.files import read_file
+        from torchx.machine.files import read_file
 
         return read_file(path, 4 * most, own=False, follow=True).decode("utf-8")
     with fs.open(path, "rb") as file:

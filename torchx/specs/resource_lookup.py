@@ -10,7 +10,7 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.plugins.tags import resource_tags
 from torchx.specs.resources import NULL_RESOURCE, Resource
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 
 class UnknownResourceError(UsageError, KeyError):

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from torchx.errors import UsageError
 from torchx.specs.cases import camel_to_snake
 from torchx.specs.pairs import split_elements, to_dict
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """The value of a run option."""

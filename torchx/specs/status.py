@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from torchx.errors import TorchxError
-from torchx.results import result_of
+from torchx.exit_codes import result_of
 
 NONE = "<NONE>"
 """Stands for an error text that does not exist."""

@@ -8,12 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
-from torchx import process_marks, processes
 from torchx.jobs import ended
 from torchx.jobs.paths import JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.view import load
-from torchx.processes import Process
+from torchx.machine import marks as process_marks
+from torchx.machine import processes
+from torchx.machine.processes import Process
 from torchx.supervisor import guard
 from torchx.supervisor.loop import Supervisor
 

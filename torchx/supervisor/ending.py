@@ -7,8 +7,8 @@ import signal
 from collections.abc import Collection, Iterable, Sequence
 
 from torchx import settings
-from torchx.process_marks import environment_of
-from torchx.processes import Process, family, send
+from torchx.machine.marks import environment_of
+from torchx.machine.processes import Process, family, send
 
 
 def terminate(processes: Iterable[Process]) -> None:

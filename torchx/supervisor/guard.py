@@ -10,12 +10,12 @@ import contextlib
 import os
 import signal
 
-from torchx import processes
 from torchx.errors import TorchxError
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.recovery import bury  # now, not when it is needed: this program may be upgraded meanwhile
 from torchx.jobs.view import load
-from torchx.processes import Process
+from torchx.machine import processes
+from torchx.machine.processes import Process
 from torchx.supervisor import ending
 
 

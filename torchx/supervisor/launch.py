@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torchx
-from torchx import files, processes
 from torchx.errors import StateError, TorchxError, UsageError
-from torchx.jobs import lock
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import end_left_overs
 from torchx.jobs.removal import remove
 from torchx.jobs.view import load
+from torchx.machine import files, processes
+from torchx.machine import locks as lock
 
 READY_WITHIN = 30.0
 """Seconds that a supervisor may take to say that it is there; it takes some hundredths as a rule."""

@@ -10,12 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchx import files, processes
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import what_could_not_be_ended
-from torchx.processes import Process
+from torchx.machine import files, processes
+from torchx.machine.processes import Process
 from torchx.supervisor import ending
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop

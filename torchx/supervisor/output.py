@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchx import files
 from torchx.jobs.events import Clock
 from torchx.jobs.log_index import PARTIAL, STDERR, STDOUT, WHOLE, Piece, encode
+from torchx.machine import files
 
 PARTIAL_AFTER = 0.3
 """Seconds after which the begin of a line is kept although its end has not come: a prompt, a progress bar."""

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchx import files, processes, settings
+from torchx import settings
 from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.paths import LogPaths
 from torchx.jobs.record import JobRecord, RoleRecord
-from torchx.processes import Process
+from torchx.machine import files, processes
+from torchx.machine.processes import Process
 from torchx.supervisor.output import PARTIAL_AFTER, AttemptOutput, Index
 
 READ_SIZE = 1 << 16

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from torchx.logs import LogQuery
-from torchx.scheduler import Kills, LogChunks, Scheduler, Waits
+from torchx.scheduling.base import Kills, LogChunks, Scheduler, Waits
+from torchx.scheduling.logs import LogQuery
 from torchx.specs.status import AppState
 from torchx.testing.harness import Ability, Harness
 

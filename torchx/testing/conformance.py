@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from torchx.errors import TorchxError, UsageError
-from torchx.scheduler import Scheduler
+from torchx.scheduling.base import Scheduler
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount

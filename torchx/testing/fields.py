@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from torchx.errors import TorchxError, UsageError
-from torchx.scheduler import Scheduler
+from torchx.scheduling.base import Scheduler
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.macro import macros

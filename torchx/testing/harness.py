@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from torchx.errors import TorchxError
-from torchx.scheduler import DescribeAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, Scheduler
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from torchx.errors import TorchxError
-from torchx.logs import Stream
-from torchx.scheduler import Scheduler
+from torchx.scheduling.base import Scheduler
+from torchx.scheduling.logs import Stream
 from torchx.specs.macro import macros
 from torchx.specs.status import AppState
 from torchx.testing.harness import Ability, Harness

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from torchx.logs import LogQuery
 from torchx.runner.api import Runner
-from torchx.scheduler import DescribeAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, Scheduler
+from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import RetryPolicy
 from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, ReplicaStatus

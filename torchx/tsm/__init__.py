@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx.scheduler import DescribeAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, Scheduler
 from torchx.specs import (
     ALL,
     MISSING,

@@ -10,8 +10,8 @@ from typing import Any
 from torchx import specs
 from torchx.errors import UsageError
 from torchx.specs import MISSING, macros
+from torchx.suggestions import nearest
 from torchx.tsm.application import Role
-from torchx.words import nearest
 
 RDZV_PORT = 29500
 """The rendezvous port, unless the scheduler assigns another one."""

@@ -22,7 +22,7 @@ from torchx.tsm.sessions import Names, Session
 
 if TYPE_CHECKING:
     from torchx.runner import Runner
-    from torchx.scheduler import ListAppResponse
+    from torchx.scheduling.base import ListAppResponse
 
 LOCAL = ("default", "local")
 """Names for this machine: ``local_dir`` if images are folders or archives, otherwise ``local_cwd``."""

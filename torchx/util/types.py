@@ -1,6 +1,6 @@
 """Documented door: turning texts into values of a type."""
 
-from torchx.discovery.decoding import (
+from torchx.discovery.types.decoding import (
     decode,
     decode_from_string,
     decode_optional,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.files import make_folder
+from torchx.machine.files import make_folder
 from torchx.workspace.found import Entry
 
 _UNSUPPORTED = {errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from torchx.schedulers.docker_workspace import DockerWorkspaceMixin as DockerWorkspaceMixin
+from torchx.schedulers.docker.images.mixin import DockerWorkspaceMixin as DockerWorkspaceMixin
 
 __all__ = ["DockerWorkspaceMixin"]

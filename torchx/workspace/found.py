@@ -124,7 +124,7 @@ class Folder:
         self.odd += set_id_notes(self.set_id)
 
     def _text(self, file: str) -> str:
-        from torchx.files import read_file
+        from torchx.machine.files import read_file
 
         try:
             most = 4 * LARGEST  # the most bytes of so many characters

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torchx.errors import StateError, TorchxError, UsageError
-from torchx.words import did_you_mean
+from torchx.suggestions import did_you_mean
 from torchx.workspace.found import PIECE, SET_ID, Entry, set_id_notes, unreadable
 from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rule, Rules, State, maybe_key, parse
 from torchx.workspace.private import LARGEST_KEY, holds_private_key

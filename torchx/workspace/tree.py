@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
 from torchx.specs.workspace import Workspace
-from torchx.words import without_password
+from torchx.suggestions import without_password
 from torchx.workspace.found import Entry as Entry
 from torchx.workspace.found import Folder, Project, set_id_notes
 from torchx.workspace.packing import MADE as MADE

@@ -17,8 +17,8 @@ from typing import Any
 
 from torchx.errors import StateError, UsageError
 from torchx.json_limits import load_json
+from torchx.suggestions import did_you_mean
 from torchx.tracker.api import TrackerArtifact, TrackerBase, TrackerSource
-from torchx.words import did_you_mean
 
 PARTIAL = ".partial"
 """End of the name of a file that is being written."""

@@ -8,4 +8,4 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    return getattr(import_module("torchx.schedulers.local_scheduler"), name)
+    return getattr(import_module("torchx.schedulers.local.scheduler"), name)

@@ -1,0 +1,1 @@
+"""Runs applications in the containers of a Docker engine: ``local_docker``."""

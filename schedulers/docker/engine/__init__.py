@@ -1,0 +1,1 @@
+"""The Docker engine: its address, and its API over HTTP."""

@@ -1,0 +1,182 @@
+"""Runs a program in a container, beside what runs there."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+
+from torchx.errors import StateError
+from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.engine.client import Engine, EngineError
+from torchx.schedulers.docker.engine.duplex import AT_A_TIME, Duplex
+from torchx.scheduling.streams import Streams
+
+HEAD = 8
+"""Bytes before each piece of output: which stream, and its length; on a terminal there are none."""
+STDERR = 2
+LOOK_EVERY = 0.5
+"""Seconds after which the size of the terminal is looked at."""
+
+
+def container_of(containers: Sequence[Container], app_id: str, role: str, replica: int) -> str:
+    """Returns the id of the container in which a replica runs now.
+
+    Raises:
+        StateError: there is no such replica, or it does not run.
+    """
+    mine = [c for c in containers if (c.role, c.replica) == (role, replica)]
+    if not mine:
+        raise StateError(f"{app_id} has no replica {role}/{replica}")
+    paused = [c for c in mine if c.status == "paused"]
+    if paused:
+        name = ".".join(filter(None, (paused[0].name, paused[0].mark)))
+        raise StateError(
+            f"{role}/{replica} of {app_id} is paused", hint=f"let it go on: docker unpause {name}"
+        )
+    running = [c for c in mine if c.status == "running"]
+    if not running:
+        raise StateError(f"{role}/{replica} of {app_id} does not run any more, or not yet")
+    return max(running, key=lambda c: c.attempt).id
+
+
+def execute(engine: Engine, container: str, command: Sequence[str], streams: Streams) -> int:
+    """Runs a program in a container to its end, and returns its exit code.
+
+    Raises:
+        StateError: the engine refuses it, or there is no such program in the container.
+    """
+    wanted = {
+        "AttachStdin": streams.stdin is not None,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "Tty": streams.terminal,
+        "Cmd": list(command),
+    }
+    made = engine.call("POST", f"/containers/{container}/exec", body=wanted)["Id"]
+    try:
+        connection, data = engine.exchange(f"/exec/{made}/start", {"Detach": False, "Tty": streams.terminal})
+    except EngineError as error:
+        raise StateError(f"`{command[0]}` could not be run there: {error.message}") from None
+    with closing(connection):
+        _Exchange(engine, made, connection, streams).run(data)
+    return _exit_code(engine, made, command[0])
+
+
+class _Exchange:
+    """Hands on what is typed and what is printed until the program has ended; all by one thread.
+
+    Args:
+        engine: where the program runs.
+        made: the engine's id of it.
+        connection: to the program.
+        streams: what it reads and prints to.
+    """
+
+    def __init__(self, engine: Engine, made: str, connection: Duplex, streams: Streams) -> None:
+        self._engine, self._made = engine, made
+        self._connection, self._streams = connection, streams
+        self._source = streams.stdin
+        self._size: tuple[int, int] | None = None
+        self._data = b""
+
+    def run(self, data: bytes) -> None:
+        """Runs until the program has ended.
+
+        Args:
+            data: what has come of its output already.
+
+        Raises:
+            StateError: the connection was lost.
+        """
+        self._show(data)
+        while True:
+            self._resize()
+            poll = select.poll()
+            sent = self._connection.is_sent
+            poll.register(self._connection, select.POLLIN | (0 if sent else select.POLLOUT))
+            if self._source is not None and sent:
+                poll.register(self._source, select.POLLIN)
+            ready = {descriptor for descriptor, _ in poll.poll(LOOK_EVERY * 1000)}
+            if self._connection.fileno() in ready and self._receive():
+                return
+            try:
+                self._connection.flush()
+                if self._source in ready and self._source is not None:
+                    self._feed(self._source)
+            except (BrokenPipeError, ConnectionResetError):
+                # it reads no more; there may still be output of it to come
+                self._source = None
+                self._connection.discard()
+
+    def _receive(self) -> bool:
+        """Shows what has come; True when that was all."""
+        try:
+            data, ended = self._connection.receive()
+        except OSError as error:
+            raise StateError(
+                f"the connection to the program was lost: {error.strerror or error}",
+                hint="it may still run there",
+            ) from error
+        self._show(data)
+        return ended
+
+    def _feed(self, source: int) -> None:
+        """Sends what can be read; when there is no more of it, the program sees the end, too."""
+        try:
+            data = os.read(source, AT_A_TIME)
+        except OSError:
+            data = b""
+        if data:
+            self._connection.send(data)
+            return
+        self._source = None
+        self._connection.finish()
+
+    def _resize(self) -> None:
+        """Hands on the size of the terminal when it has changed."""
+        if not self._streams.terminal or self._streams.size() == self._size:
+            return
+        rows, columns = self._size = self._streams.size()
+        with suppress(StateError):  # it has ended
+            self._engine.call("POST", f"/exec/{self._made}/resize", {"h": rows, "w": columns})
+
+    def _show(self, data: bytes) -> None:
+        if self._streams.terminal:
+            self._write(1, data)
+            return
+        data = self._data + data if self._data else data
+        at = 0
+        while at + HEAD <= len(data):
+            stop = at + HEAD + int.from_bytes(data[at + 4 : at + HEAD], "big")
+            if len(data) < stop:
+                break
+            self._write(data[at], data[at + HEAD : stop])
+            at = stop
+        self._data = data[at:]
+
+    def _write(self, stream: int, data: bytes) -> None:
+        if data:
+            output = self._streams.stderr if stream == STDERR else self._streams.stdout
+            output.write(data)
+            output.flush()
+
+
+def _exit_code(engine: Engine, made: str, program: str) -> int:
+    """Returns what a program has ended with, once it has: it may run on with its outputs closed.
+
+    Raises:
+        StateError: the engine does not know.
+    """
+    pause = 0.01
+    while True:
+        told = engine.call("GET", f"/exec/{made}/json")
+        if not told.get("Running"):
+            code = told.get("ExitCode")
+            if isinstance(code, int):
+                return code
+            raise StateError(f"the engine does not know the exit code of `{program}`")
+        time.sleep(pause)
+        pause = min(pause * 2, LOOK_EVERY)

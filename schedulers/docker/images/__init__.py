@@ -1,0 +1,1 @@
+"""Images: planned, built from workspaces, pulled, pushed and pruned."""

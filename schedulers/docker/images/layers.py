@@ -1,0 +1,78 @@
+"""How far the layers of an image are, as an engine tells it while it pulls or pushes them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torchx.scheduling.progress import Part
+
+_MOVES = {"Downloading": "downloading", "Extracting": "extracting", "Pushing": "pushing"}
+_WAITS = ("Pulling fs layer", "Preparing", "Waiting")
+_HERE = ("Download complete", "Verifying Checksum")
+_DONE = ("Pull complete", "Already exists", "Layer already exists", "Pushed")
+
+
+class Layers:
+    """The layers of an image on their way."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Part] = {}
+        self._done: set[str] = set()
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Takes one line of what the engine tells."""
+        name, status = str(line.get("id") or ""), str(line.get("status") or "")
+        detail = line.get("progressDetail") or {}
+        known = self._parts.get(name, Part(name))
+        if status in _MOVES:
+            # while a layer is unpacked the engine counts from 0 once more, which is no step back
+            total = max(known.total, int(detail.get("total") or 0))
+            done = total if status == "Extracting" else int(detail.get("current") or 0)
+            self._parts[name] = Part(name, _MOVES[status], min(done, total), total)
+        elif status in _WAITS:
+            self._parts.setdefault(name, Part(name, "waiting"))
+        elif status in _HERE:
+            self._parts[name] = Part(name, "downloaded", known.total, known.total)
+        elif status in _DONE or status.startswith("Mounted from"):
+            self._parts[name] = Part(name, "", known.total, known.total)
+            self._done.add(name)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The layers in the order in which the engine has named them."""
+        return tuple(self._parts.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of those that had to be moved."""
+        return sum(part.total for part in self._parts.values())
+
+    @property
+    def text(self) -> str:
+        """How many are done.
+
+        >>> layers = Layers()
+        >>> layers.add({"id": "x", "status": "Downloading", "progressDetail": {"current": 4, "total": 31}})
+        >>> layers.add({"id": "y", "status": "Already exists"})
+        >>> layers.text, layers.size
+        ('1 of 2 layers', 31)
+        """
+        return f"{len(self._done)} of {len(self._parts)} layers" if len(self._parts) > 1 else ""
+
+
+def lines_of(connection: socket.socket, rest: bytes) -> Iterator[Mapping[str, Any]]:
+    """Yields the lines of an answer that comes as it is made, each of them JSON."""
+    while True:
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
+        more = connection.recv(1 << 16)
+        if not more:
+            if rest.strip():
+                yield json.loads(rest)
+            return
+        rest += more

@@ -1,0 +1,141 @@
+"""Images on their way to the engine: pulled with progress; what is there is used when that fails."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from torchx.errors import StateError
+from torchx.schedulers.docker.engine.client import Engine, EngineError
+from torchx.schedulers.docker.images.layers import Layers, lines_of
+from torchx.scheduling.progress import MB, Ongoing
+
+DOCKER_HUB = "https://index.docker.io/v1/"
+
+
+def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | None:
+    """Sees to it that the engine has an image, of its newest version where there is a registry that has it.
+
+    What was made on the engine itself is not looked for elsewhere, nor what is there and named by its digest.
+
+    Args:
+        engine: the engine.
+        image: the image.
+        tell: called with a line about what is going on, when it takes long.
+
+    Returns:
+        What there is to say about it afterwards, None for nothing.
+
+    Raises:
+        StateError: it is not there and cannot be pulled.
+    """
+    here = inspect_image(engine, image)
+    if here is not None and (_is_local(image, here) or "@sha256:" in image or image == here["Id"]):
+        return None
+    try:
+        _pull(engine, image, tell)
+    except StateError as error:
+        if here is not None:
+            return f"{image} could not be pulled, the one that is here is used ({_short(error.message)})"
+        raise StateError(
+            f"the image {image} is not here and cannot be pulled: {_short(error.message)}",
+            hint="see what is here: docker images; name one with --image or in the component",
+        ) from error
+    return None
+
+
+def _is_local(image: str, here: Mapping[str, Any]) -> bool:
+    """Tells whether an image got its name on the engine itself.
+
+    What a registry has given or taken has a digest there; with Podman also what was made here and tagged, but
+    under another host.
+    """
+    digests = {_short_name(digest.rpartition("@")[0]) for digest in here.get("RepoDigests") or []}
+    return _short_name(split_image(image)[0]) not in digests
+
+
+def _short_name(repository: str) -> str:
+    """Returns a repository without what stands for Docker Hub.
+
+    >>> _short_name("docker.io/library/python"), _short_name("me/tool"), _short_name("r.io/x")
+    ('python', 'me/tool', 'r.io/x')
+    """
+    return re.sub(r"^(?:(?:index\.)?docker\.io/)?(?:library/)?", "", repository)
+
+
+def inspect_image(engine: Engine, image: str) -> Mapping[str, Any] | None:
+    """Returns what the engine says of an image, None when it does not have it."""
+    try:
+        found: Mapping[str, Any] = engine.call("GET", f"/images/{quote(image, safe='/:@')}/json")
+        return found
+    except EngineError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+def split_image(image: str) -> tuple[str, str]:
+    """Returns the repository of an image, and its tag or digest.
+
+    >>> split_image("python"), split_image("box:5000/a/b:1"), split_image("a@sha256:12")
+    (('python', 'latest'), ('box:5000/a/b', '1'), ('a', 'sha256:12'))
+    """
+    name, at, digest = image.partition("@")
+    if at:
+        return name, digest
+    head, colon, tag = image.rpartition(":")
+    return (head, tag) if colon and "/" not in tag else (image, "latest")
+
+
+def _pull(engine: Engine, image: str, tell: Callable[[str], None]) -> None:
+    repository, tag = split_image(image)
+    headers = {}
+    credentials = credentials_for(repository)
+    if credentials is not None:
+        headers["X-Registry-Auth"] = credentials
+    layers = Layers()
+    with Ongoing(tell, f"pulling {image}") as ongoing:
+        connection, rest = engine.stream(
+            "/images/create", {"fromImage": repository, "tag": tag}, method="POST", headers=headers
+        )
+        with closing(connection):
+            for line in lines_of(connection, rest):
+                if "error" in line:
+                    raise StateError(str(line["error"]))
+                layers.add(line)
+                ongoing.update(layers.text, layers.parts)
+        if layers.size:
+            ongoing.done(f"pulled {image}: {layers.size / MB:,.1f} MB in {ongoing.seconds:.1f} s")
+
+
+def credentials_for(repository: str) -> str | None:
+    """Returns what the user's docker configuration holds for the registry of an image."""
+    folder = os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker")  # noqa: PTH111  # without a home too
+    if not (Path(folder) / "config.json").exists():
+        return None
+    from docker import auth  # on demand: it takes longer to load than most commands take in all
+    from docker.errors import DockerException
+
+    first, slash, _ = repository.partition("/")
+    registry = first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
+    try:
+        found = auth.load_config(config_path=str(Path(folder) / "config.json")).resolve_authconfig(registry)
+    except DockerException as error:
+        raise StateError(f"the credentials for {registry} cannot be read: {error}") from error
+    return base64.urlsafe_b64encode(json.dumps(found).encode()).decode() if found else None
+
+
+def _short(reason: str) -> str:
+    """Returns the last part of a chain of reasons, where the cause stands.
+
+    >>> _short('Get "https://r.io/v2/": dial tcp: lookup r.io on 10.0.0.1:53: no such host')
+    'lookup r.io on 10.0.0.1:53: no such host'
+    """
+    return reason.partition("dial tcp: ")[2] or reason

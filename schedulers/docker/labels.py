@@ -1,0 +1,296 @@
+"""Labels of containers: their names, and a reader that trusts nothing in them.
+
+Everyone who may use an engine can make containers with these labels, so each value is checked for its type,
+its size and its range before anything is concluded from it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from torchx.schedulers.docker.request import LABEL
+
+APP_ID, ROLE, REPLICA = f"{LABEL}app-id", f"{LABEL}role-name", f"{LABEL}replica-id"
+JOB = f"{LABEL}job"
+"""Label: the facts of a job that its rules need, as JSON; see docker/record.py."""
+USER = f"{LABEL}user"
+"""Label: the user who submitted the application."""
+ATTEMPT = f"{LABEL}attempt"
+"""Label: which attempt of its replica a container is, from 1; not there on first ones."""
+RETRY = f"{LABEL}retry"
+"""Label of containers made by a retry: which retries there have been, as JSON."""
+
+SCHEMA = 2
+"""Version of the label JOB. Version 1 held the whole application, its environment included."""
+MOST_REPLICAS = 100_000
+MOST_BYTES = 8 << 20
+"""Characters of a label that is still read."""
+DEEPEST = 40
+"""Levels of nesting that are still read."""
+LARGEST = 10**6
+"""The largest count of attempts and retries."""
+LONGEST_PAUSE = 1e9
+"""The longest time of grace and pause, seconds."""
+LAST_TIME = 253_000_000_000.0
+"""The last time that is believed, in the year 9987."""
+
+_APP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,999}")
+_POLICIES = ("APPLICATION", "ROLE", "REPLICA")
+_UNSEEN = ("Cc", "Cs", "Zl", "Zp")
+"""Kinds of characters that a name does not have: controls, surrogates, line ends."""
+_TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the direction of the text after them."""
+
+
+class DamageError(ValueError):
+    """A label is not as this program writes it; its text is the reason."""
+
+
+def is_app_id(text: object) -> bool:
+    """Returns True for an id of an application, which can stand in a handle and in a path."""
+    return isinstance(text, str) and _APP_ID.fullmatch(text) is not None
+
+
+def number_of(labels: Mapping[str, Any], name: str, default: int, largest: int) -> int:
+    """Returns a whole number from a label.
+
+    Raises:
+        DamageError: it is none, or too large.
+    """
+    text = labels.get(name)
+    if text is None:
+        return default
+    if not isinstance(text, str) or re.fullmatch(r"[0-9]{1,9}", text) is None or int(text) > largest:
+        raise DamageError(f"its label {_short(name)} is not a number from 0 to {largest}")
+    return int(text)
+
+
+def name_of(labels: Mapping[str, Any], name: str) -> str:
+    """Returns a name from a label; empty when there is no such label.
+
+    Raises:
+        DamageError: it is no name.
+    """
+    text = labels.get(name, "")
+    if not _is_name(text):
+        raise DamageError(f"its label {_short(name)} has characters that are not printable")
+    return str(text)
+
+
+def read_job(labels: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the facts of the label JOB; empty when there is no such label.
+
+    Raises:
+        DamageError: it is damaged, or was written by a newer version.
+    """
+    text = labels.get(JOB)
+    if text is not None and not isinstance(text, str):
+        raise DamageError("its label job is no text")
+    return {} if text is None else _read_job(text)
+
+
+@lru_cache(maxsize=16)
+def _read_job(text: str) -> Mapping[str, Any]:
+    """The same text gives the same object: all containers of an application carry one text."""
+    data = _from_json(JOB, text)
+    schema = data.get("schema")
+    if not isinstance(schema, int) or schema < 1:
+        raise DamageError("its label job has no schema")
+    if schema > SCHEMA:
+        raise DamageError(f"it was made by a newer version (schema {schema}, known: {SCHEMA})")
+    check_job(data)
+    return data
+
+
+def check_job(data: Mapping[str, Any]) -> None:
+    """Checks the facts of an application, in a label or in a file.
+
+    Raises:
+        DamageError: they are not as this program writes them.
+    """
+    _check(_JOB, data, "job")
+    roles = data["app"]["roles"]
+    for number, role in enumerate(roles):
+        if not isinstance(role, dict):
+            raise DamageError(f"its label job is damaged: `roles[{number}]` is no role")
+        _check(_ROLE, role, f"roles[{number}]")
+    if len({role["name"] for role in roles}) < len(roles):
+        raise DamageError("its label job is damaged: two roles have one name")
+    if sum(role["num_replicas"] for role in roles) > MOST_REPLICAS:
+        raise DamageError(f"its label job names more than {MOST_REPLICAS} replicas")
+
+
+def read_retry(labels: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the facts of the label RETRY; empty when there is no such label.
+
+    Raises:
+        DamageError: it is damaged.
+    """
+    text = labels.get(RETRY)
+    if text is None:
+        return {}
+    data = _from_json(RETRY, text)
+    used, attempts = data.get("used", {}), data.get("attempts", [])
+    sound = (
+        isinstance(used, dict)
+        and all(map(_is_count, used.values()))
+        and isinstance(attempts, list)
+        and len(attempts) <= MOST_REPLICAS
+        and all(map(_is_count, attempts))
+    )
+    if not sound:
+        raise DamageError("its label retry is damaged")
+    return data
+
+
+def _from_json(name: str, text: object) -> dict[str, Any]:
+    """Returns the JSON object in a label, in bounded time: no long numbers, nothing nested deeply."""
+    if not isinstance(text, str) or len(text) > MOST_BYTES:
+        raise DamageError(f"its label {_short(name)} is too large")
+    try:
+        data = json.loads(text, parse_int=_integer, parse_constant=_constant)
+    except (ValueError, RecursionError):
+        raise DamageError(f"its label {_short(name)} is no JSON") from None
+    if not isinstance(data, dict):
+        raise DamageError(f"its label {_short(name)} is no JSON object")
+    found: dict[str, Any] = _clean(data, 0)
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError("a number is too long")
+    return int(digits)
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _clean(value: Any, depth: int) -> Any:
+    """Returns a value without lone surrogates, which cannot be written anywhere."""
+    if depth > DEEPEST:
+        raise DamageError("one of its labels is nested too deeply")
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+    if isinstance(value, list):
+        return [_clean(one, depth + 1) for one in value]
+    if isinstance(value, dict):
+        return {_clean(key, depth + 1): _clean(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DamageError("one of its labels has a number without limits")
+    return value
+
+
+# --- the shape of the label JOB ------------------------------------------------------------------
+
+_Test = Callable[[Any], bool]
+
+
+def _is_name(value: Any) -> bool:
+    if not isinstance(value, str) or _TURNING.intersection(value):
+        return False
+    return value.isprintable() or all(unicodedata.category(one) not in _UNSEEN for one in value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_pause(value: Any) -> bool:
+    return value is None or (_is_number(value) and 0 <= value <= LONGEST_PAUSE)
+
+
+def _is_time(value: Any) -> bool:
+    return value is None or (_is_number(value) and 0 <= value <= LAST_TIME)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_texts_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_ports(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_count, value.values()))
+
+
+def _is_mounts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_mapping, value))
+
+
+def _is_resource(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_number(value.get(n)) for n in ("cpu", "gpu", "memMB"))
+
+
+def _is_app(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("roles"), list):
+        return False
+    return _is_name(value.get("name", "")) and _is_mapping(value.get("metadata", {}))
+
+
+def _is_cfg(value: Any) -> bool:
+    if value is None:
+        return True
+    pauses = ("grace_period", "retry_backoff")
+    return isinstance(value, dict) and all(_is_pause(value.get(name)) for name in pauses)
+
+
+_REQUIRED, _OPTIONAL = True, False
+_Shape = Mapping[str, tuple[bool, _Test]]
+_JOB: _Shape = {
+    "session": (_OPTIONAL, _is_name),
+    "submitted_at": (_OPTIONAL, _is_time),
+    "app": (_REQUIRED, _is_app),
+    "cfg": (_OPTIONAL, _is_cfg),
+    "cfg_env": (_OPTIONAL, _is_texts),
+}
+_ROLE: _Shape = {
+    "name": (_REQUIRED, lambda value: _is_name(value) and bool(value)),
+    "num_replicas": (_REQUIRED, _is_count),
+    "max_retries": (_REQUIRED, _is_count),
+    "retry_policy": (_REQUIRED, lambda value: value in _POLICIES),
+    "image": (_REQUIRED, _is_text),
+    "min_replicas": (_OPTIONAL, lambda value: value is None or _is_count(value)),
+    "entrypoint": (_OPTIONAL, _is_text),
+    "args": (_OPTIONAL, _is_texts),
+    "env": (_OPTIONAL, _is_texts_by_name),
+    "env_names": (_OPTIONAL, _is_texts),
+    "macros": (_OPTIONAL, _is_mapping),
+    "resource": (_OPTIONAL, _is_resource),
+    "port_map": (_OPTIONAL, _is_ports),
+    "metadata": (_OPTIONAL, _is_mapping),
+    "mounts": (_OPTIONAL, _is_mounts),
+    "workspace": (_OPTIONAL, lambda value: value is None or _is_texts_by_name(value)),
+}
+
+
+def _check(shape: _Shape, data: Mapping[str, Any], where: str) -> None:
+    for name, (required, test) in shape.items():
+        if (name in data and not test(data[name])) or (required and name not in data):
+            what = "is not as it should be" if name in data else "is missing"
+            raise DamageError(f"its label job is damaged: `{name}` of {where} {what}")
+
+
+def _short(label: str) -> str:
+    return label.removeprefix(LABEL)

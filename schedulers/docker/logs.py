@@ -1,0 +1,323 @@
+"""The logs of containers: both streams told apart, all replicas in the order of time, to the end."""
+
+from __future__ import annotations
+
+import heapq
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from operator import itemgetter
+from typing import Any
+
+from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
+from torchx.schedulers.docker.engine.http import receive
+from torchx.schedulers.docker.events import Events
+from torchx.schedulers.docker.log_frames import Frames, Line, matching, seconds_of, stamp
+from torchx.schedulers.docker.lookup import look
+from torchx.schedulers.docker.replay import job_of, tell
+from torchx.schedulers.docker.supervisor_launch import see_to
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+
+READ_SIZE = 1 << 18
+HUNDREDTH = 22
+"""Characters of a time up to the hundredth of a second: lines of one such come together."""
+TOGETHER = 0.01
+"""Seconds in which lines of other replicas are waited for once one has come, so that they stand in order."""
+LOOK_EVERY = 10.0
+"""Seconds after which a follower looks at the containers, whatever the events say."""
+AGAIN_AFTER = 1.0
+"""Seconds after which the log of a container is opened again that the engine has closed while it runs."""
+WITHIN = 1.0
+"""Seconds in which the parts of a long line come, each with a time of its own; lines are chosen here."""
+TIME = itemgetter(0)
+
+
+class DockerLogs:
+    """Reads the logs of one application.
+
+    Args:
+        engine: where it runs.
+        app_id: the application.
+        query: which lines.
+        containers: its containers as they were just now.
+    """
+
+    def __init__(self, engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]) -> None:
+        self._engine, self._app_id, self._query, self._containers = engine, app_id, query, containers
+        self._keep = matching(query)
+
+    def read(self) -> Iterator[LogChunk]:
+        """Yields the lines that are wanted."""
+        query = self._query
+        if query.follow and query.until is None and not _is_over(self._containers):
+            yield from _Follower(self._engine, self._app_id, query, self._keep).read()
+            return
+        containers = [c for c in self._containers if wants(query, c) and _has_log(c)]
+        sources = [read_log(self._engine, container, query, self._keep) for container in containers]
+        merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=TIME)
+        yield from chunks(containers, last(merged, query.tail))
+
+
+def _is_over(containers: Sequence[Container]) -> bool:
+    """Tells whether an application has ended: then there is nothing to follow."""
+    return not containers or tell(job_of(containers), containers).end is not None
+
+
+def wants(query: LogQuery, container: Container) -> bool:
+    """Tells whether a container's lines are asked for."""
+    if not query.replicas:
+        return True
+    ids = query.replicas.get(container.role)
+    return ids is not None and (not ids or container.replica in ids)
+
+
+def _has_log(container: Container) -> bool:
+    return container.started is not None
+
+
+def read_log(
+    engine: Engine, container: Container, query: LogQuery, keep: Callable[[Line], bool] | None
+) -> Iterator[Line]:
+    """Yields the lines of a container that are there now."""
+    frames = Frames(container)
+    try:
+        asked = _asked(query, follow=False)
+        connection, data = engine.stream(f"/containers/{container.id}/logs", asked, patience=PATIENCE)
+    except EngineError as error:
+        if error.status == 404:
+            return  # it was removed
+        raise
+    try:
+        while True:
+            lines = frames.feed(data)
+            yield from lines if keep is None else filter(keep, lines)
+            data = connection.recv(READ_SIZE)
+            if not data:
+                break
+    except OSError as error:
+        raise engine.unreachable(error) from error
+    finally:
+        connection.close()
+    lines = frames.rest()
+    yield from lines if keep is None else filter(keep, lines)
+
+
+def _asked(query: LogQuery, *, follow: bool, since: str = "") -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "stdout": int(query.stream is not Stream.STDERR),
+        "stderr": int(query.stream is not Stream.STDOUT),
+        "timestamps": 1,
+        "follow": int(follow),
+    }
+    if since:
+        asked["since"] = since
+    elif query.since is not None:
+        asked["since"] = f"{query.since.timestamp() - WITHIN:.6f}"
+    if query.until is not None:
+        asked["until"] = f"{query.until.timestamp() + WITHIN:.6f}"
+    # the engine counts before it chooses: it may only count when all that it counts is wanted
+    elif query.tail is not None and query.regex is None and query.stream is Stream.COMBINED and not since:
+        asked["tail"] = query.tail
+    return asked
+
+
+def last(lines: Iterator[Line], count: int | None) -> Iterator[Line]:
+    """Returns the last few lines, or all."""
+    return lines if count is None else iter(deque(lines, maxlen=count))
+
+
+def chunks(containers: list[Container], lines: Iterator[Line]) -> Iterator[LogChunk]:
+    """Puts lines together that came together from one stream of one replica."""
+    by_id = {c.id: c for c in containers}
+    held: list[bytes] = []
+    first: Line | None = None
+    size = 0
+    for line in lines:
+        same = first is not None and line[1:3] == first[1:3] and line[0][:HUNDREDTH] == first[0][:HUNDREDTH]
+        if first is not None and (not same or size > READ_SIZE):
+            yield _chunk(by_id[first[1]], first, held)
+            first, held, size = None, [], 0
+        if first is None:
+            first = line
+        held.append(line[3])
+        size += len(line[3])
+    if first is not None:
+        yield _chunk(by_id[first[1]], first, held)
+
+
+def _chunk(container: Container, first: Line, held: list[bytes]) -> LogChunk:
+    stream = Stream.STDERR if first[2] == 2 else Stream.STDOUT
+    return LogChunk(
+        container.role, container.replica, container.attempt, stream, seconds_of(first[0]), b"".join(held)
+    )
+
+
+class _Follower:
+    """Follows the logs of an application over all its attempts until it has ended."""
+
+    def __init__(
+        self, engine: Engine, app_id: str, query: LogQuery, keep: Callable[[Line], bool] | None
+    ) -> None:
+        self._engine, self._app_id, self._query, self._keep = engine, app_id, query, keep
+        self._containers: dict[str, Container] = {}
+        self._open: dict[int, tuple[socket.socket, Frames]] = {}
+        self._frames: dict[str, Frames] = {}
+        # which run of a container was read last, and whether it ran when that began
+        self._runs: dict[str, tuple[float | None, bool]] = {}
+        self._closed: dict[str, float] = {}  # when the engine ended the log of a container that ran
+        self._unended: dict[str, list[Line]] = {}  # its last lines, which had no end there
+        self._poll = select.poll()
+        self._seen: list[Container] = []
+        self._over = False
+
+    def read(self) -> Iterator[LogChunk]:
+        """Yields lines as they come."""
+        events = Events(self._engine, self._app_id)
+        self._poll.register(events, select.POLLIN)
+        try:
+            yield from self._history()
+            while True:
+                yield from chunks(list(self._containers.values()), iter(self._look(events)))
+                if self._over and not self._open:
+                    return
+                changed = False
+                while not changed:
+                    lines, changed = self._wait(events)
+                    yield from chunks(list(self._containers.values()), iter(lines))
+        finally:
+            events.close()
+            for connection, _ in self._open.values():
+                connection.close()
+
+    def _history(self) -> Iterator[LogChunk]:
+        """Yields what is there already, in the order of time."""
+        query = self._query
+        containers = [
+            c
+            for c in look(self._engine, self._app_id).get(self._app_id, ())
+            if wants(query, c) and _has_log(c)
+        ]
+        self._containers.update((c.id, c) for c in containers)
+        sources = []
+        for container in containers:
+            self._frames[container.id] = Frames(container)
+            sources.append(self._noted(container, read_log(self._engine, container, query, None)))
+        merged: Iterator[Line] = heapq.merge(*sources, key=TIME)
+        if self._keep is not None:
+            merged = filter(self._keep, merged)
+        yield from chunks(containers, last(merged, query.tail))
+
+    def _noted(self, container: Container, lines: Iterator[Line]) -> Iterator[Line]:
+        note = self._frames[container.id].note
+        for line in lines:
+            note(line)
+            yield line
+
+    def _look(self, events: Events) -> list[Line]:
+        """Opens the logs of containers that have started or ended since, and sees whether all has ended.
+
+        Of a container that ends, an engine may close the log before its last line is in it. So the log is
+        read to its end once more when the container has ended: then nothing is added.
+
+        Returns:
+            Last lines of containers whose log cannot be read any more.
+        """
+        unheard = events.unheard(self._seen)
+        containers = self._seen = look(self._engine, self._app_id, unheard).get(self._app_id, [])
+        reading = {frames.container.id for _, frames in self._open.values()}
+        for container in containers:
+            if not wants(self._query, container) or not _has_log(container) or container.id in reading:
+                continue
+            # one that waits for the engine to start it again has told all that it had
+            if container.status == "restarting":
+                continue
+            run = container.started, container.live
+            closed_just_now = time.monotonic() < self._closed.get(container.id, 0.0) + AGAIN_AFTER
+            if self._runs.get(container.id) == run and (closed_just_now or not container.live):
+                continue
+            self._runs[container.id] = run
+            self._containers[container.id] = container
+            if self._follow(container):
+                self._unended.pop(container.id, None)
+        present = {c.id for c in containers}
+        gone = [lines for one, lines in self._unended.items() if one not in present]
+        self._unended = {one: lines for one, lines in self._unended.items() if one in present}
+        self._over = _is_over(containers)
+        see_to(containers)
+        return sorted((line for lines in gone for line in lines if self._wanted(line)), key=TIME)
+
+    def _wanted(self, line: Line) -> bool:
+        return self._keep is None or self._keep(line)
+
+    def _follow(self, container: Container) -> bool:
+        """Opens the log of a container behind its last line; False when it was removed."""
+        frames = self._frames.get(container.id) or Frames(container)
+        self._frames[container.id] = frames
+        since = stamp(frames.last) if frames.last else ""
+        frames.resume()
+        with suppress(EngineError):
+            asked = _asked(self._query, follow=True, since=since)
+            connection, data = self._engine.stream(
+                f"/containers/{container.id}/logs", {**asked, "tail": "all"}
+            )
+            connection.setblocking(False)
+            frames.held_back = data
+            self._open[connection.fileno()] = (connection, frames)
+            self._poll.register(connection, select.POLLIN)
+            return True
+        return False
+
+    def _wait(self, events: Events) -> tuple[list[Line], bool]:
+        """Waits for lines or for something that happens; returns the lines, and whether to look."""
+        at_hand = any(frames.held_back for _, frames in self._open.values())
+        ready = self._poll.poll(0 if at_hand else LOOK_EVERY * 1000)
+        if not ready and not at_hand:
+            return [], True
+        if len(self._open) > 1 and any(fd != events.fileno() for fd, _ in ready):
+            time.sleep(TOGETHER)
+            ready = self._poll.poll(0)
+        changed = False
+        lines: list[Line] = []
+        for descriptor in {fd for fd, _ in ready} | {fd for fd, (_, f) in self._open.items() if f.held_back}:
+            if descriptor == events.fileno():
+                changed = True
+                if not events.clear():
+                    self._poll.unregister(events)
+                    raise EngineError(503, "the engine has gone while its logs were followed")
+                continue
+            more, closed = self._receive(descriptor)
+            lines += more
+            changed = changed or closed
+        lines.sort(key=TIME)
+        return (lines if self._keep is None else list(filter(self._keep, lines))), changed
+
+    def _receive(self, descriptor: int) -> tuple[list[Line], bool]:
+        connection, frames = self._open[descriptor]
+        data, frames.held_back = frames.held_back, b""
+        lines = frames.feed(data) if data else []
+        received, closed = receive(connection, READ_SIZE)
+        lines += frames.feed(received)
+        if closed:
+            container = frames.container.id
+            if self._runs[container][1]:
+                self._closed[container] = time.monotonic()
+                self._unended[container] = frames.rest()
+            else:
+                lines += frames.rest()
+            self._poll.unregister(connection)
+            del self._open[descriptor]
+            connection.close()
+        for line in lines:
+            frames.note(line)
+        return lines, closed
+
+
+def read_logs(
+    engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]
+) -> Iterator[LogChunk]:
+    """Returns the wanted lines of an application; see :class:`DockerLogs`."""
+    return DockerLogs(engine, app_id, query, containers).read()

@@ -1,0 +1,223 @@
+"""What is sent to a Docker engine: one container for each replica, as plain data."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torchx import settings
+from torchx.errors import UsageError
+from torchx.machine.ports import port_variable
+from torchx.schedulers.devices import DEVICES, get_device_mounts
+from torchx.schedulers.docker.container_body import check_options
+from torchx.scheduling.base import replicas_of
+from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
+from torchx.specs.run_options import CfgVal
+from torchx.version import __version__
+
+if TYPE_CHECKING:
+    from torchx.schedulers.docker.images.plan import ImagePlan
+
+NETWORK = "torchx"
+LABEL = "torchx.pytorch.org/"
+LONGEST_ID, LONGEST_ROLE = 30, 30
+"""Characters of the app id and of the role that go into a container's name, which is also its host name."""
+LONGEST_NAME = 63
+"""Characters of the name of a host."""
+RENDEZVOUS = "c10d"
+"""The port of this name is for the replicas among themselves: it is not published on the machine."""
+OWN = "local_docker"
+"""Metadata of a role: further options of its containers, by the names of the ``docker`` package."""
+
+
+@dataclass
+class DockerContainer:
+    """One container.
+
+    Attributes:
+        image: the image.
+        command: the program and its arguments.
+        kwargs: all else, by the argument names of the ``docker`` package's ``containers.run``.
+    """
+
+    image: str
+    command: list[str]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class DockerJob:
+    """All containers of one application.
+
+    Attributes:
+        app_id: the id it will have.
+        containers: one for each replica.
+        builds: the images with workspaces in them that some of these run.
+    """
+
+    app_id: str
+    containers: list[DockerContainer] = field(default_factory=list)
+    builds: list[ImagePlan] = field(default_factory=list)
+
+
+def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob:
+    """Returns the containers of an application; touches nothing."""
+    plans = [getattr(role.workspace, "plan", None) for role in app.roles]
+    job = DockerJob(app_id, builds=list({plan.name: plan for plan in plans if plan is not None}.values()))
+    rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
+    inherited = _inherited_env(cfg)
+    seen: dict[str, str] = {}
+    for role, replica, filled in replicas_of(
+        app, app_id=app_id, img_root="", rank0_env=settings.TORCHX_RANK0_HOST
+    ):
+        name = container_name(app_id, role.name, replica)
+        if seen.setdefault(name, role.name) != role.name:
+            raise UsageError(
+                f"containers of the roles `{seen[name]}` and `{role.name}` would have the same name, {name}",
+                hint=f"let them differ in letters or digits, within their first {LONGEST_ROLE} characters",
+            )
+        env = {
+            **inherited,
+            **{port_variable(port): str(number) for port, number in role.port_map.items()},
+            **filled.env,
+            settings.TORCHX_RANK0_HOST: rank0,
+            settings.TORCHX_IMAGE: role.image,
+            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
+            settings.TORCHX_ATTEMPT: "1",
+        }
+        kwargs: dict[str, Any] = {
+            "name": name,
+            "hostname": name,
+            "detach": True,
+            "init": True,
+            # the role says what runs: what the image would put before it is left out, as on other engines
+            "entrypoint": [],
+            "network": NETWORK,
+            "environment": env,
+            "labels": {
+                f"{LABEL}version": __version__,
+                f"{LABEL}app-id": app_id,
+                f"{LABEL}role-name": role.name,
+                f"{LABEL}replica-id": str(replica),
+            },
+            "privileged": bool(cfg.get("privileged")),
+            **_mounts(role),
+            **_resources(role, replica),
+        }
+        kwargs |= _own_options(role)
+        if role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
+            kwargs["restart_policy"] = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
+            del env[
+                settings.TORCHX_ATTEMPT
+            ]  # the engine starts the same container again, with the same number
+        job.containers.append(DockerContainer(role.image, [filled.entrypoint, *filled.args], kwargs))
+    return job
+
+
+def container_name(app_id: str, role: str, replica: int) -> str:
+    """Returns the name of a replica's container; the end of a long id is kept, where it is unique.
+
+    >>> container_name("a-very-long-name-of-an-application-b1", "trainer", 0)
+    'long-name-of-an-application-b1-trainer-0'
+    """
+    rest = f"-{re.sub(r'[^A-Za-z0-9_.-]', '-', role[:LONGEST_ROLE])}-{replica}"
+    return (app_id[-min(LONGEST_ID, LONGEST_NAME - len(rest)) :] + rest).lstrip("-_.")
+
+
+def as_text(job: DockerJob) -> str:
+    """Returns the containers as YAML."""
+    import yaml  # on demand: only a dry-run shows it
+
+    containers = [{"image": c.image, "command": c.command, **c.kwargs} for c in job.containers]
+    builds = [
+        {"image": b.name, "base": b.base, "workspace": b.workspace, "by": b.dockerfile or "COPY . .",
+         "files": b.tree.files, "bytes": b.tree.size, "push": b.push, "when": b.when}
+        for b in job.builds
+    ]  # fmt: skip
+    told = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}
+    text: str = yaml.safe_dump(told, sort_keys=False, width=100)
+    return text.rstrip()
+
+
+def notes_of(app: AppDef) -> list[str]:
+    """Returns what of an application an engine cannot honour, a line each."""
+    notes = []
+    unknown = {name for role in app.roles for name in role.resource.devices if name not in DEVICES}
+    if unknown:
+        notes.append(f"devices of these names are not known and not handed out: {', '.join(sorted(unknown))}")
+    fewer = [role.name for role in app.roles if role.min_replicas not in (None, role.num_replicas)]
+    if fewer:
+        notes.append(f"min_replicas means nothing here: all replicas start (role {', '.join(fewer)})")
+    return notes
+
+
+def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
+    patterns, env = cfg.get("copy_env"), cfg.get("env")
+    copied = {
+        name: value
+        for name, value in os.environ.items()
+        if isinstance(patterns, list) and any(fnmatch.fnmatchcase(name, p) for p in patterns)
+    }
+    return {**copied, **(env if isinstance(env, dict) else {})}
+
+
+def _own_options(role: Role) -> dict[str, Any]:
+    """Returns the further options of containers that a role's metadata holds.
+
+    Raises:
+        UsageError: one is not known, or it is one that cannot be chosen.
+    """
+    told = role.metadata.get(OWN) or {}
+    where = f"in the metadata of role `{role.name}`"
+    if not isinstance(told, Mapping):
+        raise UsageError(f"`{OWN}` {where} is {told!r}, expected options of containers by name")
+    check_options(told, where)
+    for name in ("name", "hostname", "labels", "environment", "restart_policy", "detach"):
+        if name in told:
+            raise UsageError(f"the container option `{name}` {where} is for the scheduler alone to set")
+    return dict(told)
+
+
+def _mounts(role: Role) -> dict[str, Any]:
+    mounts: list[dict[str, Any]] = []
+    devices: list[str] = []
+    for mount in role.mounts:
+        if isinstance(mount, BindMount):
+            mounts.append(_mount("bind", mount.src_path, mount.dst_path, mount.read_only))
+        elif isinstance(mount, VolumeMount):
+            mounts.append(_mount("volume", mount.src, mount.dst_path, mount.read_only))
+        elif isinstance(mount, TmpfsMount):
+            size = {} if mount.size_mb is None else {"TmpfsOptions": {"SizeBytes": mount.size_mb << 20}}
+            mounts.append({"Type": "tmpfs", "Target": mount.dst_path, **size})
+        elif isinstance(mount, DeviceMount):
+            devices.append(f"{mount.src_path}:{mount.dst_path}:{mount.permissions}")
+    devices += [
+        f"{d.src_path}:{d.dst_path}:{d.permissions}" for d in get_device_mounts(role.resource.devices)
+    ]
+    return {**({"mounts": mounts} if mounts else {}), **({"devices": devices} if devices else {})}
+
+
+def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, Any]:
+    return {"Type": kind, "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+def _resources(role: Role, replica: int) -> dict[str, Any]:
+    resource = role.resource
+    wanted: dict[str, Any] = {}
+    if resource.memMB > 0:
+        # the same limit with swap: else a replica that asks for too much is slowed, not stopped
+        wanted = dict.fromkeys(("mem_limit", "memswap_limit", "shm_size"), f"{int(resource.memMB)}m")
+    if resource.cpu > 0:
+        wanted["nano_cpus"] = int(resource.cpu * 1e9)
+    if resource.gpu > 0:
+        wanted["device_requests"] = [{"Count": resource.gpu, "Capabilities": [["compute", "utility"]]}]
+    published = [port for name, port in role.port_map.items() if name != RENDEZVOUS]
+    if published:
+        # a machine has each port once: those of further replicas are published on any that is free
+        wanted["ports"] = {f"{port}/tcp": None if replica else port for port in published}
+    return wanted

@@ -1,0 +1,344 @@
+"""Runs applications in the containers of a Docker engine: ``local_docker``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import StateError, UsageError
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+
+if TYPE_CHECKING:
+    from torchx.schedulers.docker.containers import Container
+    from torchx.schedulers.docker.engine.client import Engine
+    from torchx.schedulers.docker.request import DockerContainer as DockerContainer
+    from torchx.schedulers.docker.request import DockerJob as DockerJob
+    from torchx.scheduling.findings import Finding
+    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.query import Pruned
+    from torchx.scheduling.streams import Streams
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal, runopts
+
+Words = list[str]
+Containers = list["Container"]  # named here, since within the class `list` is a method
+LOOK_EVERY = 10.0
+"""Seconds after which a waiter looks at the containers, whatever the engine's events say."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("DockerContainer", "DockerJob"):
+        from torchx.schedulers.docker import request as docker_request
+
+        return getattr(docker_request, name)
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+class DockerScheduler(Scheduler["DockerJob"]):
+    """Starts each replica as a container; all that is known of an application lies on the engine.
+
+    Args:
+        session_name: the session part of the handles it makes.
+    """
+
+    shared_by = "all who use the engine"
+
+    def __init__(self, session_name: str) -> None:
+        super().__init__("local_docker", session_name)
+        self._engine: Engine | None = None
+
+    def _run_opts(self) -> runopts:
+        from torchx.specs.run_options import runopts
+
+        opts = runopts()
+        opts.add(
+            "copy_env",
+            type_=list[str],
+            help="names of the caller's environment variables to hand on; patterns such as AWS_* work",
+        )
+        opts.add("env", type_=dict[str, str], help="environment variables for all containers, as A:1,B:2")
+        opts.add(
+            "privileged", type_=bool, default=False, help="give the containers all rights of this machine"
+        )
+        opts.add(
+            "image_repo",
+            type_=str,
+            help="repository that images of workspaces are pushed to and run from, as in "
+            "registry.example.com/team/jobs; for engines that pull",
+        )
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB")
+        opts.add("quiet", type_=bool, default=False, help="tell nothing of pulls, builds and pushes")
+        opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
+        opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
+        opts.add(
+            "retry_backoff",
+            type_=float,
+            default=1.0,
+            help="seconds before the first retry; doubled each time; not of single replicas",
+        )
+        return opts
+
+    # --- submit ----------------------------------------------------------------------------------
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+        """Refuses what cannot run; without a resource, a container has no limits."""
+        for option in ("grace_period", "retry_backoff"):
+            value = cfg.get(option)
+            if isinstance(value, (int, float)) and value < 0:
+                raise UsageError(f"run option `{option}` of {self.backend} is {value}, expected 0 or more")
+        for role in app.roles:
+            if not role.image:
+                raise UsageError(f"role `{role.name}` has no image, and {scheduler} needs one")
+
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Words:
+        """Names the images that the workspaces will be in; to build them is the work of a submission."""
+        from torchx.schedulers.docker.images.plan import plan_image
+        from torchx.workspace.tree import look_at_all
+
+        limit = cfg.get("workspace_limit_mb")
+        notes: dict[str, None] = {}
+        for role, scanned in look_at_all(app.roles, limit if isinstance(limit, int) else None):
+            scanned.plan = plan_image(role, scanned.tree, cfg)
+            role.image = scanned.plan.name
+            notes |= dict.fromkeys(scanned.tree.notes)
+        return list(notes)
+
+    def build_planned_images(self, app: AppDef) -> None:
+        """Builds the images that a dry-run has planned for workspaces; pushes those that are to be."""
+        from torchx.schedulers.docker.images.workspace import build_planned
+
+        build_planned(self._connected(), app)
+
+    def build_workspace_image(self, img: str, workspace: str) -> str:
+        """Builds an image with a workspace laid over another image, unless the engine has it.
+
+        Args:
+            img: the image below.
+            workspace: the folder, or any address that fsspec knows.
+
+        Returns:
+            The id of the image.
+
+        Raises:
+            UsageError: the workspace is not there, or too large.
+            StateError: it cannot be built.
+        """
+        from torchx.schedulers.docker.images.workspace import plan_image, provide_image
+        from torchx.specs.app import Role
+        from torchx.specs.workspace import Workspace
+        from torchx.workspace.tree import look_at
+
+        role = Role("workspace", img, workspace=Workspace.from_str(workspace))
+        plan = plan_image(role, look_at(role).tree, {})
+        return provide_image(self._connected(), plan, _silence)[0]
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
+        from torchx.schedulers.docker.request import as_text, notes_of, to_request
+        from torchx.schedulers.ids import make_unique
+        from torchx.specs.dryrun import AppDryRunInfo
+
+        info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg), as_text)
+        info.notes += notes_of(app)
+        return info
+
+    def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
+        """Makes and starts the containers of an application, all of them or none.
+
+        Raises:
+            UsageError: the request cannot be right, or was submitted before.
+            StateError: no engine answers, an image is missing, or a container cannot be started.
+        """
+        from torchx.schedulers.docker.record import job_data
+        from torchx.schedulers.docker.submit import submit
+
+        if dryrun_info.app is None:
+            raise UsageError("a request is submitted with the application that it was made from")
+        data = job_data(dryrun_info.app, dryrun_info.cfg, self.session_name)
+        tell = _silence if dryrun_info.cfg.get("quiet") else dryrun_info.tell
+        dryrun_info.notes += submit(self._connected(), dryrun_info.request, data, tell)
+        return dryrun_info.request.app_id
+
+    # --- ask and end -----------------------------------------------------------------------------
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns all that the engine knows of an application, running or ended."""
+        containers = self._told_of(app_id)
+        if not containers:
+            return None
+        from torchx.schedulers.docker.status import describe_all
+
+        return describe_all(containers)
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns how an application fares, without its roles."""
+        containers = self._told_of(app_id)
+        if not containers:
+            return None
+        from torchx.schedulers.docker.status import describe
+
+        return describe(containers)
+
+    def describe_native(self, app_id: str) -> Any:
+        """Returns what the engine says of each container of an application, None when it knows none."""
+        engine = self._connected()
+        found = [engine.call("GET", f"/containers/{c.id}/json") for c in self._containers(app_id)]
+        return found or None
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+        """Returns all applications on the engine, newest first."""
+        from torchx.schedulers.docker.engine.address import require_socket
+
+        require_socket()
+        from torchx.schedulers.docker.lookup import look
+        from torchx.schedulers.docker.status import listed
+
+        lines = [listed(containers) for containers in look(self._connected(), tolerant=True).values()]
+        return sorted(
+            lines, key=lambda line: (line.submitted_at is not None, line.submitted_at), reverse=True
+        )
+
+    def exists(self, app_id: str) -> bool:
+        """Tells whether the engine has containers of an application."""
+        from torchx.schedulers.docker.lookup import entries
+
+        return bool(entries(self._connected(), app_id))
+
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
+        """Blocks until an application has ended; the engine's events wake this process."""
+        from torchx.schedulers.docker.containers import damage_of
+        from torchx.schedulers.docker.events import Events
+        from torchx.schedulers.docker.replay import is_under_way
+        from torchx.schedulers.docker.status import describe
+        from torchx.specs.status import is_terminal
+
+        end = None if timeout is None else time.monotonic() + timeout
+        containers: Containers = []
+        with closing(Events(self._connected(), app_id)) as events:
+            while True:
+                containers = self._containers(app_id, events.unheard(containers))
+                if not containers or is_terminal(describe(containers).state):
+                    return True
+                if damage_of(containers) and not is_under_way(containers):
+                    return True
+                left = LOOK_EVERY if end is None else min(end - time.monotonic(), LOOK_EVERY)
+                if left <= 0:
+                    return False
+                if not events.wait_for_all(containers, left):
+                    raise StateError(
+                        f"the Docker engine at {self._connected().address} was stopped while {app_id} ran",
+                        hint="when it is back: torchx status @last",
+                    )
+
+    def _cancel_existing(self, app_id: str) -> None:
+        from torchx.schedulers.docker.cancel import cancel
+
+        cancel(self._connected(), app_id)
+
+    def kill(self, app_id: str) -> None:
+        """Kills all containers of an application at once."""
+        from torchx.schedulers.docker.cancel import cancel
+
+        cancel(self._connected(), app_id, now=True)
+
+    def _delete_existing(self, app_id: str) -> None:
+        from torchx.schedulers.docker.cancel import delete
+        from torchx.schedulers.docker.record import forget
+        from torchx.schedulers.docker.supervisor_launch import remove_folder
+
+        delete(self._connected(), app_id)
+        remove_folder(app_id)
+        forget(app_id)
+
+    def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes applications that have ended, then images of workspaces that no container uses."""
+        from torchx.schedulers.docker.prune import prune
+
+        return prune(self._connected(), app_ids, dryrun=dryrun)
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at the engine that applications would go to."""
+        from torchx.schedulers.docker.doctor import diagnose
+
+        return diagnose()
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the log of all replicas in the order of time.
+
+        Raises:
+            StateError: the engine does not know the application.
+        """
+        from torchx.schedulers.docker.logs import read_logs
+
+        containers = self._readable(app_id)
+        return read_logs(self._connected(), app_id, query, containers)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Runs a program in the container of a replica, and returns its exit code.
+
+        Raises:
+            StateError: the replica does not run, or has no such program.
+        """
+        from torchx.schedulers.docker.exec import container_of, execute
+
+        containers = self._readable(app_id)
+        container = container_of(containers, app_id, role_name, k)
+        return execute(self._connected(), container, command, streams)
+
+    # --- the engine ------------------------------------------------------------------------------
+
+    def _connected(self) -> Engine:
+        if self._engine is None:
+            from torchx.schedulers.docker.engine.client import Engine
+
+            self._engine = Engine()
+        return self._engine
+
+    def _readable(self, app_id: str) -> Containers:
+        """Returns the containers of an application.
+
+        Raises:
+            StateError: there are none, or they cannot be read.
+        """
+        from torchx.schedulers.docker.containers import damage_of
+
+        containers = self._containers(app_id)
+        if not containers:
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        damage = damage_of(containers)
+        if damage:
+            raise StateError(
+                f"nothing is known of the replicas of {app_id}: {damage}",
+                hint=f"its container is there for Docker: docker logs {containers[0].id[:12]}",
+            )
+        return containers
+
+    def _told_of(self, app_id: str) -> Containers:
+        """Returns the containers of an application with all that the engine knows of their ends."""
+        from torchx.schedulers.docker.lookup import told_late
+
+        return told_late(self._connected(), self._containers(app_id))
+
+    def _containers(self, app_id: str, known: Iterable[Container] = ()) -> Containers:
+        """Returns the containers of an application, and sees to it that it has the supervisor it needs."""
+        from torchx.schedulers.docker.lookup import look
+
+        containers = look(self._connected(), app_id, known, tolerant=True).get(app_id, [])
+        if containers:
+            from torchx.schedulers.docker.supervisor_launch import see_to
+
+            see_to(containers)
+        return containers
+
+
+def _silence(line: str) -> None:
+    """Tells nobody."""
+
+
+def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:
+    """Returns the scheduler ``local_docker``."""
+    return DockerScheduler(session_name)

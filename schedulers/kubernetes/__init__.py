@@ -1,0 +1,1 @@
+"""Runs applications on a Kubernetes cluster: ``kubernetes``."""

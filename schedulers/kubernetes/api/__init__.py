@@ -1,0 +1,1 @@
+"""The API server of a cluster: its address, calls and errors."""

@@ -1,0 +1,120 @@
+"""An application on a cluster as it was submitted: its record, completed from its pod templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import UsageError
+from torchx.schedulers.kubernetes.api.objects import count_of, label
+from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
+from torchx.schedulers.kubernetes.manifests.escaping import Words, restored
+from torchx.schedulers.kubernetes.manifests.names import CONTAINER, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes.manifests.pod import FIELD_PATH
+from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
+from torchx.schedulers.kubernetes.manifests.workspace import FOLDER
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.record import HIDDEN
+
+if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
+
+
+def app_of(facts: Facts) -> AppDef:
+    """Returns the application as it was submitted; without a readable record, as its jobs show it."""
+    from torchx.specs.serialize import app_from_dict
+
+    record = facts.record
+    if record:
+        try:
+            return app_from_dict(_whole(facts, record["app"]))
+        except UsageError:
+            pass  # it has the shape of a record, and values that no application has
+    jobs = facts.jobs or facts.mains
+    return app_from_dict({"name": facts.name, "roles": [_role(job) for job in jobs]})
+
+
+def _whole(facts: Facts, app: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the record of an application, with the arguments and environment that its manifests hold."""
+    templates = dict(_templates(facts))
+    roles = [_filled(facts, role, templates.get(number, {})) for number, role in enumerate(app["roles"])]
+    return {**app, "roles": roles}
+
+
+def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yields the pod template of each role by its number; of several, the one of replica 0."""
+    for main in reversed(facts.mains):
+        if facts.kind == "job":
+            yield _number(label(main, ROLE_INDEX)), _at(main, "spec", "template")
+            continue
+        for number, replicated in enumerate(_list(main, "spec", "replicatedJobs")):
+            yield number, _at(replicated, "template", "spec", "template")
+        for task in reversed(_list(main, "spec", "tasks")):
+            template = _at(task, "template")
+            yield _number(str(_at(template, "metadata", "labels").get(ROLE_INDEX, ""))), template
+
+
+def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    hidden = role.get(HIDDEN)
+    if hidden is None:
+        return dict(role)  # written by version 0.1.0: it is complete
+    found = {key: value for key, value in role.items() if key != HIDDEN}
+    unpacked = any(each.get("name") == UNPACKER for each in _list(template, "spec", "initContainers"))
+    # Volcano has a template for each replica, with its id filled in
+    words = Words(facts.app_id, 0 if facts.kind == "volcano" else None, FOLDER if unpacked else "")
+    main = _main(template)
+    marks = hidden.get("args") or {}
+    found["args"] = [
+        restored(str(arg), marks.get(str(number), []), words)
+        for number, arg in enumerate(attempts.own_arguments(_list(main, "args")))
+    ]
+    given = {entry.get("name"): entry for entry in _list(main, "env")}
+    found["env"] = {
+        name: _variable(given[name], marks, words)
+        for name, marks in (hidden.get("env") or {}).items()
+        if name in given
+    }
+    return found
+
+
+def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], words: Words) -> str:
+    path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
+    return f"{FIELD_PATH}{path}" if path else restored(str(entry.get("value") or ""), marks, words)
+
+
+def _role(job: dict[str, Any]) -> dict[str, Any]:
+    main = _main(_at(job, "spec", "template"))
+    command = _list(main, "command")
+    return {
+        "name": label(job, ROLE_NAME) or job["metadata"]["name"],
+        "image": str(main.get("image") or ""),
+        "entrypoint": str(command[0]) if command else "",
+        "args": [str(arg) for arg in attempts.own_arguments(_list(main, "args"))],
+        "num_replicas": _at(job, "spec").get("completions") or 1,
+    }
+
+
+def _main(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    containers = _list(template, "spec", "containers")
+    named = [each for each in containers if each.get("name") == CONTAINER]
+    return next(iter(named or containers), {})
+
+
+def _at(data: Any, *path: str) -> Mapping[str, Any]:
+    """Returns the mapping at a path; an empty one where it is missing."""
+    for key in path:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def _list(data: Any, *path: str) -> list[Any]:
+    """Returns the list at a path, without items of a wrong type; an empty one where it is missing."""
+    found = _at(data, *path[:-1]).get(path[-1])
+    if not isinstance(found, list):
+        return []
+    return found if path[-1] in ("args", "command") else [each for each in found if isinstance(each, dict)]
+
+
+def _number(text: str) -> int:
+    number = count_of(text)
+    return -1 if number is None else number

@@ -1,0 +1,336 @@
+"""Ends applications on a cluster: cancels, kills, deletes, and stops what a failed replica leaves behind.
+
+A pod ends by a deadline of its own: its node sends TERM, waits for the time of grace and sends KILL, and
+the pod stays with its log. A pod that is deleted, as a suspended Job does it, takes its log with it; that is
+left for pods that no node has, and for kinds of objects that would start an ended pod again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, label, short
+from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
+from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED
+from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, main_path, selector
+from torchx.schedulers.kubernetes.owner import is_foreign
+from torchx.schedulers.kubernetes.state import taken
+from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, INDEX, container_of, ended_by_us, live
+from torchx.schedulers.kubernetes.state.reasons import JobFacts
+from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of
+from torchx.schedulers.kubernetes.status import job_facts
+from torchx.specs.status import is_terminal
+
+AT_ONCE = 16
+"""How many pods are ended at the same time."""
+BACK_OFF = 8.0
+"""Seconds in which pods may end before the first of them would be started again; a cluster waits ten."""
+APPEARS_WITHIN = 5.0
+"""Seconds in which a Job makes the pods that it is to have."""
+PAUSE = 0.2
+MOST_NOTES = 30
+"""Pods that were taken away which are noted in a job at most."""
+
+
+def cancel(cluster: Cluster, facts: Facts) -> None:
+    """Ends what of an application has not ended; its objects and logs stay, so that it can be described."""
+    _end_jobs(cluster, facts, [m for m in facts.mains if not annotation(m, CANCELLED)], CANCELLED)
+
+
+def kill(cluster: Cluster, facts: Facts) -> None:
+    """Ends what of an application has not ended, with no time to clean up."""
+    for main in facts.mains:
+        if not is_terminal(job_facts(facts.kind, main).state):
+            _suspend(cluster, facts, main, "" if annotation(main, CANCELLED) else CANCELLED)
+    now = {**selector(facts.name), "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+    cluster.delete(path_of("v1", "pods", facts.namespace), {**now, "gracePeriodSeconds": 0})
+
+
+def delete(cluster: Cluster, facts: Facts) -> None:
+    """Removes an application with all that belongs to it; its pods get their time of grace."""
+    for main in facts.mains:
+        # the pods go first: nothing of it can run when the object is gone
+        path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
+        cluster.delete(path, {"propagationPolicy": "Foreground"})
+    for resource in ("services", "configmaps"):
+        path = path_of("v1", resource, facts.namespace)
+        with suppress(ClusterError):  # the cluster removes them too: they belong to the jobs
+            for each in cluster.items(path, selector(facts.name)):
+                cluster.delete(f"{path}/{each['metadata']['name']}")
+
+
+def reconcile(cluster: Cluster, facts: Facts) -> bool:
+    """Brings an application to its due state: when a replica has no attempt left, the others are ended.
+
+    Jobs know nothing of each other, and a Job by itself deletes the pods of its other replicas, with their
+    logs. An end that was begun by a command and not completed is completed. What took a pod from its node is
+    noted: once the pod is gone, nothing else says so. Applications of other users and malformed ones stay
+    unchanged.
+
+    Returns:
+        False if the cluster did not answer in time: it is to be done again soon.
+    """
+    if facts.kind != "job" or facts.malformed or is_foreign(facts):
+        return True
+    try:
+        _note_taken(cluster, facts)
+        begun = [m for m in facts.mains if annotation(m, CANCELLED) or annotation(m, STOPPED)]
+        _end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
+        cancelled = any(annotation(main, CANCELLED) for main in begun)
+        fails_fast = facts.fails_fast and not facts.damage  # a record that is damaged does not say
+        if fails_fast and not cancelled and any(_has_failed(facts, m) for m in facts.mains):
+            due = [
+                m for m in facts.mains if m not in begun and (_runs(facts, m) or not _has_failed(facts, m))
+            ]
+            _end_jobs(cluster, facts, due, STOPPED)
+    except ClusterError as error:  # a caller who may only read leaves it to others
+        return not error.passes
+    return True
+
+
+def _runs(facts: Facts, main: Object) -> bool:
+    """Returns True if a job has pods that run and were not ended: else a failed one ends by itself."""
+    pods = [pod for pod in facts.pods if _owns(main, pod)]
+    return any(live(pod) and not deleted(pod) and not ended_by_us(pod) for pod in pods)
+
+
+def _is_unfinished(facts: Facts, main: Object) -> bool:
+    """Returns True if the end of a marked job was begun, and nothing is under way that completes it."""
+    rests = bool(_spec(main).get("backoffLimitPerIndex")) and not any(
+        not _is_over(pod) for pod in facts.pods if _owns(main, pod)
+    )
+    return not _spec(main).get("suspend") and (_runs(facts, main) or rests)
+
+
+def _spec(main: Object) -> Mapping[str, Any]:
+    return main.get("spec") or {}
+
+
+def _is_over(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _owns(main: Object, pod: Object) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == main["metadata"].get("uid") for owner in owners)
+
+
+def _has_failed(facts: Facts, main: Object) -> bool:
+    """Returns True if a job has failed, or one of its replicas has, with no attempt left.
+
+    The state of a container is a second or two ahead of what its Job makes of it: so the others can be ended
+    with their logs before the Job deletes them.
+    """
+    conditions = (main.get("status") or {}).get("conditions") or []
+    if any(c.get("type") in ("Failed", "FailureTarget") and c.get("status") == "True" for c in conditions):
+        return True
+    limit = _spec(main).get("backoffLimitPerIndex")
+    if limit is None:
+        return False
+    for pod in facts.pods:
+        ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+        failed = ended.get("exitCode") or (pod.get("status") or {}).get("phase") == "Failed"
+        spared = deleted(pod) or ended_by_us(pod) or taken.disruption(pod)
+        count = count_of(annotation(pod, FAILURE_COUNT))
+        if failed and not spared and _owns(main, pod) and count is not None and count >= limit:
+            return True
+    return False
+
+
+def _note_taken(cluster: Cluster, facts: Facts) -> None:
+    """Notes in the jobs which pods are being taken away, and why."""
+    for main in facts.mains:
+        job = job_facts(facts.kind, main)
+        known = main["metadata"].get("annotations") or {}
+        if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MOST_NOTES:
+            continue
+        due = job.ending or _spec(main).get("suspend") or known.get(CANCELLED) or known.get(STOPPED)
+        pods = [pod for pod in facts.pods if _owns(main, pod)]
+        by_hand = set() if due else taken.deleted_by_hand(main, pods)
+        new = {
+            key: f"{_now()} {short(why)}"
+            for pod in pods
+            if (key := taken.note_key(pod)) not in known
+            if (
+                why := taken.taken_away(pod, by_hand=pod["metadata"]["name"] in by_hand and _is_due(job, pod))
+            )
+        }
+        if new:
+            path = main_path("job", facts.namespace, main["metadata"]["name"])
+            cluster.patch(path, {"metadata": {"annotations": new}})
+
+
+def _is_due(job: JobFacts, pod: Object) -> bool:
+    """Returns True if a replica has yet to end: the pod of one that has may be deleted."""
+    return replica_of(pod)[1] not in indexes(job.details.get("completedIndexes"))
+
+
+def _end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> None:
+    """Ends some of the submitted objects, all at the same time."""
+    begun: list[tuple[Object, set[str]]] = []
+    for main in mains:
+        job = job_facts(facts.kind, main)
+        if is_terminal(job.state) or (job.ending and facts.kind == "job"):
+            continue  # it ends its pods itself
+        if not _keeps_pods(facts, main):
+            _suspend(cluster, facts, main, mark)
+            continue
+        try:
+            if mark:
+                _mark(cluster, facts, main, mark)
+            begun.append((main, _indexes(_end_pods(cluster, facts, main))))
+        except ClusterError as error:
+            if error.status != 403:
+                raise
+            _suspend(cluster, facts, main, mark)  # it takes fewer rights, and the logs go with the pods
+    retried = [main for main, _ in begun if _spec(main).get("backoffLimitPerIndex")]
+    _close_when_ended(cluster, facts, retried)
+    late = [m for m, seen in begun if m not in retried and not _all_there(cluster, facts, m, seen)]
+    _close_when_ended(cluster, facts, late)
+
+
+def _keeps_pods(facts: Facts, main: Object) -> bool:
+    """Returns True if the pods of an object can end one by one without its doing anything about it."""
+    spec = _spec(main)
+    rules = (spec.get("podFailurePolicy") or {}).get("rules") or []
+    return (
+        facts.kind == "job"
+        and not spec.get("suspend")
+        and spec.get("backoffLimitPerIndex") is not None
+        and not any(rule.get("action") == "FailJob" for rule in rules)
+    )
+
+
+def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
+    """Notes why a Job ends, and has it leave the pods of its other replicas alone from then on."""
+    change = {
+        "metadata": {"annotations": {mark: _now()}},
+        "spec": {"maxFailedIndexes": None, "backoffLimit": MANY},
+    }
+    cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
+
+
+def _pods_of(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
+    query = {"labelSelector": f"batch.kubernetes.io/controller-uid={main['metadata']['uid']}"}
+    return cluster.items(path_of("v1", "pods", facts.namespace), query)
+
+
+def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
+    """Ends the pods of a Job that run, each with its time of grace; returns all of its pods."""
+    pods = _pods_of(cluster, facts, main)
+    due = [pod for pod in pods if live(pod) and not deleted(pod) and not ended_by_us(pod)]
+    if due:
+        with ThreadPoolExecutor(min(AT_ONCE, len(due))) as pool:
+            list(pool.map(lambda pod: end_pod(cluster, facts.namespace, pod), due))
+    return pods
+
+
+def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
+    """Ends a pod: by a deadline, which leaves pod and log; one that no node has is deleted."""
+    path = path_of("v1", "pods", namespace, pod["metadata"]["name"])
+    if not (pod.get("spec") or {}).get("nodeName"):
+        cluster.delete(path)
+        return
+    change = {"metadata": {"annotations": {ENDED: _now()}}, "spec": {"activeDeadlineSeconds": 1}}
+    try:
+        cluster.patch(path, change)
+    except ClusterError as error:
+        if error.status == 404:
+            return  # it is gone
+        if error.status != 422:
+            raise
+        cluster.patch(path, {"metadata": change["metadata"]})  # its deadline is one second already
+
+
+def _indexes(pods: list[Object]) -> set[str]:
+    return {label(pod, INDEX) or annotation(pod, INDEX) for pod in pods}
+
+
+def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> bool:
+    """Ends the pods of a Job that come late, and returns True once all that it makes have come."""
+    wanted = int(_spec(main).get("completions") or 1)
+    end = time.monotonic() + APPEARS_WITHIN
+    while len(seen) < wanted:
+        found = cluster.find(main_path("job", facts.namespace, main["metadata"]["name"]))
+        if found is None or shaped(found) is None or is_terminal(job_facts("job", found).state):
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(PAUSE)
+        seen = seen | _indexes(_end_pods(cluster, facts, main))
+    return True
+
+
+def _close_when_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> None:
+    """Ends Jobs themselves as soon as their pods have ended: before any of these is started again."""
+    mains = list(mains)
+    end = time.monotonic() + BACK_OFF
+    while mains:
+        for main in list(mains):
+            late = time.monotonic() > end
+            # what has no phase of an end yet would be deleted, though its container has ended
+            if late or all(_is_over(pod) for pod in _end_pods(cluster, facts, main)):
+                if not annotation(main, CANCELLED) and _has_failed(facts, main):
+                    path = main_path("job", facts.namespace, main["metadata"]["name"])
+                    cluster.patch(path, {"spec": {"maxFailedIndexes": 0}})  # it fails, and keeps its pods
+                else:
+                    _suspend(cluster, facts, main, "")
+                mains.remove(main)
+        if mains:
+            time.sleep(PAUSE)
+
+
+def _suspend(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
+    """Ends an object by suspending it: its pods get TERM, the time of grace and KILL, and are deleted."""
+    change: Object = {"metadata": {"annotations": {mark: _now()}}} if mark else {}
+    path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
+    if facts.kind != "volcano":
+        if label(main, QUEUE):
+            _take_from_queue(cluster, facts.namespace, main["metadata"]["uid"])
+        cluster.patch(path, {**change, "spec": {"suspend": True}})
+        return
+    metadata = main["metadata"]
+    owner = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    command = {
+        "apiVersion": "bus.volcano.sh/v1alpha1",
+        "kind": "Command",
+        "metadata": {
+            "generateName": f"{metadata['name']}-abort-",
+            "namespace": facts.namespace,
+            "ownerReferences": [owner],
+        },
+        "action": "AbortJob",
+        "target": {**owner, "controller": True},
+    }
+    cluster.create(path_of("bus.volcano.sh/v1alpha1", "commands", facts.namespace), command)
+    cluster.patch(path, change)
+
+
+def _take_from_queue(cluster: Cluster, namespace: str, uid: str) -> None:
+    """Tells Kueue not to admit a job any more: it would start it again when its turn comes."""
+    with suppress(ClusterError):  # whether or not that may be done, the job is suspended
+        kueue = cluster.find("/apis/kueue.x-k8s.io")
+        if kueue is None:
+            return
+        path = path_of(kueue["preferredVersion"]["groupVersion"], "workloads", namespace)
+        for workload in cluster.items(path):
+            owners = workload["metadata"].get("ownerReferences") or []
+            if any(owner.get("uid") == uid for owner in owners):
+                cluster.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}})
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

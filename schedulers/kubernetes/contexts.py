@@ -1,0 +1,68 @@
+"""Notes on this machine of the cluster an application was submitted to, which its handle does not name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from torchx.errors import TorchxError
+from torchx.jobs.paths import state_home, user_home
+from torchx.machine import files
+from torchx.specs.run_options import CfgVal
+
+_KEPT = ("context", "kubeconfig")
+_LONGEST = 16_384
+"""Bytes of a note, at most."""
+
+
+def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:
+    """Notes the options by which the cluster was found; nothing when it is the usual one."""
+    told = {key: str(cfg[key]) for key in _KEPT if cfg.get(key)}
+    if not told:
+        return
+    if "kubeconfig" in told:
+        told["kubeconfig"] = str(Path(told["kubeconfig"]).expanduser().absolute())
+    with suppress(OSError, TorchxError):  # it runs: a convenience must not turn that into an error
+        state_home()
+        path = _note(app_id)
+        files.make_folder(path.parent)
+        files.write_file(path, json.dumps(told).encode())
+
+
+def recall(app_id: str) -> dict[str, CfgVal]:
+    """Returns the options that were noted for an application; none when nothing was.
+
+    A kubeconfig may name a program to run: a note is believed only when it is a file of the caller.
+
+    Raises:
+        StateError: the state home belongs to another user.
+    """
+    _refuse_foreign_home()
+    try:
+        found = json.loads(files.read_file(_note(app_id), _LONGEST))
+    except (OSError, ValueError, RecursionError, TorchxError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {key: found[key] for key in _KEPT if isinstance(found.get(key), str)}
+
+
+def forget(app_id: str) -> None:
+    """Removes the note of an application."""
+    with suppress(OSError, TorchxError):
+        _note(app_id).unlink()
+
+
+def _refuse_foreign_home() -> None:
+    with suppress(OSError):
+        if user_home().stat().st_uid != os.geteuid():
+            state_home()  # says so
+
+
+def _note(app_id: str) -> Path:
+    from urllib.parse import quote
+
+    return user_home() / "kubernetes" / f"{quote(app_id, safe=':')}.json"

@@ -1,0 +1,141 @@
+"""Runs a program in a pod, beside what runs there: its input and output travel over a websocket."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from torchx.errors import StateError
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import short
+from torchx.schedulers.kubernetes.exec_vigil import Vigil, require_node
+from torchx.schedulers.kubernetes.manifests.names import CONTAINER
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.state.attempts import container_of, live, waits_for
+from torchx.schedulers.kubernetes.state.replicas import members_of, replica_of, run_of
+from torchx.scheduling.streams import Streams
+
+STDIN, STDOUT, STDERR, ERROR, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
+"""What the first byte of each message says it is for."""
+BINARY = 2
+CLOSING = 8
+NEWEST = "v5.channel.k8s.io"
+"""Only in this one can a client say that its input has ended."""
+LOOK_EVERY = 0.5
+"""Seconds after which the size of the terminal is looked at."""
+
+
+def pod_of(facts: Facts, role: str, replica: int) -> Object:
+    """Returns the pod in which a replica runs now.
+
+    Raises:
+        StateError: there is no such replica, or it does not run.
+    """
+    members = [m for m in members_of(facts, facts.record) if (m.role, m.replica) == (role, replica)]
+    if not members:
+        raise StateError(f"{facts.app_id} has no replica {role}/{replica}")
+    place = members[0].role_index, replica
+    mine = sorted((pod for pod in facts.pods if replica_of(pod) == place), key=run_of)
+    if not mine or not live(mine[-1]):
+        raise StateError(f"{role}/{replica} of {facts.app_id} does not run any more, or not yet")
+    if "running" not in (container_of(mine[-1]).get("state") or {}):
+        raise StateError(f"{role}/{replica} of {facts.app_id} does not run yet: {waits_for(mine[-1])}")
+    return mine[-1]
+
+
+def execute(cluster: Cluster, namespace: str, pod: Object, command: Sequence[str], streams: Streams) -> int:
+    """Runs a program in a pod to its end, and returns its exit code.
+
+    Raises:
+        ClusterError: the cluster refuses it, or does not answer.
+        StateError: there is no such program, the node does not answer, or the connection broke off.
+    """
+    require_node(cluster, pod)
+    name = str(pod["metadata"]["name"])
+    asked = [("command", word) for word in command] + [("container", CONTAINER), ("stdout", "true")]
+    if streams.stdin is not None:
+        asked.append(("stdin", "true"))
+    asked.append(("tty", "true") if streams.terminal else ("stderr", "true"))
+    connection = cluster.websocket(path_of("v1", "pods", namespace, name) + "/exec", asked)
+    over = threading.Event()
+    feeder = threading.Thread(target=_feed, args=(connection, streams, over), name="exec stdin", daemon=True)
+    feeder.start()
+    try:
+        return _receive(connection, streams, command[0], Vigil(cluster, namespace, name))
+    finally:
+        over.set()
+        feeder.join(timeout=2)
+        connection.shutdown()
+
+
+def _receive(connection: Any, streams: Streams, program: str, vigil: Vigil) -> int:
+    from websocket import WebSocketException
+
+    while True:
+        vigil.until_readable(connection)
+        try:
+            kind, frame = connection.recv_data_frame(True)
+        except (WebSocketException, OSError) as error:
+            raise ClusterError(f"the connection to `{program}` broke off: {error}") from None
+        data = frame.data
+        if kind == CLOSING or not data:
+            if kind == CLOSING:
+                raise StateError(f"the connection to `{program}` ended before it did")
+            continue
+        channel, data = data[0], data[1:]
+        if channel in (STDOUT, STDERR) and data:
+            output = streams.stdout if channel == STDOUT else streams.stderr
+            output.write(data)
+            output.flush()
+        elif channel == ERROR:
+            return _code(data, program)
+
+
+def _code(data: bytes, program: str) -> int:
+    """Returns the exit code in the status that ends it all."""
+    try:
+        status = json.loads(data)
+        if status.get("status") == "Success":
+            return 0
+        for cause in (status.get("details") or {}).get("causes") or []:
+            if cause.get("reason") == "ExitCode":
+                return int(cause["message"])
+        message = " ".join(str(status["message"]).split())
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        raise StateError(f"the cluster does not say how `{program}` ended: {short(data)}") from None
+    raise StateError(f"`{program}` could not be run there: {message}")
+
+
+def _feed(connection: Any, streams: Streams, over: threading.Event) -> None:
+    """Sends what is typed, and the size of the terminal whenever it changes."""
+    from websocket import WebSocketException
+
+    size: tuple[int, int] | None = None
+    source = streams.stdin
+    try:
+        while not over.is_set():
+            if streams.terminal and streams.size() != size:
+                size = streams.size()
+                told = json.dumps({"Height": size[0], "Width": size[1]}).encode()
+                connection.send(bytes([SIZE]) + told, BINARY)
+            if source is None:
+                over.wait(LOOK_EVERY)
+                continue
+            ready, _, _ = select.select([source], [], [], LOOK_EVERY)
+            if not ready:
+                continue
+            data = os.read(source, 1 << 16)
+            if data:
+                connection.send(bytes([STDIN]) + data, BINARY)
+                continue
+            source = None
+            spoken = {key.lower(): value for key, value in (connection.getheaders() or {}).items()}
+            if spoken.get("sec-websocket-protocol") == NEWEST:
+                connection.send(bytes([CLOSE, STDIN]), BINARY)
+    except (WebSocketException, OSError):
+        return  # it has ended: who receives knows how

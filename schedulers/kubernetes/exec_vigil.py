@@ -1,0 +1,136 @@
+"""A silent program, or a lost node: a cluster takes a connection to a pod before it reaches the pod's node.
+
+From then on a node that hangs looks like a program that prints nothing. Every node that lives answers a
+second program, `true`: with its end, or with the error that the image has no such program.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import Any
+
+from torchx.errors import StateError
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import short, time_of
+from torchx.schedulers.kubernetes.manifests.names import CONTAINER
+from torchx.schedulers.kubernetes.state.attempts import container_of
+from torchx.schedulers.kubernetes.state.taken import node_of, span
+
+FIRST = 5.0
+"""Seconds without a first byte after which the node gets a second program."""
+LATER = 30.0
+"""Seconds of later silence after which the pod is looked at."""
+PROBE = 10.0
+"""Seconds within which a node has to answer a probe."""
+
+
+class Vigil:
+    """Watches over a connection to a pod.
+
+    Args:
+        cluster: where the pod is.
+        namespace: its namespace.
+        pod: its name.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, pod: str) -> None:
+        self._cluster, self._namespace, self._pod = cluster, namespace, pod
+        self._proven = False
+
+    def until_readable(self, connection: Any) -> None:
+        """Blocks until a connection has something to read; meanwhile makes sure that its other end lives.
+
+        Raises:
+            StateError: the pod was deleted, or its node does not answer.
+            ClusterError: the cluster does not answer.
+        """
+        while not readable(connection, LATER if self._proven else FIRST):
+            if not self._proven or doubtful(self._find()):
+                self._probe()
+        self._proven = True
+
+    def _find(self) -> Object:
+        found = self._cluster.find(path_of("v1", "pods", self._namespace, self._pod))
+        if found is None:
+            raise StateError(f"the pod {self._pod} is gone: it was deleted, or evicted from its node")
+        return found
+
+    def _probe(self) -> None:
+        asked = [("command", "true"), ("container", CONTAINER), ("stdout", "true"), ("stderr", "true")]
+        path = path_of("v1", "pods", self._namespace, self._pod) + "/exec"
+        begin = time.monotonic()
+        try:
+            connection = self._cluster.websocket(path, asked)
+        except ClusterError as error:
+            if error.status in (0, 500, 502, 503, 504):
+                raise self._lost(time.monotonic() - begin + FIRST) from None
+            if error.status == 404:
+                self._find()
+            raise
+        try:
+            if not readable(connection, PROBE):
+                raise self._lost(time.monotonic() - begin + FIRST)
+        finally:
+            connection.shutdown()
+        self._proven = True
+
+    def _lost(self, seconds: float) -> StateError:
+        pod = self._find()
+        node = node_of(pod) or "of its pod"
+        trouble = node_trouble(self._cluster, node)
+        more = trouble or f"it takes commands and has answered none for {seconds:.0f} s"
+        return StateError(
+            f"the node {node} does not answer: {more}",
+            hint=f"kubectl get node {node}; replicas on other nodes: torchx status",
+        )
+
+
+def require_node(cluster: Cluster, pod: Object) -> None:
+    """Refuses a pod on a node that the cluster has given up.
+
+    Raises:
+        StateError: its node is not ready.
+    """
+    if doubtful(pod):
+        node = node_of(pod)
+        trouble = node_trouble(cluster, node)
+        if trouble:
+            raise StateError(
+                f"the node {node} does not answer: {trouble}",
+                hint=f"wait until it is Ready again: kubectl get node {node}",
+            )
+
+
+def doubtful(pod: Object) -> bool:
+    """Returns True if a pod's node may be lost: its container is ready by the last report, the pod is not."""
+    container = container_of(pod)
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    unready = any(c.get("type") == "Ready" and c.get("status") != "True" for c in conditions)
+    return unready and bool(container.get("ready")) and "running" in (container.get("state") or {})
+
+
+def node_trouble(cluster: Cluster, node: str) -> str:
+    """Returns why a node is not ready; empty when it is, or when the caller may not read nodes."""
+    try:
+        found = cluster.find(path_of("v1", "nodes", "", node))
+    except ClusterError:
+        return ""
+    status = (found or {}).get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    for condition in conditions if isinstance(conditions, list) else ():
+        unready = isinstance(condition, dict) and condition.get("status") != "True"
+        if unready and condition.get("type") == "Ready":
+            since = time_of(condition.get("lastTransitionTime"))
+            age = "" if since is None else f" since {span(since, time.time())}"
+            return f"it is not ready{age} ({short(condition.get('message')).rstrip('.')})"
+    return ""
+
+
+def readable(connection: Any, seconds: float) -> bool:
+    """Returns True as soon as a connection has something to read, False after so many seconds without."""
+    sock = connection.sock
+    if sock is None or (hasattr(sock, "pending") and sock.pending()):
+        return True
+    return bool(select.select([sock], [], [], seconds)[0])

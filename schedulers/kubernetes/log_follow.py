@@ -1,0 +1,283 @@
+"""Follows the logs of an application on a cluster: each replica by a thread, over restarts, to its end."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from torchx.schedulers.kubernetes import logs
+from torchx.schedulers.kubernetes.api.client import Cluster, hang_up, lines_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.cancel import reconcile
+from torchx.schedulers.kubernetes.logs import SECOND, TIME, Line, Source
+from torchx.schedulers.kubernetes.objects import Facts, gather
+from torchx.schedulers.kubernetes.status import describe
+from torchx.schedulers.kubernetes.watch import Watch
+from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.specs.status import is_terminal
+
+TOGETHER = 0.02
+"""Seconds in which lines of other replicas are waited for once one has come, so that they stand in order."""
+PAUSE = 0.3
+"""Seconds before a log that has ended, or broke off, is asked for again while its container runs."""
+LOOK_EVERY = 10.0
+"""Seconds after which a follower looks at the application, whatever its watch says."""
+CROWD = 10_000
+
+
+class _Reader:
+    """Reads one log in a thread, from where it was left, and hands on what is new.
+
+    Args:
+        cluster: where it is.
+        path: of the log.
+        source: which log.
+        number: the number of the source.
+        found: takes lines, and the number of the source when the log has ended.
+    """
+
+    def __init__(
+        self, cluster: Cluster, path: str, source: Source, number: int, found: queue.Queue[Line | int | None]
+    ) -> None:
+        self._cluster, self._path, self._source, self._number, self._found = (
+            cluster,
+            path,
+            source,
+            number,
+            found,
+        )
+        self._last, self._at_last = 0, 0  # the time of the last line, and how many lines have it
+        self._response: Any = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._open: Line | None = None  # the last line, while it may only be the beginning of one
+        self.reading = False
+        self.broken = False
+        self.done = False
+        self.error: ClusterError | None = None
+
+    def note(self, line: Line) -> Line:
+        """Notes that a line was handed on."""
+        self._at_last = self._at_last + 1 if line[0] == self._last else 1
+        self._last = line[0]
+        return line
+
+    def start(self, query: LogQuery, pause: float = 0.0) -> None:
+        """Begins to read, or goes on where it was left."""
+        self.reading = True
+        self._thread = threading.Thread(
+            target=self._run, args=(query, pause), name=f"log {self._source.pod}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the reading, without a word."""
+        self._stopped.set()
+        response = self._response
+        if response is not None:
+            hang_up(response)
+
+    def join(self) -> None:
+        """Waits for the thread."""
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _run(self, query: LogQuery, pause: float) -> None:
+        import urllib3
+
+        self._stopped.wait(pause)
+        self.broken = False
+        try:
+            if not self._stopped.is_set():
+                self._read(query)
+            self._close_line()
+        except ClusterError as error:
+            self.broken = error.passes
+            if not error.passes and error.status not in (400, 404):  # it has not begun, or is gone
+                self.error = error
+            elif not error.passes:
+                self._close_line()
+        except (urllib3.exceptions.HTTPError, OSError):
+            self.broken = True
+        self._hand_on(self._number)
+
+    def _read(self, query: LogQuery) -> None:
+        asked = logs.question(self._source, query, follow=True, from_ns=self._last // SECOND * SECOND)
+        response = self._cluster.stream(self._path, asked)
+        self._response = response
+        seen, skip, before = self._last, self._at_last, self._last
+        try:
+            if self._stopped.is_set():
+                return  # it was stopped before it could know what to hang up
+            for raw in lines_of(response):
+                if logs.is_no_log(raw):
+                    return
+                line = logs.parse(raw, self._number, before)
+                before = line[0]
+                # the cluster begins with the second: what was told already is left out
+                if line[0] < seen:
+                    continue
+                if line[0] == seen and skip:
+                    skip -= 1
+                    continue
+                if self._stopped.is_set():
+                    return
+                if not raw.endswith(b"\n"):
+                    self._open = line  # the connection may have ended within it: it comes again, whole
+                    return
+                self._open = None
+                self._hand_on(self.note(line))
+        finally:
+            self._response = None
+            response.close()
+
+    def _close_line(self) -> None:
+        """Hands on a last line without a line end, once nothing more can follow it."""
+        line, over = self._open, self.done
+        if line is not None and over:
+            self._open = None
+            self._hand_on(self.note(line))
+
+    def rest(self) -> Line | None:
+        """Returns the last line of a log that ended without a line end and was not handed on."""
+        line, self._open = self._open, None
+        return line
+
+    def _hand_on(self, item: Line | int) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._found.put(item, timeout=0.5)
+                return
+            except queue.Full:
+                continue
+
+
+class Follower:
+    """Follows the logs of an application until it has ended.
+
+    Args:
+        cluster: where it is.
+        facts: what is known of it.
+        query: which lines.
+    """
+
+    def __init__(self, cluster: Cluster, facts: Facts, query: LogQuery) -> None:
+        self._cluster, self._facts, self._query = cluster, facts, query
+        self._keep = logs.keeping(query)
+        self._found: queue.Queue[Line | int | None] = queue.Queue(CROWD)
+        self._sources: list[Source] = []
+        self._readers: dict[tuple[str, int], _Reader] = {}
+        self._changed = threading.Event()
+        self._known: list[Source] = []
+        self._over = False
+        self._reconciling: threading.Thread | None = None
+
+    def read(self) -> Iterator[LogChunk]:
+        """Yields lines as they come."""
+        watch = Watch(self._cluster, self._facts, self._wake)
+        try:
+            yield from self._history()
+            while True:
+                self._changed.clear()
+                if self._look(watch) and not any(reader.reading for reader in self._readers.values()):
+                    yield from self._last_lines()
+                    return
+                for lines in self._batches():
+                    yield from logs.chunks(self._sources, filter(self._keep, lines))
+        finally:
+            watch.close()
+            for reader in self._readers.values():
+                reader.stop()
+            for reader in self._readers.values():
+                reader.join()
+
+    def _last_lines(self) -> Iterator[LogChunk]:
+        """Yields the last lines of pods that went before it was certain that they had no more to write."""
+        rest = [line for reader in self._readers.values() if (line := reader.rest()) is not None]
+        yield from logs.chunks(self._sources, filter(self._keep, sorted(rest, key=TIME)))
+
+    def _reconcile(self, facts: Facts) -> None:
+        """Brings the application to its due state, in a thread: lines are shown meanwhile."""
+        if self._reconciling is None or not self._reconciling.is_alive():
+            self._reconciling = threading.Thread(
+                target=reconcile, args=(self._cluster, facts), name="reconcile", daemon=True
+            )
+            self._reconciling.start()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        with suppress(queue.Full):  # it is awake
+            self._found.put_nowait(None)
+
+    def _history(self) -> Iterator[LogChunk]:
+        """Yields what is there already, in the order of time."""
+        query = self._query
+        found = logs.sources_of(self._facts, query)
+        readers = [self._reader(source) for source in found]
+        lines = logs.merged(self._cluster, self._facts, found, query) if found else iter(())
+        noted = filter(self._keep, (readers[line[1]].note(line) for line in lines))
+        yield from logs.chunks(
+            self._sources, noted if query.tail is None else iter(deque(noted, maxlen=query.tail))
+        )
+        for reader, source in zip(readers, found, strict=True):
+            reader.done = source.ended
+
+    def _reader(self, source: Source) -> _Reader:
+        number = len(self._sources)
+        self._sources.append(source)
+        path = logs.log_path(self._facts.namespace, source.pod)
+        reader = _Reader(self._cluster, path, source, number, self._found)
+        self._readers[source.key] = reader
+        return reader
+
+    def _look(self, watch: Watch) -> bool:
+        """Begins to read what has begun since; tells whether the application has ended."""
+        if not self._over:
+            facts = watch.facts()
+            self._over = facts is None or is_terminal(describe(facts, time.time()).state)
+            if facts is not None and not self._over:
+                self._reconcile(facts)
+            if self._over:
+                # what watches pods may be behind what watches jobs
+                facts = gather(self._cluster, self._facts.namespace, self._facts.name, events=False)
+            self._known = logs.sources_of(facts, self._query) if facts is not None else []
+        for source in self._known:
+            reader = self._readers.get(source.key)
+            if reader is None:
+                reader = self._reader(source)
+                reader.done = source.ended
+                reader.start(self._query)
+            elif reader.error is not None:
+                raise reader.error
+            elif not reader.reading and (reader.broken or not reader.done):
+                # once more after the end: the state of a pod is behind its log
+                reader.done = source.ended or self._over
+                reader.start(self._query, 0.0 if source.ended and not reader.broken else PAUSE)
+        return self._over
+
+    def _batches(self) -> Iterator[list[Line]]:
+        """Yields lines that came together, until something has happened."""
+        held: list[Line] = []
+        end: float | None = None
+        happened, begun = False, time.monotonic()
+        while not happened or held:
+            try:
+                left = LOOK_EVERY if end is None else max(0.0, end - time.monotonic())
+                item = self._found.get(timeout=left) if left else self._found.get_nowait()
+            except queue.Empty:
+                yield sorted(held, key=TIME)
+                held, end = [], None
+                happened = happened or self._changed.is_set() or time.monotonic() - begun > LOOK_EVERY
+                continue
+            if isinstance(item, tuple):
+                held.append(item)
+                end = end if end is not None else time.monotonic() + TOGETHER
+                continue
+            happened = True
+            if item is not None:
+                self._readers[self._sources[item].key].reading = False

@@ -1,0 +1,280 @@
+"""The logs of pods: all replicas in the order of time, over restarts, from before the start to the end."""
+
+from __future__ import annotations
+
+import calendar
+import functools
+import heapq
+import re
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, lines_of, path_of
+from torchx.schedulers.kubernetes.api.connection import why
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.manifests.names import CONTAINER
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.state.attempts import container_of
+from torchx.schedulers.kubernetes.state.replicas import Member, members_of, number_of, replica_of, run_of
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+
+SECOND = 1_000_000_000
+TOGETHER = SECOND // 100
+"""Nanoseconds: lines of one replica within these come together."""
+BLOCK = 1 << 18
+AT_ONCE = 16
+"""How many logs are read at the same time; those of more replicas are put into files first."""
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+_NO_LOG = b"unable to retrieve container logs for "
+
+Line = tuple[int, int, bytes]
+"""When it was written, in nanoseconds since the epoch; the number of its source; the line."""
+TIME = itemgetter(0)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One log: that of a container of a pod, or of the one that ran there before it.
+
+    Attributes:
+        pod: the name of the pod.
+        restart: how often the container had been started again.
+        previous: it is not the container that is there now.
+        member: the replica that it belongs to.
+        attempt: the number of the attempt.
+        ended: nothing more will be written to it.
+    """
+
+    pod: str
+    restart: int
+    previous: bool
+    member: Member
+    attempt: int
+    ended: bool
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from all others, for as long as it exists."""
+        return self.pod, self.restart
+
+
+def sources_of(facts: Facts, query: LogQuery) -> list[Source]:
+    """Returns the logs that there are now, of the replicas that a query asks for."""
+    members = {(m.role_index, m.replica): m for m in members_of(facts, facts.record)}
+    older: dict[tuple[int, int], int] = {}
+    found: list[Source] = []
+    for pod in sorted(facts.pods, key=run_of):
+        place = replica_of(pod)
+        number = number_of(pod, older.get(place, 0))
+        older[place] = older.get(place, 0) + 1
+        member = members.get(place)
+        if member is not None and wants(query, member):
+            found += _of_pod(pod, member, number)
+    return found
+
+
+def _of_pod(pod: Object, member: Member, number: int) -> Iterator[Source]:
+    status = container_of(pod)
+    name, restarts = str(pod["metadata"]["name"]), int(status.get("restartCount") or 0)
+    state = status.get("state") or {}
+    waits = "running" not in state and "terminated" not in state
+    if restarts:
+        # between two runs the last one is still the current one to the node
+        last = restarts - (0 if waits else 1)
+        yield Source(name, restarts - 1, not waits, member, number + restarts - 1, True)
+        if waits or last < 0:
+            return
+    if not waits:
+        yield Source(name, restarts, False, member, number + restarts, "terminated" in state)
+
+
+def wants(query: LogQuery, member: Member) -> bool:
+    """Tells whether a replica's lines are asked for."""
+    if not query.replicas:
+        return True
+    ids = query.replicas.get(member.role)
+    return ids is not None and (not ids or member.replica in ids)
+
+
+def parse(line: bytes, source: int, before: int) -> Line:
+    """Takes the time off a line.
+
+    Args:
+        line: the line as the cluster gives it.
+        source: the number of its source.
+        before: the time of the line before it, for one that has none.
+
+    >>> parse(b"2026-11-21T01:11:33.5Z hi\\n", 0, 0)
+    (1795223493500000000, 0, b'hi\\n')
+    """
+    stamp, blank, rest = line.partition(b" ")
+    match = _STAMP.fullmatch(stamp) if blank else None
+    if match is None:
+        return before, source, line
+    fraction = int((match[2] or b"").ljust(9, b"0"))
+    return _seconds(match[1], match[3]) * SECOND + fraction, source, rest
+
+
+@functools.lru_cache(maxsize=256)
+def _seconds(text: bytes, zone: bytes) -> int:
+    seconds = calendar.timegm(time.strptime(text.decode(), "%Y-%m-%dT%H:%M:%S"))
+    if zone == b"Z":
+        return seconds
+    offset = int(zone[1:3]) * 3600 + int(zone[4:6]) * 60
+    return seconds - (offset if zone[:1] == b"+" else -offset)
+
+
+def keeping(query: LogQuery) -> Callable[[Line], bool]:
+    """Returns what tells whether a line is wanted."""
+    since = int(query.since.timestamp() * 1e6) * 1000 if query.since is not None else None
+    until = int(query.until.timestamp() * 1e6) * 1000 if query.until is not None else None
+    search = re.compile(query.regex).search if query.regex is not None else None
+
+    def keep(line: Line) -> bool:
+        if (since is not None and line[0] < since) or (until is not None and line[0] >= until):
+            return False
+        return search is None or bool(search(line[2].decode("utf-8", "replace").rstrip("\n")))
+
+    return keep
+
+
+def question(source: Source, query: LogQuery, *, follow: bool = False, from_ns: int = 0) -> dict[str, Any]:
+    """Returns how a log is asked for.
+
+    Args:
+        source: which log.
+        query: which lines.
+        follow: go on until it ends.
+        from_ns: only from this second on; the cluster takes whole seconds.
+    """
+    asked: dict[str, Any] = {"container": CONTAINER, "timestamps": "true"}
+    if source.previous:
+        asked["previous"] = "true"
+    if follow:
+        asked["follow"] = "true"
+    if not from_ns and query.since is not None:
+        from_ns = int(query.since.timestamp()) * SECOND
+    if from_ns:
+        at = datetime.fromtimestamp(from_ns // SECOND, timezone.utc)
+        asked["sinceTime"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    # the cluster counts before it chooses: it may only count when all that it counts is wanted
+    elif query.tail is not None and query.regex is None and query.until is None and not follow:
+        asked["tailLines"] = query.tail
+    return asked
+
+
+def log_path(namespace: str, pod: str) -> str:
+    """Returns the path of a pod's log."""
+    return path_of("v1", "pods", namespace, pod) + "/log"
+
+
+def is_no_log(raw: bytes) -> bool:
+    """Returns True for the node's remark that a container is gone; lines of a log begin with their time."""
+    return raw.startswith(_NO_LOG)
+
+
+def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query: LogQuery) -> Iterator[Line]:
+    """Yields the lines of a log that are there now; none of one that is gone, or has not begun."""
+    import urllib3
+
+    try:
+        response = cluster.stream(
+            log_path(facts.namespace, source.pod), question(source, query), silence=60.0
+        )
+    except ClusterError as error:
+        if error.status in (400, 404):
+            return
+        raise
+    before = 0
+    try:
+        for raw in lines_of(response):
+            line = parse(raw, number, before)
+            if is_no_log(raw):
+                return
+            before = line[0]
+            yield line
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ClusterError(f"the log of pod {source.pod} broke off: {why(error)}") from None
+    finally:
+        response.close()
+
+
+def merged(cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery) -> Iterator[Line]:
+    """Yields the lines of some logs that are there now, in the order of time."""
+    readers = [read_log(cluster, facts, source, number, query) for number, source in enumerate(sources)]
+    if len(readers) <= AT_ONCE:
+        yield from readers[0] if len(readers) == 1 else heapq.merge(*readers, key=TIME)
+        return
+    # a machine has a limit of open connections and files, and a cluster its patience
+    with tempfile.TemporaryDirectory(prefix="torchx-logs-") as folder:
+        files = [Path(folder) / str(number) for number in range(len(readers))]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(_put, files, readers))
+        yield from heapq.merge(*(_taken(path, number) for number, path in enumerate(files)), key=TIME)
+
+
+def _put(path: Path, lines: Iterable[Line]) -> None:
+    with path.open("wb") as file:
+        file.writelines(b"%d %s" % (line[0], line[2].removesuffix(b"\n") + b"\n") for line in lines)
+
+
+def _taken(path: Path, number: int) -> Iterator[Line]:
+    """Yields the lines of a file that is only open while a block of it is read."""
+    at = 0
+    while True:
+        with path.open("rb") as file:
+            file.seek(at)
+            lines = file.readlines(BLOCK)
+            at = file.tell()
+        if not lines:
+            return
+        for line in lines:
+            stamp, _, rest = line.partition(b" ")
+            yield int(stamp), number, rest
+
+
+def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
+    """Puts lines together that came together from one replica."""
+    held: list[bytes] = []
+    first: Line | None = None
+    size = 0
+    for line in lines:
+        if first is not None and (line[1] != first[1] or line[0] - first[0] > TOGETHER or size > BLOCK):
+            yield _chunk(sources[first[1]], first, held)
+            first, held, size = None, [], 0
+        if first is None:
+            first = line
+        held.append(line[2])
+        size += len(line[2])
+    if first is not None:
+        yield _chunk(sources[first[1]], first, held)
+
+
+def _chunk(source: Source, first: Line, held: list[bytes]) -> LogChunk:
+    # whole lines, but the last of an output: another may only come behind it when it is one
+    held = [line if line.endswith(b"\n") else line + b"\n" for line in held[:-1]] + held[-1:]
+    return LogChunk(
+        source.member.role,
+        source.member.replica,
+        source.attempt,
+        Stream.COMBINED,
+        first[0] / SECOND,
+        b"".join(held),
+    )
+
+
+def read_logs(cluster: Cluster, facts: Facts, query: LogQuery) -> Iterator[LogChunk]:
+    """Yields the wanted lines that are there now."""
+    sources = sources_of(facts, query)
+    lines: Iterator[Line] = (
+        filter(keeping(query), merged(cluster, facts, sources, query)) if sources else iter(())
+    )
+    yield from chunks(sources, lines if query.tail is None else iter(deque(lines, maxlen=query.tail)))

@@ -1,0 +1,85 @@
+"""An application as a JobSet: its roles end together, and start again together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torchx.schedulers.kubernetes.manifests.attempt_number import RESTARTS, field_of
+from torchx.schedulers.kubernetes.manifests.job import (
+    DISRUPTED,
+    job_spec,
+    lifetime,
+    queue_labels,
+    rank0_service,
+    restarts_as_a_whole,
+)
+from torchx.schedulers.kubernetes.manifests.pod import Place, pod_template
+
+API = "jobset.x-k8s.io/v1alpha2"
+PODS_SPARE = len("-0") + len("-xxxxx")
+"""What the names of its pods have beyond those of a Job: the number of the Job, and five random letters."""
+
+
+def manifests(place: Place, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields the service of rank 0, then the JobSet, which makes the service of all pods itself."""
+    yield rank0_service(place, f"{place.app_id}-{names[0]}-0-0")
+    yield {
+        "apiVersion": API,
+        "kind": "JobSet",
+        "metadata": place.metadata(place.app_id, {**place.labels, **queue_labels(place)}),
+        "spec": {
+            "network": {
+                "enableDNSHostnames": True,
+                "subdomain": place.app_id,
+                "publishNotReadyAddresses": True,
+            },
+            "failurePolicy": failure_policy(place, names),
+            **lifetime(place),
+            "replicatedJobs": [_replicated(place, number, name) for number, name in enumerate(names)],
+        },
+    }
+
+
+def failure_policy(place: Place, names: list[str]) -> dict[str, Any]:
+    """Returns how often all of it starts again; a role that is not to do that ends all of it at once."""
+    roles = place.app.roles
+    whole = [name for role, name in zip(roles, names, strict=True) if restarts_as_a_whole(role)]
+    final = [name for role, name in zip(roles, names, strict=True) if not restarts_as_a_whole(role)]
+    restarts = max((role.max_retries for role in roles if restarts_as_a_whole(role)), default=0)
+    if not restarts:
+        return {"maxRestarts": restarts}
+    rules: list[dict[str, Any]] = [
+        {
+            "name": "disrupted",  # an eviction or a lost node starts all of it again, and uses up no restart
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            "onJobFailureReasons": ["PodFailurePolicy"],
+            "targetReplicatedJobs": whole,
+        }
+    ]
+    if final:
+        rules.append({"name": "final", "action": "FailJobSet", "targetReplicatedJobs": final})
+    return {"maxRestarts": restarts, "rules": rules}
+
+
+def _replicated(place: Place, number: int, name: str) -> dict[str, Any]:
+    labels = place.role_labels(number)
+    role = place.app.roles[number]
+    alone = role.max_retries and not restarts_as_a_whole(role)
+    together = any(restarts_as_a_whole(each) for each in place.app.roles)
+    retries_at = RESTARTS if together and not alone else field_of(role)
+    spec = job_spec(place, number)
+    if restarts_as_a_whole(role):
+        # the first failure ends the Job, and with that the JobSet's rules come in
+        spec = {key: spec[key] for key in ("completionMode", "completions", "parallelism")} | {
+            "backoffLimit": 0,
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onPodConditions": [dict(DISRUPTED)]}]},
+        }
+    return {
+        "name": name,
+        "replicas": 1,
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {**spec, "template": pod_template(place, number, retries_at=retries_at)},
+        },
+    }

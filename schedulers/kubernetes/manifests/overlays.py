@@ -1,0 +1,213 @@
+"""What users lay over manifests, for all that an application has no field for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torchx import settings
+from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE
+from torchx.schedulers.kubernetes.manifests.names import CONTAINER, PREFIX, ROLE_INDEX
+from torchx.schedulers.kubernetes.manifests.pod import Place, share_processes
+from torchx.schedulers.kubernetes.manifests.volumes import SHM
+from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
+from torchx.specs.app import AppDef, Role
+from torchx.specs.macro import macros
+from torchx.specs.overlay_merge import operator_of
+from torchx.specs.overlays import (
+    Overlay,
+    OverlayError,
+    OverlaySpec,
+    apply_overlay,
+    get_overlay,
+    validate_overlay,
+)
+from torchx.suggestions import did_you_mean
+
+NAMESPACE = "kubernetes"
+"""The metadata of an application or a role under which overlays stand."""
+POD = OverlaySpec(NAMESPACE, "V1Pod", ("apiVersion", "kind", "status"))
+"""Laid over the template of a role's pods: ``metadata`` and ``spec``."""
+JOB = OverlaySpec(NAMESPACE, "V1Job", ("apiVersion", "kind", "status"))
+"""Laid over the Job of a role, also within a JobSet; not over its pods."""
+WHOLE = {
+    "jobset": OverlaySpec(NAMESPACE, "JobSet", ("apiVersion", "kind", "status")),
+    "volcano": OverlaySpec(NAMESPACE, "VolcanoJob", ("apiVersion", "kind", "status")),
+}
+"""Laid over the one object of the whole application; it stands in the metadata of the application."""
+_ENV = (INDEX_VARIABLE, settings.TORCHX_RANK0_HOST, settings.TORCHX_REPLICA, settings.TORCHX_IMAGE)
+
+_MOUNTED = f"spec.containers.{CONTAINER}.volumeMounts."
+
+_Kept = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def lay_over(place: Place, manifests: Iterable[dict[str, Any]]) -> None:
+    """Lays the overlays of an application and of its roles over its manifests, in place.
+
+    Raises:
+        OverlayError: one sets what is for the scheduler to set.
+        OverlayTypeError: one does not fit.
+    """
+    for manifest in manifests:
+        kind = (manifest["apiVersion"].partition("/")[0], manifest["kind"])
+        if kind == ("batch", "Job"):
+            _job(place, manifest)
+        elif kind[1] == "JobSet":
+            for replicated in manifest["spec"]["replicatedJobs"]:
+                _job(place, replicated["template"])
+            _whole(place, manifest, "jobset", "replicatedJobs")
+        elif kind[1] == "Job":
+            for task in manifest["spec"]["tasks"]:
+                _pod(place, task["template"])
+            _whole(place, manifest, "volcano", "tasks")
+
+
+def _job(place: Place, job: dict[str, Any]) -> None:
+    number = int(job["metadata"]["labels"][ROLE_INDEX])
+    for target in (place.app, place.app.roles[number]):
+        _apply(place, target, JOB, job, _kept_of_job)
+    _pod(place, job["spec"]["template"])
+
+
+def _pod(place: Place, template: dict[str, Any]) -> None:
+    number = int(template["metadata"]["labels"][ROLE_INDEX])
+    for target in (place.app, place.app.roles[number]):
+        _apply(place, target, POD, template, _kept_of_pod)
+    share_processes(template["spec"])
+
+
+def _whole(place: Place, manifest: dict[str, Any], kind: str, parts: str) -> None:
+    def kept(whole: dict[str, Any]) -> dict[str, Any]:
+        return {**_kept_of_metadata(whole), f"spec.{parts}": copy.deepcopy(_at(whole, "spec", parts))}
+
+    _apply(place, place.app, WHOLE[kind], manifest, kept)
+
+
+def _apply(place: Place, target: AppDef | Role, spec: OverlaySpec, base: dict[str, Any], kept: _Kept) -> None:
+    """Lays one overlay over a part of the request, and looks whether the scheduler's own is left."""
+    overlay = _noted(target, spec)
+    if not overlay:
+        return
+    validate_overlay(overlay, blocklist=spec.blocklist, overlay_name=spec.kind)
+    for written in overlay:
+        key = operator_of(written)[1]
+        if key not in ("metadata", "spec"):
+            raise OverlayError(
+                f"the overlay {spec.kind} of `{target.name}` has `{key}`, "
+                "and only `metadata` and `spec` lie there",
+                hint=did_you_mean(key, ("metadata", "spec")),
+            )
+    before = kept(base)
+    apply_overlay(base, _filled(place, overlay))
+    after = kept(base)
+    lost = [name for name, value in before.items() if after.get(name) != value]
+    if lost and lost[0].startswith(_MOUNTED):
+        raise OverlayError(
+            f"the overlay {spec.kind} of `{target.name}` drops or changes what is mounted at "
+            f"`{lost[0].removeprefix(_MOUNTED)}` in the container {CONTAINER}",
+            hint='mounts are added by JOIN("volumeMounts", on="mountPath") within the container, '
+            "volumes by a plain list",
+        )
+    if lost:
+        raise OverlayError(
+            f"the overlay {spec.kind} of `{target.name}` changes `{lost[0]}`, "
+            "which is for the scheduler to set",
+            hint='variables are added by JOIN("env", on="name") within the container'
+            if ".env." in lost[0]
+            else "set the field of the role or the run option; further containers have names of their own",
+        )
+
+
+def _noted(target: AppDef | Role, spec: OverlaySpec) -> Overlay:
+    overlay = get_overlay(target, NAMESPACE, spec.kind, flat_fallback=False)
+    if overlay or spec is not POD:
+        return overlay
+    # as older files write it, the metadata may be the overlay of the pods itself
+    flat = get_overlay(target, NAMESPACE, spec.kind)
+    return {} if any(each.kind in flat for each in (JOB, *WHOLE.values())) else flat
+
+
+def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
+    """Yields the overlays that have no place in what an application becomes, and whose they are.
+
+    Args:
+        app: the application.
+        kind: job, jobset or volcano.
+    """
+    targets: list[AppDef | Role] = [app, *app.roles]
+    for target in targets:
+        for spec in (JOB, *WHOLE.values()):
+            fits = kind != "volcano" if spec is JOB else target is app and WHOLE.get(kind) is spec
+            if not fits and _noted(target, spec):
+                yield spec.kind, target.name
+
+
+def _filled(place: Place, overlay: Overlay) -> Overlay:
+    """Fills in macros, as in all metadata; a replica's id is what only its pod knows."""
+    values = macros.Values(
+        img_root="",
+        app_id=f"{place.namespace}:{place.app_id}",
+        replica_id=INDEX,
+        rank0_env=settings.TORCHX_RANK0_HOST,
+    )
+    holder = Role("overlay", "", metadata=overlay)
+    return values.apply(holder).metadata
+
+
+def _kept_of_metadata(base: dict[str, Any]) -> dict[str, Any]:
+    labels = _at(base, "metadata", "labels") or {}
+    own = {f"metadata.labels.{key}": value for key, value in labels.items() if key.startswith(PREFIX)}
+    return {
+        "metadata.name": _at(base, "metadata", "name"),
+        "metadata.namespace": _at(base, "metadata", "namespace"),
+        **own,
+    }
+
+
+def _kept_of_job(job: dict[str, Any]) -> dict[str, Any]:
+    spec = _at(job, "spec") or {}
+    names = ("completionMode", "completions", "parallelism", "selector", "manualSelector", "template")
+    return {**_kept_of_metadata(job), **{f"spec.{name}": copy.deepcopy(spec.get(name)) for name in names}}
+
+
+def _kept_of_pod(template: dict[str, Any]) -> dict[str, Any]:
+    spec = _at(template, "spec") or {}
+    found = {f"spec.{name}": spec.get(name) for name in ("restartPolicy", "subdomain", "hostname")}
+    containers = spec.get("containers")
+    main = [c for c in containers or () if isinstance(c, dict) and c.get("name") == CONTAINER]
+    for name in ("image", "command", "args"):
+        found[f"spec.containers.{CONTAINER}.{name}"] = (
+            copy.deepcopy(main[0].get(name)) if len(main) == 1 else None
+        )
+    unpackers = [
+        c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("name") == UNPACKER
+    ]
+    found[f"spec.initContainers.{UNPACKER}"] = copy.deepcopy(unpackers)
+    found.update(_mounted(spec, main))
+    env = (main[0].get("env") if len(main) == 1 else None) or ()
+    for name in _ENV:
+        found[f"spec.containers.{CONTAINER}.env.{name}"] = [
+            dict(entry) for entry in env if isinstance(entry, dict) and entry.get("name") == name
+        ]
+    return {**_kept_of_metadata(template), **found}
+
+
+def _mounted(spec: dict[str, Any], main: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns what the container mounts, by its path; of shared memory only that there is some."""
+    volumes = {str(v.get("name")): v for v in spec.get("volumes") or () if isinstance(v, dict)}
+    mounts = (main[0].get("volumeMounts") if len(main) == 1 else None) or ()
+    return {
+        f"{_MOUNTED}{mount.get('mountPath')}": True
+        if mount.get("mountPath") == SHM
+        else copy.deepcopy([mount, volumes[str(mount["name"])]])
+        for mount in mounts
+        if isinstance(mount, dict) and str(mount.get("name")) in volumes
+    }
+
+
+def _at(base: Any, *path: str) -> Any:
+    for name in path:
+        base = base.get(name) if isinstance(base, dict) else None
+    return base

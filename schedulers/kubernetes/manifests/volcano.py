@@ -1,0 +1,75 @@
+"""An application as a Job of Volcano: one task for each replica, scheduled together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torchx.schedulers.kubernetes.manifests.job import restarts_as_a_whole
+from torchx.schedulers.kubernetes.manifests.pod import Place, pod_template
+from torchx.specs.app import RetryPolicy, Role
+
+API = "batch.volcano.sh/v1alpha1"
+PODS_SPARE = len("-0")
+"""What the names of its pods have beyond those of a Job: the number within the task."""
+
+
+def manifests(place: Place, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields the job; Volcano makes the service of its pods itself."""
+    roles = place.app.roles
+    restarts = [role.max_retries for role in roles if role.max_retries]
+    ttl = place.cfg.get("ttl")
+    yield {
+        "apiVersion": API,
+        "kind": "Job",
+        "metadata": place.metadata(place.app_id, place.labels),
+        "spec": {
+            "schedulerName": "volcano",
+            "queue": place.cfg["queue"],
+            "minAvailable": sum(role.min_replicas or role.num_replicas for role in roles),
+            "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
+            # a job has failed when this many restarts are due, so the last of them never comes
+            "maxRetry": min(restarts, default=0) + 1,
+            **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
+            "tasks": [
+                _task(place, number, f"{name}-{replica}", replica)
+                for number, name in enumerate(names)
+                for replica in range(roles[number].num_replicas)
+            ],
+        },
+    }
+
+
+def rank0_host(app_id: str, first: str) -> str:
+    """Returns the host of replica 0 of the first role, as all other pods find it."""
+    return f"{app_id}-{first}-0-0.{app_id}"
+
+
+def _task(place: Place, number: int, name: str, replica: int) -> dict[str, Any]:
+    role = place.app.roles[number]
+    if (number, replica) == (0, 0):
+        # by the name it has for itself: torchrun compares the two, and only then opens the port
+        place = replace(place, rank0=place.rank0.partition(".")[0])
+    counted = "" if not any(each.max_retries for each in place.app.roles) else None
+    template = pod_template(place, number, replica, counted)
+    policies = _policies(role, fail_fast=bool(place.cfg.get("fail_fast", True)))
+    return {
+        "name": name,
+        "replicas": 1,
+        **({"maxRetry": role.max_retries + 1} if role.max_retries else {}),
+        **({"policies": policies} if policies else {}),
+        "template": template,
+    }
+
+
+def _policies(role: Role, fail_fast: bool) -> list[dict[str, Any]]:
+    if restarts_as_a_whole(role):
+        action = "RestartJob"
+    elif role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
+        action = "RestartTask"
+    elif fail_fast:
+        action = "TerminateJob"
+    else:
+        return []
+    return [{"event": event, "action": action} for event in ("PodEvicted", "PodFailed")]

@@ -1,0 +1,170 @@
+"""The run options of the scheduler ``kubernetes``, and what single ones of them mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.errors import UsageError
+from torchx.specs.run_options import CfgVal, runopts
+from torchx.suggestions import did_you_mean
+
+AUTO, JOB, JOBSET, VOLCANO = "auto", "job", "jobset", "volcano"
+KINDS = (AUTO, JOB, JOBSET, VOLCANO)
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+WORKSPACE_TYPES = ("auto", "image", "configmap")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def run_opts() -> runopts:
+    """Returns the run options."""
+    opts = runopts()
+    opts.add(
+        "kind",
+        type_=str,
+        default=AUTO,
+        help="what it becomes: job, jobset or volcano; auto finds out from the cluster",
+    )
+    opts.add("queue", type_=str, help="Kueue's queue, or that of Volcano, which needs one")
+    opts.add("namespace", type_=str, default="default", help="where it runs on the cluster")
+    opts.add("context", type_=str, help="context of the kubeconfig; the current one unless told")
+    opts.add(
+        "kubeconfig", type_=str, help="path of the kubeconfig; $KUBECONFIG or ~/.kube/config unless told"
+    )
+    opts.add("service_account", type_=str, help="service account of the pods")
+    opts.add("priority_class", type_=str, help="priority class of the pods")
+    opts.add(
+        "node_selector", type_=dict[str, str], help="labels that nodes must have, as key:value,key:value"
+    )
+    opts.add(
+        "tolerations", type_=list[str], help="taints to bear: key, key:Effect or key:value:Effect; * for all"
+    )
+    opts.add("labels", type_=dict[str, str], help="further labels of all objects, as key:value,key:value")
+    opts.add("annotations", type_=dict[str, str], help="further annotations of all objects, as key:value")
+    opts.add("image_pull_policy", type_=str, help="when nodes pull the image: Always, IfNotPresent or Never")
+    opts.add("image_pull_secrets", type_=list[str], help="secrets of the namespace to pull images with")
+    opts.add("image_repo", type_=str, help="registry repository to push images with a workspace to")
+    opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
+    opts.add(
+        "workspace_type",
+        type_=str,
+        default="auto",
+        help="how a workspace travels: image, configmap (900 KB at most), or auto: image with image_repo",
+    )
+    opts.add("workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB than this")
+    opts.add(
+        "validate_spec",
+        type_=bool,
+        default=True,
+        help="let the cluster check it all before anything is made of it",
+    )
+    opts.add(
+        "reserved_millicpu", type_=int, default=100, help="CPU that a replica asks for less than its limit"
+    )
+    opts.add(
+        "reserved_memmb", type_=int, default=1024, help="memory that a replica asks for less than its limit"
+    )
+    opts.add(
+        "efa_device_count",
+        type_=int,
+        help="EFA devices of each replica, in place of its resource's; 0 for none",
+    )
+    opts.add("grace_period", type_=float, default=30.0, help="seconds between TERM and KILL")
+    opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
+    opts.add("ttl", type_=int, help="seconds after its end when the cluster removes it; kept unless told")
+    return opts
+
+
+def check_options(cfg: Mapping[str, CfgVal]) -> None:
+    """Refuses values of options that cannot be right.
+
+    Raises:
+        UsageError: one cannot.
+    """
+    from torchx.schedulers.kubernetes.manifests.names import check_labels
+
+    for option, known in (
+        ("kind", KINDS),
+        ("image_pull_policy", PULL_POLICIES),
+        ("workspace_type", WORKSPACE_TYPES),
+    ):
+        value = cfg.get(option)
+        if value is not None and value not in known:
+            raise UsageError(
+                f"run option `{option}` of kubernetes is one of {', '.join(known)}, got `{value}`",
+                hint=did_you_mean(str(value), known),
+            )
+    for option in ("reserved_millicpu", "reserved_memmb", "efa_device_count", "grace_period", "ttl"):
+        value = cfg.get(option)
+        if isinstance(value, (int, float)) and not 0 <= value < 2**31:
+            raise UsageError(
+                f"run option `{option}` of kubernetes is {value}, expected 0 or more, and a number"
+            )
+    for option in ("namespace", "service_account", "priority_class"):
+        _require_dns_name(option, cfg.get(option))
+    for secret in words(cfg, "image_pull_secrets"):
+        _require_dns_name("image_pull_secrets", secret)
+    for option in ("labels", "annotations", "node_selector"):
+        check_labels(pairs(cfg, option), option)
+    if cfg.get("kind") == VOLCANO and not cfg.get("queue"):
+        raise UsageError(
+            "Volcano needs a queue, and run option `queue` is not set",
+            hint="e.g. -cfg kind=volcano,queue=default   without Volcano: -cfg kind=job",
+        )
+    if cfg.get("queue"):
+        check_labels({"queue": str(cfg["queue"])}, "queue")
+    tolerations(cfg)
+
+
+def words(cfg: Mapping[str, CfgVal], option: str) -> list[str]:
+    """Returns the value of an option that is a list; empty when there is none."""
+    value = cfg.get(option)
+    return list(value) if isinstance(value, list) else []
+
+
+def pairs(cfg: Mapping[str, CfgVal], option: str) -> dict[str, str]:
+    """Returns the value of an option that is a mapping; empty when there is none."""
+    value = cfg.get(option)
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def number(cfg: Mapping[str, CfgVal], option: str, otherwise: int) -> int:
+    """Returns the value of an option that is a number, rounded up."""
+    value = cfg.get(option)
+    return -int(-value // 1) if isinstance(value, (int, float)) else otherwise
+
+
+def tolerations(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
+    """Returns the taints to bear in the cluster's words.
+
+    Raises:
+        UsageError: one cannot be read.
+
+    >>> tolerations({"tolerations": ["gpu", "team:a:NoSchedule"]})[0]
+    {'key': 'gpu', 'operator': 'Exists'}
+    >>> tolerations({"tolerations": ["gpu", "team:a:NoSchedule"]})[1]
+    {'key': 'team', 'operator': 'Equal', 'value': 'a', 'effect': 'NoSchedule'}
+    """
+    return [_toleration(word) for word in words(cfg, "tolerations")]
+
+
+def _toleration(word: str) -> dict[str, Any]:
+    parts = re.split("[:=]", word)
+    effect = parts.pop() if len(parts) > 1 and parts[-1] in _EFFECTS else None
+    if not parts[0] or len(parts) > (1 if parts[0] == "*" else 2):
+        raise UsageError(
+            f"run option `tolerations` of kubernetes has `{word}`, which names no taint",
+            hint="e.g. nvidia.com/gpu, spot:NoSchedule or team:a:NoSchedule",
+        )
+    found: dict[str, Any] = {} if parts[0] == "*" else {"key": parts[0]}
+    found |= {"operator": "Equal", "value": parts[1]} if len(parts) > 1 else {"operator": "Exists"}
+    return found | ({"effect": effect} if effect else {})
+
+
+def _require_dns_name(option: str, value: CfgVal) -> None:
+    if value is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", str(value)):
+        raise UsageError(
+            f"run option `{option}` of kubernetes is `{value}`, which names nothing there",
+            hint="names have small letters, digits and dashes",
+        )

@@ -1,0 +1,198 @@
+"""The record of an application, kept with its job: the part of it that manifests cannot hold.
+
+Annotations are copied far more widely than the specification of a pod: into audit logs, metrics and listings.
+The record therefore holds no value of the environment and no argument, but their names, their number and the
+places of macros; :mod:`torchx.schedulers.kubernetes.application` reads the values from the pod template.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from string import Template
+from typing import Any
+
+from torchx.errors import StateError
+from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
+from torchx.specs.app import AppDef, Role
+from torchx.specs.overlay_merge import operator_of
+from torchx.specs.run_options import CfgVal
+from torchx.specs.serialize import app_to_dict
+from torchx.suggestions import without_password
+
+SCHEMA = 2
+"""Records of schema 1, written by version 0.1.0, hold values and arguments with their roles."""
+SHORT = 32_000
+"""A record of at most so many bytes is written as plain text, for people to read; a longer one is packed."""
+LONGEST = 90_000
+"""A record that is longer even so is left out: all annotations of an object may take 256 KiB together, and
+``kubectl apply`` adds one that holds all of the object once more."""
+UNPACKED = 8_000_000
+"""Bytes of a record after decompression, at most."""
+MOST_REPLICAS = 100_000
+"""Replicas of an application in a record, at most; a cluster takes no Job with more pods."""
+DEEPEST = 60
+"""Levels of nesting in a record, at most."""
+NOT_KEPT = "<not kept>"
+"""Stands for the environment, command and arguments of the containers that an overlay adds."""
+HIDDEN = "hidden"
+"""Key of a role in a record: the names of its environment, and the places of macros in its texts."""
+_MACROS = ("img_root", "app_id", "replica_id", "rank0_env")
+_PACKED = "gzip:"
+_OPTIONAL_TEXT = AnyOf(str, None)
+_SHAPE = {
+    "schema": int,
+    "cfg": {"*": object},
+    "app": {
+        "name": str,
+        "metadata": {"*": object},
+        "roles": [
+            {
+                "name": str,
+                "image": str,
+                "entrypoint": str,
+                "args": [str],
+                "env": {"*": str},
+                "num_replicas": int,
+                "min_replicas": AnyOf(int, None),
+                "max_retries": int,
+                "retry_policy": str,
+                "resource": {
+                    "cpu": AnyOf(int, float),
+                    "gpu": AnyOf(int, float),
+                    "memMB": AnyOf(int, float),
+                    "capabilities": {"*": object},
+                    "devices": {"*": int},
+                    "tags": {"*": object},
+                },
+                "port_map": {"*": int},
+                "metadata": {"*": object},
+                "mounts": [{"*": object}],
+                "workspace": AnyOf({"*": _OPTIONAL_TEXT}, None),
+                HIDDEN: {"args": {"*": [[AnyOf(int, str)]]}, "env": {"*": [[AnyOf(int, str)]]}},
+            }
+        ],
+    },
+}
+
+
+class RecordError(StateError):
+    """The record of an application is damaged, or was written by a newer version."""
+
+
+def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
+    """Returns an application and its run options as text; None when it is too long to be kept.
+
+    Values of the environment, arguments, and options that only concern the caller, such as the path of a
+    kubeconfig, are left out.
+    """
+    told = {
+        key: value for key, value in cfg.items() if value is not None and key not in ("kubeconfig", "context")
+    }
+    plain = app_to_dict(app, strict=False)
+    for role, data in zip(app.roles, plain["roles"], strict=True):
+        _hide(role, data)
+    plain["metadata"] = _without_values(plain["metadata"])
+    data = {"schema": SCHEMA, "app": plain, "cfg": told}
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    if text != text.encode("utf-8", "ignore").decode():
+        text = json.dumps(data, separators=(",", ":"))  # half a letter can only be written in ASCII
+    if len(text.encode()) > SHORT:
+        packer = zlib.compressobj(wbits=31)
+        packed = packer.compress(text.encode()) + packer.flush()
+        text = _PACKED + base64.b64encode(packed).decode()
+    return text if len(text) <= LONGEST else None
+
+
+def read_record(text: str) -> dict[str, Any]:
+    """Returns what :func:`write_record` was given: ``schema``, ``app`` and ``cfg`` as plain data.
+
+    Every field that is there has its type; numbers of replicas are within bounds.
+
+    Raises:
+        RecordError: the text is not a record, or one of a newer version.
+
+    >>> read_record(write_record(AppDef("a"), {"quiet": True}))["cfg"]
+    {'quiet': True}
+    """
+    try:
+        if text.startswith(_PACKED):
+            text = _unpacked(text.removeprefix(_PACKED))
+        data = json.loads(text)
+    except (ValueError, RecursionError, zlib.error):
+        raise RecordError("its record cannot be read: it is damaged") from None
+    if not isinstance(data, dict) or not isinstance(data.get("app"), dict):
+        raise RecordError("its record cannot be read: it holds no application")
+    schema = data.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise RecordError(f"its record was written by a newer version (schema {schema}, known is {SCHEMA})")
+    if too_deep(data, DEEPEST):
+        raise RecordError(f"its record cannot be read: it is nested more than {DEEPEST} levels deep")
+    wrong = check(data, _SHAPE)
+    if wrong:
+        raise RecordError(f"its record cannot be read: {wrong}")
+    _check_counts(data["app"])
+    return data
+
+
+def _check_counts(app: Mapping[str, Any]) -> None:
+    roles = app.get("roles", [])
+    if "roles" not in app or any("name" not in role for role in roles):
+        raise RecordError("its record cannot be read: it has no roles, or one without a name")
+    parts = [role.get(HIDDEN, {}).get(part, {}) for role in roles for part in ("args", "env")]
+    marks = [mark for part in parts for found in part.values() for mark in found]
+    if any([type(item) for item in mark] != [int, str] for mark in marks):
+        raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
+    if any(not 0 <= role.get(key, 1) <= MOST_REPLICAS for role in roles for key in _COUNTS):
+        raise RecordError(f"its record cannot be read: a count is not from 0 to {MOST_REPLICAS}")
+    if sum(role.get("num_replicas", 1) for role in roles) > MOST_REPLICAS:
+        raise RecordError(f"its record cannot be read: more than {MOST_REPLICAS} replicas")
+
+
+_COUNTS = ("num_replicas", "max_retries")
+
+
+def _unpacked(text: str) -> str:
+    unpacker = zlib.decompressobj(wbits=31)
+    data = unpacker.decompress(base64.b64decode(text), UNPACKED)
+    if not unpacker.eof:
+        raise ValueError("it is cut off, or larger than any record")
+    return data.decode()
+
+
+def _hide(role: Role, data: dict[str, Any]) -> None:
+    """Takes values out of a role's data, in place; keeps the keys to find them in the pod template."""
+    marked = {str(number): marks for number, arg in enumerate(role.args) if (marks := marks_of(arg))}
+    data[HIDDEN] = {"args": marked, "env": {name: marks_of(value) for name, value in role.env.items()}}
+    del data["args"], data["env"]
+    data["metadata"] = _without_values(data["metadata"])
+    if data["workspace"]:
+        data["workspace"] = {without_password(key): value for key, value in data["workspace"].items()}
+
+
+def marks_of(text: str) -> list[list[int | str]]:
+    """Returns the macros of a text: the number of characters before each, and its spelling.
+
+    >>> marks_of("--id=${app_id} $${HOME}")
+    [[5, '${app_id}'], [1, '$$']]
+    """
+    marks: list[list[int | str]] = []
+    last = 0
+    for found in Template.pattern.finditer(text):
+        if found["escaped"] is not None or (found["named"] or found["braced"]) in _MACROS:
+            marks.append([found.start() - last, found[0]])
+            last = found.end()
+    return marks
+
+
+def _without_values(value: Any, key: str = "") -> Any:
+    """Returns metadata without the environment and arguments of the containers that overlays describe."""
+    if key in ("env", "args", "command") and isinstance(value, (list, dict)):
+        return NOT_KEPT
+    if isinstance(value, dict):
+        return {name: _without_values(item, operator_of(str(name))[1]) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_values(item, key if key in ("!tuple", "!pairs") else "") for item in value]
+    return value

@@ -1,0 +1,162 @@
+"""What is sent to a Kubernetes cluster: manifests, as plain data; made without any cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchx import settings
+from torchx.errors import UsageError
+from torchx.schedulers.kubernetes.checks import check as check
+from torchx.schedulers.kubernetes.checks import notes_of as notes_of
+from torchx.schedulers.kubernetes.checks import process_notes as process_notes
+from torchx.schedulers.kubernetes.manifests import job as jobs
+from torchx.schedulers.kubernetes.manifests import jobset as jobsets
+from torchx.schedulers.kubernetes.manifests import volcano
+from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names
+from torchx.schedulers.kubernetes.manifests.overlays import lay_over
+from torchx.schedulers.kubernetes.manifests.pod import Place
+from torchx.schedulers.kubernetes.manifests.workspace import archives_of, config_map, config_map_names
+from torchx.schedulers.kubernetes.manifests.yaml_text import dump
+from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
+from torchx.schedulers.kubernetes.record import write_record
+from torchx.specs.app import AppDef
+from torchx.specs.run_options import CfgVal
+
+LARGEST = 1_500_000
+"""Bytes that a cluster stores of one object at most, as JSON."""
+
+
+@dataclass
+class KubernetesJob:
+    """All objects of one application.
+
+    Attributes:
+        app_id: its id, without the namespace; the id in handles is ``namespace:app_id``.
+        namespace: where it runs.
+        kind: job, jobset or volcano.
+        manifests: the objects, in the order in which they are made; the first job carries the record.
+    """
+
+    app_id: str
+    namespace: str
+    kind: str
+    manifests: list[dict[str, Any]] = field(default_factory=list)
+
+
+def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) -> str:
+    """Returns what an application becomes: what the run options say, else what the cluster has for it.
+
+    Args:
+        app: the application.
+        cfg: run options.
+        has_jobset: whether the cluster is known to have JobSets; a dry run asks no cluster.
+    """
+    asked = cfg.get("kind") or AUTO
+    if asked != AUTO:
+        return str(asked)
+    whole = len(app.roles) > 1 or any(
+        jobs.restarts_as_a_whole(role) and role.num_replicas > 1 for role in app.roles
+    )
+    return JOBSET if has_jobset and whole else JOB
+
+
+def to_request(
+    app: AppDef,
+    name: str,
+    cfg: Mapping[str, CfgVal],
+    kind: str = JOB,
+) -> KubernetesJob:
+    """Returns the manifests of an application; touches nothing.
+
+    Args:
+        app: the application; left as it is.
+        name: its id, see ``names.unique_name``.
+        cfg: run options, with their defaults.
+        kind: job, jobset or volcano, see :func:`kind_of`.
+
+    Raises:
+        UsageError: the application asks for what a cluster cannot give.
+    """
+    require_name(name)
+    archives = archives_of(app.roles)
+    packed = config_map_names(name, archives)
+    if kind == VOLCANO:
+        names = role_names(name, app.roles, spare=volcano.PODS_SPARE)
+        place = Place(app, name, cfg, volcano.rank0_host(name, names[0]), workspaces=packed)
+        found = list(volcano.manifests(place, names))
+    elif kind == JOBSET:
+        names = role_names(name, app.roles, spare=jobsets.PODS_SPARE)
+        place = Place(app, name, cfg, f"{name}-{names[0]}-0-0", workspaces=packed)
+        found = list(jobsets.manifests(place, names))
+    else:
+        names = role_names(name, app.roles)
+        place = Place(app, name, cfg, f"{name}-{names[0]}-0", subdomain=name, workspaces=packed)
+        found = list(jobs.manifests(place, names))
+    lay_over(place, found)
+    record = write_record(app, cfg)
+    if record is not None:
+        first = next(manifest for manifest in found if manifest["kind"] != "Service")
+        first["metadata"].setdefault("annotations", {})[APP] = record
+    maps = {
+        packed[number]: config_map(place.metadata(packed[number], place.labels), archive)
+        for number, archive in archives.items()
+    }
+    _check_size(found, kind)
+    return KubernetesJob(name, place.namespace, kind, [*maps.values(), *found])
+
+
+def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:
+    """Yields the pod templates of a request."""
+    for manifest in request.manifests:
+        spec = manifest.get("spec") or {}
+        if manifest["kind"] == "JobSet":
+            yield from (each["template"]["spec"]["template"] for each in spec["replicatedJobs"])
+        elif manifest["kind"] == "Job":
+            yield from (each["template"] for each in spec.get("tasks") or [spec])
+
+
+def with_images(request: KubernetesJob, images: Mapping[str, str]) -> KubernetesJob:
+    """Returns a request with other images, as they are called once they have been built and pushed.
+
+    Args:
+        request: left as it is.
+        images: the new name of each image by its old one.
+    """
+
+    def changed(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            told = key == "env" and value.get("name") == settings.TORCHX_IMAGE
+            return {k: changed(v, "image" if told and k == "value" else k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [changed(v, key) for v in value]
+        return images.get(value, value) if key == "image" and isinstance(value, str) else value
+
+    return replace(request, manifests=changed(request.manifests))
+
+
+def as_text(request: KubernetesJob) -> str:
+    """Returns the manifests as ``kubectl apply -f -`` takes them."""
+    return dump(request.manifests)
+
+
+def _check_size(manifests: list[dict[str, Any]], kind: str) -> None:
+    import json
+
+    for manifest in manifests:
+        try:
+            size = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
+        except (TypeError, ValueError) as error:  # a ValueError also where half a letter stands
+            raise UsageError(f"the {manifest['kind']} holds what no cluster takes: {error}") from error
+        if size > LARGEST:
+            hint = (
+                "kind=job takes any number of replicas"
+                if kind == VOLCANO
+                else "put long arguments into a file"
+            )
+            raise UsageError(
+                f"the {manifest['kind']} would have {size / 1e6:.1f} MB; a cluster stores "
+                f"{LARGEST / 1e6:.1f} MB of an object at most",
+                hint=hint,
+            )

@@ -1,0 +1,346 @@
+"""Runs applications on a Kubernetes cluster: ``kubernetes``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import StateError, UsageError
+from torchx.scheduling.base import DescribeAppResponse, Lines, ListAppResponse, Scheduler
+
+if TYPE_CHECKING:
+    from torchx.schedulers.kubernetes.api.client import Cluster
+    from torchx.schedulers.kubernetes.objects import Facts
+    from torchx.schedulers.kubernetes.request import KubernetesJob as KubernetesJob
+    from torchx.scheduling.findings import Finding
+    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.streams import Streams
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal, runopts
+
+LIST_CONNECT = 2.0
+"""Seconds within which a cluster has to take a connection for a listing, which is asked of many at once."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KubernetesJob":
+        from torchx.schedulers.kubernetes import request as kubernetes_request
+
+        return kubernetes_request.KubernetesJob
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+class KubernetesScheduler(Scheduler["KubernetesJob"]):
+    """Makes jobs of a cluster; all that is known of an application lies there.
+
+    Args:
+        session_name: the session part of the handles it makes.
+    """
+
+    def __init__(self, session_name: str) -> None:
+        super().__init__("kubernetes", session_name)
+        self._clusters: dict[tuple[str | None, str | None, bool], Cluster] = {}
+
+    def close(self) -> None:
+        """Closes the connections to clusters."""
+        clusters, self._clusters = list(self._clusters.values()), {}
+        for cluster in clusters:
+            cluster.close()
+
+    def _run_opts(self) -> runopts:
+        from torchx.schedulers.kubernetes.options import run_opts
+
+        return run_opts()
+
+    # --- submit ----------------------------------------------------------------------------------
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+        """Refuses what cannot run; without a resource, pods have no limits."""
+        from torchx.schedulers.kubernetes.request import check
+
+        check(app, cfg)
+
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
+        """Packs small workspaces for ConfigMaps, and plans images for the others."""
+        from torchx.schedulers.kubernetes.manifests.workspace import plan_workspaces
+
+        return plan_workspaces(app, cfg)
+
+    def build_planned_images(self, app: AppDef) -> None:
+        """Builds the images that a dry-run has planned for workspaces; pushes those that are to be."""
+        from torchx.schedulers.docker.engine.client import Engine
+        from torchx.schedulers.docker.images.workspace import build_planned
+
+        build_planned(Engine(), app)
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
+        from torchx.schedulers.kubernetes import request as requests
+        from torchx.schedulers.kubernetes.manifests.names import unique_name
+        from torchx.specs.dryrun import AppDryRunInfo
+
+        kind = requests.kind_of(app, cfg)
+        info = AppDryRunInfo(requests.to_request(app, unique_name(app), cfg, kind), requests.as_text)
+        info.notes += requests.notes_of(app, cfg, kind)
+        info.notes += requests.process_notes(app, requests.templates_of(info.request))
+        return info
+
+    def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
+        """Makes the objects of an application, all of them or none.
+
+        Raises:
+            UsageError: the request cannot be right, or was submitted before.
+            StateError: no cluster answers, or it refuses the request.
+        """
+        from torchx.schedulers.kubernetes.api.errors import ClusterError
+        from torchx.schedulers.kubernetes.contexts import remember
+        from torchx.schedulers.kubernetes.manifests.workspace import needs_images
+        from torchx.schedulers.kubernetes.submit import of_context, submit
+
+        cfg = dryrun_info.cfg
+        cluster = self._of_options(cfg)
+        request = self._chosen(cluster, dryrun_info)
+        tell = _silence if cfg.get("quiet") else dryrun_info.tell
+        if dryrun_info.app is not None and needs_images(dryrun_info.app):
+            from torchx.schedulers.kubernetes.images import provide_images
+
+            request, notes = provide_images(request, dryrun_info.app, tell)
+            dryrun_info.notes += notes
+        other = of_context(cluster, request.namespace)
+        try:
+            dryrun_info.notes += submit(
+                cluster, request, validate=bool(cfg.get("validate_spec", True)), tell=tell
+            )
+        except ClusterError as error:
+            if other and error.status in (403, 404):
+                error.hint = other
+            raise
+        if other:
+            dryrun_info.notes.append(f"it runs in namespace `{request.namespace}`; {other}")
+        app_id = f"{request.namespace}:{request.app_id}"
+        remember(app_id, cfg)
+        return app_id
+
+    def _chosen(self, cluster: Cluster, info: AppDryRunInfo[KubernetesJob]) -> KubernetesJob:
+        """Returns the request in the kind that the cluster has for it, where that was left open."""
+        from torchx.schedulers.kubernetes.request import kind_of, to_request
+
+        request, app, cfg = info.request, info.app, info.cfg
+        if (
+            app is None
+            or cfg.get("kind", "auto") != "auto"
+            or kind_of(app, cfg, has_jobset=True) == request.kind
+        ):
+            return request
+        from torchx.schedulers.kubernetes.submit import has_jobsets
+
+        if not has_jobsets(cluster):
+            return request
+        if to_request(app, request.app_id, cfg, request.kind) != request:
+            info.notes.append(
+                "it was changed after the dry run, so it stays a Job for each role; there are JobSets"
+            )
+            return request
+        return to_request(app, request.app_id, cfg, kind_of(app, cfg, has_jobset=True))
+
+    # --- ask and end -----------------------------------------------------------------------------
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns all that the cluster knows of an application, running or ended."""
+        facts = self._facts(app_id)
+        if facts is None:
+            return None
+        from torchx.schedulers.kubernetes.application import app_of
+        from torchx.schedulers.kubernetes.state.damage import describe_safely
+
+        app = app_of(facts)
+        return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns how an application fares, without its roles."""
+        facts = self._facts(app_id)
+        if facts is None:
+            return None
+        from torchx.schedulers.kubernetes.state.damage import describe_safely
+
+        return describe_safely(facts, time.time())
+
+    def describe_native(self, app_id: str) -> Any:
+        """Returns the cluster's objects of an application, None when it has none."""
+        facts = self._facts(app_id)
+        return None if facts is None else [*facts.mains, *facts.pods]
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+        """Returns the applications of a namespace, newest first.
+
+        Args:
+            cfg: run options: context and namespace; without them the namespace that runs go to unless told,
+                and that of the context.
+        """
+        from torchx.schedulers.kubernetes.api.config import require_config
+
+        require_config(_text(cfg, "kubeconfig"))
+        from torchx.schedulers.kubernetes.objects import gather_namespaces
+        from torchx.schedulers.kubernetes.state.damage import list_safely
+
+        cluster = self._of_options(cfg or {}, quick=True)
+        told = _text(cfg, "namespace")
+        namespaces = [told] if told else list(dict.fromkeys(("default", cluster.namespace)))
+        now = time.time()
+        lines = [list_safely(facts, now) for facts in gather_namespaces(cluster, namespaces)]
+        return sorted(
+            lines,
+            key=lambda line: (line.submitted_at is not None, line.submitted_at, line.app_id),
+            reverse=True,
+        )
+
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
+        """Blocks until an application has ended; the cluster tells when something changes."""
+        from torchx.schedulers.kubernetes.wait import wait
+
+        facts = self._facts(app_id)
+        return facts is None or wait(self._of(app_id), facts, timeout)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        from torchx.schedulers.kubernetes.cancel import cancel
+
+        facts = self._own(app_id)
+        if facts is not None:
+            cancel(self._of(app_id), facts)
+
+    def reconcile(self, app_id: str) -> None:
+        """Ends what a failed replica or role leaves behind: jobs know nothing of each other."""
+        from torchx.schedulers.kubernetes.cancel import reconcile
+
+        facts = self._facts(app_id)
+        if facts is not None:
+            reconcile(self._of(app_id), facts)
+
+    def kill(self, app_id: str) -> None:
+        """Ends all pods of an application at once."""
+        from torchx.schedulers.kubernetes.cancel import kill
+
+        facts = self._own(app_id)
+        if facts is not None:
+            kill(self._of(app_id), facts)
+
+    def cancel(self, app_id: str) -> None:
+        """Ends an application; nothing happens when it has ended already or is not known."""
+        self._cancel_existing(app_id)
+
+    def delete(self, app_id: str) -> None:
+        """Removes an application with all that the cluster keeps of it."""
+        from torchx.schedulers.kubernetes.cancel import delete
+        from torchx.schedulers.kubernetes.contexts import forget
+
+        facts = self._own(app_id)
+        if facts is not None:
+            delete(self._of(app_id), facts)
+        forget(app_id)
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the log of all replicas in the order of time.
+
+        Raises:
+            StateError: the cluster does not know the application.
+            UsageError: one of its two streams is asked for: a cluster does not tell them apart.
+        """
+        from torchx.scheduling.logs import Stream
+
+        if query.stream is not Stream.COMBINED:
+            raise UsageError(
+                f"{self.backend} keeps stdout and stderr in one log: they cannot be told apart",
+                hint="leave out --streams",
+            )
+        facts = self._facts(app_id)
+        if facts is None:
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        if query.follow and query.until is None:
+            from torchx.schedulers.kubernetes.log_follow import Follower
+
+            return Follower(self._of(app_id), facts, query).read()
+        from torchx.schedulers.kubernetes.logs import read_logs
+
+        return read_logs(self._of(app_id), facts, query)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Runs a program in the container of a replica, and returns its exit code.
+
+        Raises:
+            StateError: the replica does not run, or has no such program.
+        """
+        from torchx.schedulers.kubernetes.exec import execute, pod_of
+
+        facts = self._facts(app_id)
+        if facts is None:
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        return execute(self._of(app_id), facts.namespace, pod_of(facts, role_name, k), command, streams)
+
+    # --- the cluster -----------------------------------------------------------------------------
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at the cluster that applications would go to."""
+        from torchx.errors import TorchxError
+        from torchx.schedulers.kubernetes.api.config import require_config
+
+        found: Cluster | TorchxError
+        try:
+            require_config()
+            found = self._of_options({}, quick=True)
+        except TorchxError as error:
+            found = error
+        from torchx.schedulers.kubernetes.doctor import diagnose
+
+        return diagnose(found)
+
+    def _of_options(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> Cluster:
+        from torchx.schedulers.kubernetes.api.client import CONNECT, Cluster
+
+        key = _text(cfg, "context"), _text(cfg, "kubeconfig"), quick
+        if key not in self._clusters:
+            self._clusters[key] = Cluster(key[0], key[1], connect=LIST_CONNECT if quick else CONNECT)
+        return self._clusters[key]
+
+    def _of(self, app_id: str) -> Cluster:
+        """Returns the cluster that an application was submitted to, as far as this machine remembers it."""
+        from torchx.schedulers.kubernetes.contexts import recall
+
+        return self._of_options(recall(app_id))
+
+    def _own(self, app_id: str) -> Facts | None:
+        """Returns the cluster's objects of an application that the caller may change."""
+        from torchx.schedulers.kubernetes.owner import require_own
+
+        facts = self._facts(app_id)
+        if facts is not None:
+            require_own(facts)
+        return facts
+
+    def _facts(self, app_id: str) -> Facts | None:
+        """Returns what the cluster has of an application."""
+        from torchx.schedulers.kubernetes.objects import gather, split_id
+
+        cluster = self._of(app_id)
+        namespace, name = split_id(app_id, cluster.namespace)
+        facts = gather(cluster, namespace, name)
+        if facts is None and ":" not in app_id and namespace != "default":
+            return gather(cluster, "default", name)  # runs go there, whatever the context says
+        return facts
+
+
+def _text(cfg: Mapping[str, CfgVal] | None, option: str) -> str | None:
+    value = (cfg or {}).get(option)
+    return str(value) if value else None
+
+
+def _silence(line: str) -> None:
+    """Tells nobody."""
+
+
+def create_scheduler(session_name: str, **kwargs: Any) -> KubernetesScheduler:
+    """Returns the scheduler ``kubernetes``."""
+    return KubernetesScheduler(session_name)

@@ -1,0 +1,1 @@
+"""The state of an application on a cluster: replicas, attempts, reasons, damage."""

@@ -1,0 +1,249 @@
+"""One pod, told as an attempt of a replica: what it does, why it waits, how it ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, deleted, short, time_of
+from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
+from torchx.schedulers.kubernetes.state.taken import disruption, taken_away
+from torchx.specs.status import AppState, AttemptStatus
+
+FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
+INDEX = "batch.kubernetes.io/job-completion-index"
+RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
+ENDED = "it was asked to end"
+_NO_IMAGE = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+)
+_NEVER_RAN = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
+# what the scheduler says of its further attempts to make room, which helps nobody
+_PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*")
+
+
+def container_of(pod: Object, role: str = "main") -> Mapping[str, Any]:
+    """Returns the status of the container that runs the role; empty before there is one."""
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    named = next((status for status in statuses if status.get("name") == role), None)
+    return named if named is not None else (statuses[0] if len(statuses) == 1 else {})
+
+
+def live(pod: Object) -> bool:
+    """Tells whether something of a pod may still run."""
+    if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return False
+    return "terminated" not in (container_of(pod).get("state") or {}) or bool(_others_run(pod))
+
+
+def _others_run(pod: Object) -> list[Any]:
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    return [s for s in statuses if "running" in (s.get("state") or {})]
+
+
+def ended_by_us(pod: Object) -> bool:
+    """Returns True if torchx has had the pod end by a deadline; it stays then, and its log with it."""
+    return bool(annotation(pod, ENDED_BY_US))
+
+
+def attempts_of(
+    pod: Object, number: int, events: Iterable[Object] = (), *, by_hand: bool = False
+) -> list[AttemptStatus]:
+    """Returns the attempts that a pod stands for: one, and one more for each restart of its container.
+
+    Args:
+        pod: the pod.
+        number: the number of its first attempt, from 1.
+        events: what the cluster told of it.
+        by_hand: if it is being deleted, then by a person: neither torchx nor the Job has a reason to.
+    """
+    status = container_of(pod)
+    restarts = int(status.get("restartCount") or 0)
+    state = status.get("state") or {}
+    found = []
+    last = (status.get("lastState") or {}).get("terminated")
+    if last and restarts:
+        found.append(_ended(pod, last, number + restarts - 1, by_hand))
+    if last and "waiting" in state and restarts:
+        return [*found, AttemptStatus(number + restarts, AppState.PENDING, msg=waits_for(pod, events))]
+    return [*found, _current(pod, state, number + restarts, events, by_hand)]
+
+
+def _current(
+    pod: Object, state: Mapping[str, Any], number: int, events: Iterable[Object], by_hand: bool
+) -> AttemptStatus:
+    status = pod.get("status", {})
+    if "terminated" in state:
+        return _ended(pod, state["terminated"], number, by_hand)
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return _never_seen(pod, number, by_hand)
+    taken = taken_away(pod, by_hand=by_hand)
+    if "running" in state:
+        ending = deleted(pod) or ended_by_us(pod)
+        msg = f"{taken}; it is being ended" if taken else "it is being ended" if ending else ""
+        return AttemptStatus(
+            number, AppState.RUNNING, started_at=time_of(state["running"].get("startedAt")), msg=msg
+        )
+    return AttemptStatus(number, AppState.PENDING, msg=taken or waits_for(pod, events))
+
+
+def _stopped(pod: Object, by_hand: bool) -> bool:
+    """Returns True if a pod was ended by torchx or its Job, and not by itself or by the cluster's need."""
+    if ended_by_us(pod):
+        return True
+    return deleted(pod) and not by_hand and not disruption(pod)
+
+
+def _ended(pod: Object, told: Mapping[str, Any], number: int, by_hand: bool) -> AttemptStatus:
+    code = int(told.get("exitCode") or 0)
+    named = signal_of(code) if told.get("reason") not in _NEVER_RAN else None
+    stopped = _stopped(pod, by_hand)
+    # at its deadline a pod has failed, whatever its program made of TERM
+    good = code == 0 and pod.get("status", {}).get("phase") != "Failed"
+    state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
+    started, ended = time_of(told.get("startedAt")), time_of(told.get("finishedAt"))
+    never = told.get("reason") in _NEVER_RAN
+    return AttemptStatus(
+        number,
+        state,
+        # the code of one that never ran is not its own
+        exit_code=None if named or never else code,
+        signal=named,
+        started_at=None if never else started,
+        ended_at=ended or _ended_at(pod),
+        msg=ENDED if state is AppState.CANCELLED else disruption(pod) if good else _why(pod, told, by_hand),
+    )
+
+
+def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
+    """Returns the attempt of a pod without a container's status, such as one evicted before it ran."""
+    status = pod.get("status", {})
+    good = status.get("phase") == "Succeeded"
+    stopped = _stopped(pod, by_hand) and (ended_by_us(pod) or not status.get("reason"))
+    state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
+    msg = "" if good else ENDED if stopped else _why(pod, {}, by_hand)
+    return AttemptStatus(number, state, ended_at=_ended_at(pod), msg=msg)
+
+
+def _ended_at(pod: Object) -> datetime | None:
+    times = [time_of(c.get("lastTransitionTime")) for c in pod.get("status", {}).get("conditions") or []]
+    return max((at for at in times if at is not None), default=None)
+
+
+def _why(pod: Object, told: Mapping[str, Any], by_hand: bool) -> str:
+    """Returns why an attempt ended, where it is more than its exit code."""
+    status = pod.get("status", {})
+    reason = str(told.get("reason") or "")
+    taken = taken_away(pod, by_hand=by_hand)
+    if taken:
+        return taken
+    if status.get("reason") == "DeadlineExceeded":
+        return "its time was up"
+    if reason == "OOMKilled":
+        limit = _memory_limit(pod)
+        return "out of memory" + (f": its limit is {limit}" if limit else "")
+    if reason in ("StartError", "ContainerCannotRun"):
+        return f"it could not be started: {_start_error(str(told.get('message') or ''))}"
+    if reason == "ContainerStatusUnknown":
+        return "its node has lost it"
+    if status.get("reason"):
+        return f"{status['reason']}: {short(status.get('message'))}".rstrip(": ")
+    return "" if told else _init_failure(pod)
+
+
+def _start_error(message: str) -> str:
+    """Returns the end of the runtime's chain of causes, which is what a person can act on.
+
+    >>> _start_error('OCI runtime create failed: exec: "nope": executable file not found in $PATH: unknown')
+    '"nope": executable file not found in $PATH'
+    """
+    found = re.search(r"exec: (\".*)", message, re.DOTALL)
+    return short((found[1] if found else message).removesuffix(": unknown"))
+
+
+def _init_failure(pod: Object) -> str:
+    for status in pod.get("status", {}).get("initContainerStatuses") or []:
+        ended = (status.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            more = short(ended.get("message"))
+            return f"its init container `{status.get('name')}` ended with exit {ended['exitCode']}" + (
+                f": {more}" if more else ""
+            )
+    return ""
+
+
+def _memory_limit(pod: Object) -> str:
+    for container in pod.get("spec", {}).get("containers") or []:
+        limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        if limit:
+            return str(limit)
+    return ""
+
+
+def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
+    """Returns what a pod that does not run yet waits for, in one line."""
+    status = pod.get("status", {})
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            told = short(_PREEMPTION.sub("", str(condition.get("message") or ""))).rstrip(". ")
+            gated = condition.get("reason") == "SchedulingGated"
+            return f"held back from the nodes: {told}" if gated else f"no node can take it: {told}"
+    waiting = container_of(pod).get("state", {}).get("waiting") or {}
+    for init in status.get("initContainerStatuses") or []:
+        state = init.get("state") or {}
+        held = state.get("waiting") or {}
+        if held.get("message") or held.get("reason") in _NO_IMAGE:
+            waiting = held
+        elif "running" in state and not init.get("started"):
+            return f"its init container `{init.get('name')}` is running"
+    reason, message = str(waiting.get("reason") or ""), short(waiting.get("message"))
+    if reason in _NO_IMAGE:
+        return f"its image cannot be had: {_pull_error(message) or reason}"
+    if reason == "CrashLoopBackOff":
+        return "it failed, and waits to be started again"
+    if message:
+        return f"it cannot be started: {message}"
+    trouble = _trouble(events)
+    if trouble:
+        return trouble
+    if reason or pod.get("spec", {}).get("nodeName"):
+        return "its node pulls the image and makes the container"
+    return "it waits for a node"
+
+
+def _trouble(events: Iterable[Object]) -> str:
+    told = [e for e in events if e.get("type") == "Warning" and e.get("reason") != "FailedScheduling"]
+    if not told:
+        return ""
+    newest = max(told, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
+    reason = "" if newest.get("reason") in ("Failed", "FailedCreate") else f"{newest.get('reason')}: "
+    return reason + short(newest.get("message"))
+
+
+def _pull_error(message: str) -> str:
+    """Returns which image and why, without what the back-off says before it."""
+    found = re.search(
+        r"failed to (?:pull|resolve) (?:and unpack )?(?:image|reference) \"([^\"]+)\".*?: ([^:]+)$", message
+    )
+    return f"{found[1]}: {found[2]}" if found else message.removeprefix("Back-off pulling image ")
+
+
+def signal_of(code: int) -> str | None:
+    """Returns the signal that an exit code of a container stands for.
+
+    >>> signal_of(137), signal_of(3), signal_of(255)
+    ('SIGKILL', None, None)
+    """
+    if not 128 < code <= 128 + 64:
+        return None
+    try:
+        return signal.Signals(code - 128).name
+    except ValueError:
+        return None

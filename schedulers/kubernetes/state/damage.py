@@ -1,0 +1,47 @@
+"""Applications whose objects or record are malformed: UNKNOWN with a reason, and no obstacle to any other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torchx.schedulers.kubernetes.api.objects import short
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.status import describe, listed
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.status import AppState
+
+
+def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
+    """Returns the status of an application; UNKNOWN with the reason where its data cannot be relied on.
+
+    Args:
+        facts: the cluster's objects of it.
+        now: seconds since the epoch.
+    """
+    try:
+        told = describe(facts, now)
+    except Exception as error:  # one application that cannot be judged must not end the command for others
+        return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, msg=_defect(error), name=facts.name)
+    if facts.damage:
+        return replace(told, state=AppState.UNKNOWN, msg=_reason(facts, told.state), first_failure=None)
+    return told
+
+
+def list_safely(facts: Facts, now: float) -> ListAppResponse:
+    """Returns the line of an application in a listing; see :func:`describe_safely`."""
+    try:
+        line = listed(facts, now)
+    except Exception as error:
+        return ListAppResponse(facts.app_id, AppState.UNKNOWN, name=facts.name, msg=_defect(error))
+    if facts.damage:
+        return replace(line, state=AppState.UNKNOWN, msg=_reason(facts, line.state), exit_code=None)
+    return line
+
+
+def _reason(facts: Facts, state: AppState) -> str:
+    """Returns why the state is unknown; with sound objects, also the state that these have."""
+    return short(facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {state.name}")
+
+
+def _defect(error: Exception) -> str:
+    return short(f"its objects cannot be read: {type(error).__name__}: {error}")

@@ -1,0 +1,134 @@
+"""Why an application on a cluster waits, ends or has failed, as far as its jobs, pods and events show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.objects import Object, label, short
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.state.attempts import signal_of
+from torchx.specs.status import NONE, AppState, FirstFailure, ReplicaStatus, is_terminal
+
+BEING_ENDED = "a replica failed, the others are being ended"
+RUN_ON = "a replica failed, the others run on: `torchx wait` ends them"
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """How one of the objects fares that were submitted for an application.
+
+    Attributes:
+        role: the number of the role that it is for; -1 for an object that has all roles.
+        state: its state, as far as the object itself tells it.
+        reason: the API's word for why it ended.
+        message: why, as the API tells it.
+        ended_at: when it ended.
+        ending: its end is decided, and its pods are being ended.
+        details: its status as the API tells it.
+    """
+
+    role: int
+    state: AppState
+    reason: str = ""
+    message: str = ""
+    ended_at: datetime | None = None
+    ending: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+GONE_WRONG = (
+    "BackoffLimitExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+    "FailedJobs",
+)
+"""Reasons that only say that a replica has failed, which is told in detail."""
+
+ENDING = {
+    **dict.fromkeys(GONE_WRONG, BEING_ENDED),
+    "DeadlineExceeded": "its time is up, it is being ended",
+}
+
+
+def held_back(facts: Facts) -> str:
+    """Returns why a suspended application does not run."""
+    queue = label(facts.mains[0], "kueue.x-k8s.io/queue-name")
+    return (
+        f"it waits for its turn in queue `{queue}`"
+        if queue
+        else "it is suspended, and torchx has not done that"
+    )
+
+
+def why(job: JobFacts) -> str:
+    """Returns why a job failed, where no replica tells it."""
+    if job.reason == "DeadlineExceeded":
+        return "its time was up"
+    if job.reason in GONE_WRONG:
+        return ""
+    return job.message or job.reason
+
+
+def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
+    """Returns why an application waits: what most of its replicas wait for."""
+    from collections import Counter
+
+    counts: Counter[str] = Counter()
+    for status in statuses:
+        if status.state is AppState.PENDING and status.attempts:
+            last = status.attempts[-1]
+            failed = last.state is AppState.FAILED
+            counts[f"attempt {last.number + 1} comes soon" if failed else last.msg] += 1
+    counts.pop("", None)
+    if counts:
+        told, number = counts.most_common(1)[0]
+        return told if number == len(statuses) == 1 else f"{told} ({number} of {len(statuses)} replicas)"
+    refused = [e for e in events if e.get("reason") == "FailedCreate"]
+    if refused:
+        message = str(refused[-1].get("message") or "")
+        return f"the cluster refuses its pods: {short(message.partition('is forbidden: ')[2] or message)}"
+    return ""
+
+
+def first_failure(facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus]) -> FirstFailure | None:
+    """Returns the replica that failed before all others, as far as its pod or its job still tell it."""
+    ended = [s for s in statuses if s.state is AppState.FAILED and s.attempts]
+    if ended:
+        first = min(ended, key=lambda s: or_zero(s.ended_at))
+        last = first.attempts[-1]
+        return FirstFailure(first.role, first.id, last.number, last.exit_code, last.signal, last.msg)
+    for job in jobs:
+        # the pod is gone; where a rule ended the job, its message still names it
+        found = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)
+        if found and job.role < len(names := list(dict.fromkeys(s.role for s in statuses))):
+            code = int(found[2])
+            name = signal_of(code)
+            return FirstFailure(names[max(job.role, 0)], int(found[1]), 1, None if name else code, name)
+    return None
+
+
+def error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str:
+    """Returns the error file of the replica that failed first, as JSON text."""
+    if first is None:
+        return NONE
+    return next(s.structured_error_msg for s in statuses if (s.role, s.id) == (first.role, first.replica))
+
+
+def at_rest(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
+    """Returns the status of a replica once its job has ended: nothing of it runs on."""
+    if not status.attempts or is_terminal(status.attempts[-1].state):
+        return status
+    last = status.attempts[-1]
+    state = status.state if is_terminal(status.state) else AppState.CANCELLED
+    over = replace(last, state=state, msg="", ended_at=ended if last.started_at else None)
+    return replace(status, state=state, attempts=[*status.attempts[:-1], over])
+
+
+def or_zero(at: datetime | None) -> datetime:
+    """Returns a time, the beginning of time for None."""
+    return at or datetime.fromtimestamp(0, timezone.utc)

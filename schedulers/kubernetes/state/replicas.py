@@ -1,0 +1,314 @@
+"""The replicas of an application on a cluster: which pods were theirs, and how they fare."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, label, short
+from torchx.schedulers.kubernetes.manifests.names import REPLICA_ID, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes.record import MOST_REPLICAS
+from torchx.schedulers.kubernetes.state import taken
+from torchx.schedulers.kubernetes.state.attempts import (
+    FAILURE_COUNT,
+    INDEX,
+    RESTART_ATTEMPT,
+    attempts_of,
+    container_of,
+)
+from torchx.specs.status import NONE, AppState, AttemptStatus, ReplicaStatus, is_terminal
+
+if TYPE_CHECKING:
+    from torchx.schedulers.kubernetes.state.reasons import JobFacts
+
+
+_INDEX = re.compile(r"\d{1,6}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One replica that an application has.
+
+    Attributes:
+        role: name of its role.
+        role_index: the number of the role, from 0.
+        replica: its id within the role.
+        max_attempts: how many attempts it has in all.
+    """
+
+    role: str
+    role_index: int
+    replica: int
+    max_attempts: int = 1
+
+
+def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
+    """Returns all replicas that an application has, in the order of its roles.
+
+    What was written down at its submission tells; else the jobs do.
+    """
+    roles = (record.get("app") or {}).get("roles") or []
+    if not roles:
+        roles = [
+            {
+                "name": label(main, ROLE_NAME) or main["metadata"]["name"],
+                "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MOST_REPLICAS),
+            }
+            for main in (facts.jobs or facts.mains)
+        ]
+    return [
+        Member(str(role["name"]), number, replica, int(role.get("max_retries") or 0) + 1)
+        for number, role in enumerate(roles)
+        for replica in range(int(role.get("num_replicas") or 1))
+    ]
+
+
+def replica_of(pod: Object) -> tuple[int, int]:
+    """Returns the number of the role and the replica that a pod is for."""
+    index = label(pod, REPLICA_ID) or annotation(pod, INDEX) or label(pod, INDEX)
+    return _count(label(pod, ROLE_INDEX)), _count(index)
+
+
+def run_of(pod: Object) -> tuple[int, int, str, str]:
+    """Returns what orders the pods of one replica: an older one comes first."""
+    whole, own = label(pod, RESTART_ATTEMPT), annotation(pod, FAILURE_COUNT)
+    metadata = pod["metadata"]
+    created, name = str(metadata.get("creationTimestamp", "")), str(metadata.get("name", ""))
+    return _count(whole), _count(own), created, name
+
+
+def _count(text: str) -> int:
+    """Returns the number that a label holds; 0 when it holds none."""
+    return count_of(text) or 0
+
+
+def number_of(pod: Object, place: int) -> int:
+    """Returns the number of a pod's first attempt, from 1.
+
+    Args:
+        pod: the pod.
+        place: how many pods of the same replica are known that are older.
+    """
+    whole, own, _, _ = run_of(pod)
+    return max(whole, own, place) + 1
+
+
+class Replicas:
+    """The replicas of an application with their pods.
+
+    Args:
+        facts: what the cluster has of it.
+        members: the replicas that it has.
+        now: seconds since the epoch.
+
+    Attributes:
+        members: the replicas that it has.
+        started: something of it has run.
+    """
+
+    def __init__(self, facts: Facts, members: list[Member], now: float) -> None:
+        self.members, self._now, self._nodes = members, now, facts.nodes
+        self._pods: dict[tuple[int, int], list[Object]] = {}
+        for pod in sorted(facts.pods, key=run_of):
+            self._pods.setdefault(replica_of(pod), []).append(pod)
+        self._marks = {
+            role_index(main) or 0: mark
+            for main in facts.mains
+            for mark in (STOPPED, CANCELLED)
+            if annotation(main, mark)
+        }
+        self._cancelled = any(annotation(main, CANCELLED) for main in facts.mains)
+        self._events: dict[str, list[Object]] = {}
+        for event in facts.events:
+            self._events.setdefault(str((event.get("involvedObject") or {}).get("name")), []).append(event)
+        self._refused = _refused(facts)
+        self._notes = {
+            (role_index(main) or 0, index): why
+            for main in facts.mains
+            for index, why in taken.noted(main).items()
+        }
+        self._suspended = {
+            role_index(main) or 0 for main in facts.mains if (main.get("spec") or {}).get("suspend")
+        }
+        self._spared = {role_index(main) or 0 for main in facts.mains if taken.spares_disrupted(main)}
+        self._news: dict[tuple[int, int], str] = {}
+        self._by_hand = {
+            name
+            for main in facts.mains
+            for name in taken.deleted_by_hand(main, [p for p in facts.pods if _role(p) == _role(main)])
+        }
+        self._single_jobs = facts.kind == "job"
+        self._partial = facts.partial
+        self.started = any(_has_run(pod) for pod in facts.pods)
+
+    def status(self, member: Member, job: JobFacts, whole: AppState) -> ReplicaStatus:
+        """Returns how a replica fares.
+
+        Args:
+            member: which one.
+            job: the job that it belongs to.
+            whole: the state of the application.
+        """
+        key = member.role_index, member.replica
+        pods = self._pods.get(key, [])
+        no_reason = self._only_by_hand(member, job, whole)
+        attempts: list[AttemptStatus] = []
+        for place, pod in enumerate(pods):
+            events = self._events.get(pod["metadata"].get("name"), ())
+            by_hand = no_reason and str(pod["metadata"].get("name")) in self._by_hand
+            attempts += attempts_of(pod, number_of(pod, place), events, by_hand=by_hand)
+            self._news[key] = self._taken_now(pod, by_hand)
+        state = self._state(member, attempts, job, whole)
+        if attempts and state is AppState.RUNNING:
+            attempts[-1] = self._with_news(pods[-1], attempts[-1])
+        elif not attempts:
+            state, attempts = self._without_pod(key, state)
+        newest = pods[-1] if pods else {}
+        return ReplicaStatus(
+            id=member.replica,
+            state=state,
+            role=member.role,
+            hostname=str((newest.get("spec") or {}).get("nodeName") or ""),
+            structured_error_msg=_error_file(newest),
+            attempts=attempts,
+            max_attempts=member.max_attempts,
+            required=not self._partial
+            and job.reason != "SuccessPolicy",  # it names those that have to succeed
+        )
+
+    def _only_by_hand(self, member: Member, job: JobFacts, whole: AppState) -> bool:
+        """Returns True if neither torchx nor the Job has a reason to delete pods of a replica."""
+        over = is_terminal(whole) or is_terminal(job.state) or job.ending
+        due = self._marks.get(member.role_index) or self._cancelled or member.role_index in self._suspended
+        done = member.replica in indexes(job.details.get("completedIndexes"))
+        return self._single_jobs and not (over or due or done)
+
+    def _with_news(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
+        """Returns a running attempt with the news of its node: a lost one is named."""
+        events = self._events.get(str(pod["metadata"].get("name")), ())
+        lost = taken.lost_node(pod, self._nodes, events, self._now)
+        if not lost:
+            return attempt
+        return replace(attempt, msg=f"{lost}; {attempt.msg}" if attempt.msg else lost)
+
+    def _without_pod(self, key: tuple[int, int], state: AppState) -> tuple[AppState, list[AttemptStatus]]:
+        """Returns the state and the attempt of a replica that has no pod now."""
+        notes = self._notes.get(key)
+        if state is AppState.FAILED:
+            # where a rule ignores what the cluster takes away, a person has deleted the pod
+            otherwise = taken.BY_HAND if key[0] in self._spared else taken.GONE
+            return state, [AttemptStatus(1, state, msg=notes[-1] if notes else otherwise)]
+        refused = self._refused.get(key)
+        if state is not AppState.SUBMITTED or not (refused or notes):
+            return state, []
+        msg = f"the cluster refuses its pod: {refused}" if refused else f"{notes[-1]}; a new pod comes soon"  # type: ignore[index]
+        return AppState.PENDING, [AttemptStatus(1, AppState.PENDING, msg=msg)]
+
+    def taken_away(self, over: bool) -> str:
+        """Returns which replicas were taken from their nodes and why, in one line; empty when none was.
+
+        Args:
+            over: the application has ended, so what is the case now does not count.
+        """
+        found: dict[str, str] = {}
+        for member in self.members:
+            key = member.role_index, member.replica
+            pods = self._pods.get(key, [])
+            news = "" if over else self._news.get(key, "")
+            before = max((taken.count_before(pod) for pod in pods), default=0)
+            again = f"taken from its node {before} times" if before > 1 else "taken from its node once"
+            said = news or (self._notes.get(key) or [again if before else ""])[-1]
+            if said:
+                found[f"{member.role}/{member.replica}"] = said
+        if not found:
+            return ""
+        name, said = next(iter(found.items()))
+        more = f" (and {len(found) - 1} more replicas)" if len(found) > 1 else ""
+        return f"{name}: {said}{more}"
+
+    def _taken_now(self, pod: Object, by_hand: bool) -> str:
+        events = self._events.get(str(pod["metadata"].get("name")), ())
+        lost = taken.lost_node(pod, self._nodes, events, self._now)
+        return lost or taken.taken_away(pod, by_hand=by_hand)
+
+    def _state(
+        self, member: Member, attempts: list[AttemptStatus], job: JobFacts, whole: AppState
+    ) -> AppState:
+        if member.replica in indexes(job.details.get("completedIndexes")):
+            return AppState.SUCCEEDED
+        if not attempts:
+            if job.state is AppState.SUCCEEDED and not job.details.get("completedIndexes"):
+                return AppState.SUCCEEDED
+            if member.replica in indexes(job.details.get("failedIndexes")) and not (
+                self._marks.get(member.role_index)
+            ):
+                return AppState.FAILED
+            over = is_terminal(whole) or is_terminal(job.state) or job.ending
+            if over or self._marks.get(member.role_index):
+                return AppState.CANCELLED
+            # of those that run well a listing asks for no pods
+            running = self._partial and job.state is AppState.RUNNING
+            return AppState.RUNNING if running else AppState.SUBMITTED
+        state = attempts[-1].state
+        over = is_terminal(whole) or is_terminal(job.state) or job.ending
+        if state is AppState.FAILED and not over and attempts[-1].number < member.max_attempts:
+            return AppState.PENDING
+        if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
+            return AppState.CANCELLED
+        return state
+
+
+def _role(thing: Object) -> int:
+    return _count(label(thing, ROLE_INDEX))
+
+
+def _has_run(pod: Object) -> bool:
+    status = container_of(pod)
+    state = status.get("state") or {}
+    ended = (state.get("terminated") or {}).get("startedAt")
+    return bool(status.get("restartCount") or "running" in state or ended)
+
+
+def _refused(facts: Facts) -> dict[tuple[int, int], str]:
+    """Returns why the cluster makes no pod for a replica, as its newest warning tells."""
+    roles = {job["metadata"]["name"]: role_index(job) or 0 for job in facts.jobs}
+    found: dict[tuple[int, int], str] = {}
+    for event in facts.events:
+        match = re.search(r'pods "(\S+)-(\d+)-\w+" is forbidden: (.*)', str(event.get("message") or ""))
+        if event.get("reason") == "FailedCreate" and match and match[1] in roles:
+            found[roles[match[1]], _count(match[2])] = short(match[3])
+    return found
+
+
+def _error_file(pod: Object) -> str:
+    """Returns the error file that a replica left as its last word, as JSON text."""
+    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    text = str(ended.get("message") or "")
+    if not ended.get("exitCode") or not text.startswith("{"):
+        return NONE
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return NONE
+    return text if isinstance(found, dict) and "message" in found else NONE
+
+
+@functools.lru_cache(maxsize=64)
+def indexes(text: str | None) -> frozenset[int]:
+    """Reads a list of indexes such as ``0-2,5``; those that no replica has are passed over.
+
+    >>> sorted(indexes("0-2,5")), sorted(indexes(None)), sorted(indexes("1,x,3-99999999999999,2"))
+    ([0, 1, 2, 5], [], [1, 2])
+    """
+    found: set[int] = set()
+    for part in (text or "").split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(found) < MOST_REPLICAS:
+            found.update(range(int(first), min(int(last), MOST_REPLICAS) + 1))
+    return frozenset(found)

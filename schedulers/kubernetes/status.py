@@ -1,0 +1,258 @@
+"""An application on a cluster, told in the words of the scheduler interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.client import Object
+from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of
+from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes.state import reasons
+from torchx.schedulers.kubernetes.state.attempts import live
+from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
+from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+
+HELD_FOR = 60.0
+"""Seconds after which a start that was not completed is what is left of an interrupted one."""
+
+INTERRUPTED = "its start was interrupted"
+
+
+def describe(facts: Facts, now: float) -> DescribeAppResponse:
+    """Returns how an application fares; what it is, is left out.
+
+    Args:
+        facts: what the cluster has of it.
+        now: seconds since the epoch.
+    """
+    record = facts.record
+    jobs = [job_facts(facts.kind, main) for main in facts.mains]
+    replicas = Replicas(facts, members_of(facts, record), now)
+    running = any(live(pod) for pod in facts.pods)
+    if facts.partial:  # of those that run the pods were not asked for
+        running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
+    state, msg = _state(facts, jobs, replicas, running, now)
+    over = is_terminal(state)
+    submitted = min((time_of(main["metadata"].get("creationTimestamp")) for main in facts.mains), key=or_zero)
+    statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
+    ended = _ended(facts, jobs, statuses, submitted) if over else None
+    for at, member in enumerate(replicas.members):  # times stop with the job, also where a pod is lost
+        job = _job_of(jobs, member)
+        if over or is_terminal(job.state):
+            statuses[at] = reasons.at_rest(statuses[at], job.ended_at or ended)
+    roles: dict[str, RoleStatus] = {}
+    for status in statuses:
+        roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
+    first = reasons.first_failure(facts, jobs, statuses) if state is AppState.FAILED else None
+    started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)
+    if not over and not msg:
+        msg = reasons.waiting(statuses, facts.events)
+    if state is AppState.FAILED and not msg and first is None:
+        msg = (
+            f"a replica failed whose pod is gone: {jobs[0].message}"
+            if jobs[0].message
+            else "its pods are gone"
+        )
+    taken = replicas.taken_away(over)
+    if taken and taken not in msg and (first is None or taken not in first.msg):
+        msg = f"{msg}; {taken}" if msg else taken
+    return DescribeAppResponse(
+        app_id=facts.app_id,
+        state=state,
+        num_restarts=_restarts(facts),
+        msg=msg,
+        structured_error_msg=reasons.error_file(first, statuses),
+        roles_statuses=list(roles.values()),
+        name=str((record.get("app") or {}).get("name") or facts.name),
+        submitted_at=submitted,
+        started_at=started or (_started(facts) if state is not AppState.PENDING else None),
+        ended_at=ended,
+        first_failure=first,
+        cfg=dict(record.get("cfg") or {}),
+    )
+
+
+def listed(facts: Facts, now: float) -> ListAppResponse:
+    """Returns the line of an application in a listing."""
+    told = describe(facts, now)
+    code = 0 if told.state is AppState.SUCCEEDED else None
+    if told.state is AppState.FAILED and told.first_failure is not None:
+        code = told.first_failure.result
+    return ListAppResponse(
+        app_id=told.app_id,
+        state=told.state,
+        name=told.name,
+        submitted_at=told.submitted_at,
+        started_at=told.started_at,
+        ended_at=told.ended_at,
+        exit_code=code,
+        msg=told.msg or (told.first_failure.msg if told.first_failure is not None else ""),
+    )
+
+
+def job_facts(kind: str, main: Object) -> JobFacts:
+    """Returns how one of the submitted objects fares."""
+    number = role_index(main)
+    role = number if kind == "job" and number is not None else -1
+    status = main.get("status") or {}
+    if kind == "volcano":
+        return _volcano_facts(role, status)
+    true = _true(main)
+    for name, state in _ENDED.items():
+        if name in true:
+            # pods may end well on TERM; what had ended by itself is not suspended, nor is this its reason
+            cut = annotation(main, CANCELLED) and ("Suspended" in true or true[name].get("reason") == _CUT)
+            return _ended_job(role, AppState.CANCELLED if cut else state, true[name], status)
+    ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
+    if ending is not None:
+        return JobFacts(role, AppState.RUNNING, str(ending.get("reason") or ""), ending=True, details=status)
+    spec = main.get("spec") or {}
+    if spec.get("suspend"):
+        return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
+    started = status.get("ready") or status.get("succeeded")
+    active = int(status.get("active") or 0)
+    state = (
+        AppState.RUNNING
+        if started
+        else AppState.PENDING
+        if active or status.get("startTime")
+        else AppState.SUBMITTED
+    )
+    return JobFacts(role, state, details=status)
+
+
+_CUT = "FailedIndexes"
+"""Why a job fails whose pods were ended one by one: no other limit holds then."""
+
+
+def _true(main: Object) -> dict[str, Mapping[str, Any]]:
+    conditions = (main.get("status") or {}).get("conditions") or []
+    return {str(c.get("type")): c for c in conditions if c.get("status") == "True"}
+
+
+def _ended_job(
+    role: int, state: AppState, condition: Mapping[str, Any], status: Mapping[str, Any]
+) -> JobFacts:
+    at = time_of(status.get("completionTime")) or time_of(condition.get("lastTransitionTime"))
+    return JobFacts(
+        role, state, str(condition.get("reason") or ""), short(condition.get("message")), at, details=status
+    )
+
+
+_ENDED = {"Complete": AppState.SUCCEEDED, "Completed": AppState.SUCCEEDED, "Failed": AppState.FAILED}
+
+_VOLCANO = {
+    "Completed": AppState.SUCCEEDED,
+    "Failed": AppState.FAILED,
+    "Terminated": AppState.FAILED,
+    "Aborted": AppState.CANCELLED,
+    "Running": AppState.RUNNING,
+    "Restarting": AppState.RUNNING,
+    "Completing": AppState.RUNNING,
+    "Aborting": AppState.RUNNING,
+    "Terminating": AppState.RUNNING,
+    "Pending": AppState.PENDING,
+    "Inqueue": AppState.PENDING,
+}
+
+
+def _volcano_facts(role: int, status: Mapping[str, Any]) -> JobFacts:
+    told = status.get("state") or {}
+    state = _VOLCANO.get(str(told.get("phase")), AppState.SUBMITTED)
+    at = time_of(told.get("lastTransitionTime")) if is_terminal(state) else None
+    ending = str(told.get("phase")) in ("Completing", "Aborting", "Terminating")
+    return JobFacts(
+        role, state, str(told.get("reason") or ""), short(told.get("message")), at, ending, status
+    )
+
+
+def _state(
+    facts: Facts, jobs: list[JobFacts], replicas: Replicas, running: bool, now: float
+) -> tuple[AppState, str]:
+    """Returns the state of the whole, and why, where it is not the replicas that tell it."""
+    failed = [job for job in jobs if job.state is AppState.FAILED]
+    marks = {mark for main in facts.mains for mark in (CANCELLED, STOPPED, HELD) if annotation(main, mark)}
+    cancelled = CANCELLED in marks or any(job.state is AppState.CANCELLED for job in jobs)
+    open_jobs = [
+        main for main, job in zip(facts.mains, jobs, strict=True)
+        if not is_terminal(job.state) and not annotation(main, CANCELLED) and not annotation(main, STOPPED)
+    ]  # fmt: skip
+    running = running or not _at_rest(facts, jobs)
+    if failed:
+        if open_jobs and not facts.fails_fast:
+            return AppState.RUNNING, "a replica failed, the others go on"
+        if open_jobs:
+            return AppState.RUNNING, reasons.RUN_ON
+        if running:
+            return AppState.RUNNING, reasons.BEING_ENDED
+        return AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
+    if all(job.state is AppState.SUCCEEDED for job in jobs):
+        return AppState.SUCCEEDED, ""
+    if cancelled and not open_jobs:
+        running = running or any(job.details.get("terminating") for job in jobs)
+        return (AppState.RUNNING, "it is being cancelled") if running else (AppState.CANCELLED, "cancelled")
+    if HELD in marks:
+        age = now - max(
+            or_zero(time_of(m["metadata"].get("creationTimestamp"))).timestamp() for m in facts.mains
+        )
+        return (
+            (AppState.FAILED, INTERRUPTED)
+            if age > HELD_FOR
+            else (AppState.SUBMITTED, "it is being submitted")
+        )
+    if any(job.reason == "Suspended" for job in jobs) and not running:
+        return AppState.SUBMITTED, reasons.held_back(facts)
+    if replicas.started or any(
+        job.state is not AppState.PENDING and job.state is not AppState.SUBMITTED for job in jobs
+    ):
+        return AppState.RUNNING, next(
+            (reasons.ENDING[job.reason] for job in jobs if job.reason in reasons.ENDING), ""
+        )
+    if facts.partial and sum(int(job.details.get("active") or 0) for job in jobs) > len(facts.pods):
+        return AppState.RUNNING, ""
+    pending = facts.pods or any(job.state is AppState.PENDING for job in jobs)
+    return (AppState.PENDING if pending else AppState.SUBMITTED), ""
+
+
+def _at_rest(facts: Facts, jobs: list[JobFacts]) -> bool:
+    """Tells whether the cluster has taken note of each end asked for: until then it may make pods."""
+    asked = [
+        main for main, job in zip(facts.mains, jobs, strict=True)
+        if not is_terminal(job.state) and (annotation(main, CANCELLED) or annotation(main, STOPPED))
+    ]  # fmt: skip
+    if facts.kind == "volcano":
+        return not asked
+    if facts.kind == "jobset" and asked:
+        asked += [job for job in facts.jobs if not is_terminal(job_facts("job", job).state)]
+    return all("Suspended" in _true(each) for each in asked)
+
+
+def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:
+    return next((job for job in jobs if job.role == member.role_index), jobs[0])
+
+
+def _restarts(facts: Facts) -> int:
+    """Returns how often the whole was started again; -1 where replicas are started again one by one."""
+    if facts.kind == "job":
+        roles = (facts.record.get("app") or {}).get("roles") or []
+        return -1 if any(role.get("max_retries") for role in roles) else 0
+    status = facts.mains[0].get("status") or {}
+    return int(status.get("restarts") or status.get("retryCount") or 0)
+
+
+def _started(facts: Facts) -> datetime | None:
+    times = [time_of((job.get("status") or {}).get("startTime")) for job in facts.jobs]
+    return min((at for at in times if at is not None), default=None)
+
+
+def _ended(
+    facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus], submitted: datetime | None
+) -> datetime | None:
+    """Returns when the last of it ended."""
+    marks = [time_of(annotation(main, CANCELLED)) for main in facts.mains]
+    times = [job.ended_at for job in jobs] + marks + [s.ended_at for s in statuses]
+    return max((at for at in times if at is not None), default=submitted)

@@ -1,0 +1,41 @@
+"""Waits for the end of an application on a cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.cancel import reconcile
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.status import describe
+from torchx.schedulers.kubernetes.watch import Watch
+from torchx.specs.status import is_terminal
+
+LOOK_EVERY = 30.0
+"""Seconds after which an application is looked at, whatever its watch says."""
+AGAIN_AFTER = 2.0
+"""Seconds after which an end is begun again that the cluster did not take."""
+
+
+def wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
+    """Blocks until an application has ended, or is gone; False when ``timeout`` seconds passed before.
+
+    Raises:
+        ClusterError: the cluster cannot be watched any more.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    if is_terminal(describe(facts, time.time()).state):
+        return True
+    changed = threading.Event()
+    with Watch(cluster, facts, changed.set) as watch:
+        while True:
+            changed.clear()
+            found = watch.facts()
+            if found is None or is_terminal(describe(found, time.time()).state):
+                return True
+            pause = LOOK_EVERY if reconcile(cluster, found) else AGAIN_AFTER
+            left = pause if end is None else min(end - time.monotonic(), pause)
+            if left <= 0:
+                return False
+            changed.wait(left)

@@ -1,0 +1,201 @@
+"""Watches an application on a cluster: a mirror of its objects that stays true over broken connections."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, hang_up, lines_of, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.objects import BATCH, Facts, events_of, main_path, selector, waits
+
+ROUND = 50
+"""Seconds after which a watch is begun anew: a connection that died unnoticed is found by then."""
+LOST = 300.0
+"""Seconds without any answer from the cluster after which a watch gives up."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+GONE = 410
+
+
+class Mirror:
+    """The objects of one list, kept true by a thread.
+
+    Args:
+        cluster: where they are.
+        path: the list.
+        query: which of them.
+        changed: called, by the thread, whenever something has changed.
+    """
+
+    def __init__(
+        self, cluster: Cluster, path: str, query: dict[str, str], changed: Callable[[], None]
+    ) -> None:
+        self._cluster, self._path, self._query, self._changed = cluster, path, query, changed
+        self._objects: dict[str, Object] = {}
+        self._version = ""
+        self._response: Any = None
+        self._stop = threading.Event()
+        self._heard = time.monotonic()
+        self.error: ClusterError | None = None
+        self._list()
+        self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
+        self._thread.start()
+
+    def objects(self) -> list[Object]:
+        """Returns the objects as they are known now."""
+        return list(self._objects.values())
+
+    def close(self) -> None:
+        """Ends the watch."""
+        self._stop.set()
+        response = self._response
+        if response is not None:
+            hang_up(response)
+        self._thread.join(timeout=5)
+
+    def _list(self) -> None:
+        found, self._version = self._cluster.listed(self._path, self._query)
+        self._objects = {each["metadata"]["uid"]: each for each in found}
+        self._heard = time.monotonic()
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._stop.is_set():
+            before = self._heard
+            try:
+                if not self._version:
+                    self._list()
+                    self._changed()
+                self._follow()
+            except ClusterError as error:
+                if error.status == GONE:
+                    self._version = ""
+                elif not error.passes or time.monotonic() - self._heard > LOST:
+                    self.error = error
+                    self._changed()
+                    return
+                pause = max(pause, min(error.retry_after or 0.0, LONGEST_PAUSE))
+            if self._heard > before:
+                pause = FIRST_PAUSE
+            self._stop.wait(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _follow(self) -> None:
+        """Takes in what happens until the connection ends, as it does now and then."""
+        import urllib3
+
+        asked = {
+            **self._query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": ROUND,
+            "resourceVersion": self._version,
+        }
+        response = self._cluster.stream(self._path, asked, silence=ROUND + 10)
+        self._response = response
+        self._heard = time.monotonic()
+        try:
+            if self._stop.is_set():
+                return  # it was closed before it could know what to hang up
+            for line in lines_of(response):
+                if self._stop.is_set():
+                    return
+                self._take(json.loads(line))
+        except (urllib3.exceptions.HTTPError, OSError, ValueError, RecursionError):
+            return  # it broke off, perhaps within a line: the next one goes on where this one was
+        finally:
+            self._response = None
+            response.close()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self._heard = time.monotonic()
+        kind, thing = (event.get("type"), event.get("object")) if isinstance(event, dict) else ("", None)
+        if not isinstance(thing, dict):
+            return
+        if kind == "ERROR":
+            code = thing.get("code") if isinstance(thing.get("code"), int) else 0
+            # whatever it is, what was seen so far is no ground to go on from
+            self._version = ""
+            raise ClusterError(str(thing.get("message")), status=code if code == GONE else 504)
+        metadata = thing.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        self._version = str(metadata.get("resourceVersion") or self._version)
+        if kind == "BOOKMARK" or shaped(thing) is None:
+            return
+        objects = dict(self._objects)  # others read it meanwhile
+        if kind == "DELETED":
+            objects.pop(str(metadata.get("uid")), None)
+        else:
+            objects[str(metadata["uid"])] = thing
+        self._objects = objects
+        self._changed()
+
+
+class Watch:
+    """All that a cluster has of one application, as it changes; a context manager.
+
+    Args:
+        cluster: where it is.
+        facts: what is known of it.
+        changed: called, by a thread, whenever something has changed.
+    """
+
+    def __init__(self, cluster: Cluster, facts: Facts, changed: Callable[[], None]) -> None:
+        self._cluster, self._first = cluster, facts
+        asked = selector(facts.name)
+        self._mirrors: dict[str, Mirror] = {}
+        paths = {
+            "pods": path_of("v1", "pods", facts.namespace),
+            "mains": main_path(facts.kind, facts.namespace),
+        }
+        if facts.kind == "jobset":
+            paths["jobs"] = path_of(BATCH, "jobs", facts.namespace)
+        try:
+            for name, path in paths.items():
+                self._mirrors[name] = Mirror(cluster, path, asked, changed)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the watch."""
+        for mirror in self._mirrors.values():
+            mirror.close()
+
+    def facts(self, *, events: bool = False) -> Facts | None:
+        """Returns what is known of the application now; None when it is not there any more.
+
+        Args:
+            events: ask for events, too, where something waits.
+
+        Raises:
+            ClusterError: the cluster cannot be watched any more.
+        """
+        for mirror in self._mirrors.values():
+            if mirror.error is not None:
+                raise mirror.error
+        mains = [m for m in self._mirrors["mains"].objects() if not m["metadata"].get("deletionTimestamp")]
+        if not mains:
+            return None
+        first = self._first
+        mains.sort(key=lambda main: str(main["metadata"]["name"]))
+        pods = self._mirrors["pods"].objects()
+        jobs = (
+            self._mirrors["jobs"].objects()
+            if "jobs" in self._mirrors
+            else mains
+            if first.kind == "job"
+            else []
+        )
+        told = events_of(self._cluster, first.namespace, first.name) if events and waits(jobs, pods) else []
+        return Facts(first.namespace, first.name, first.kind, mains, jobs, pods, told)

@@ -1,0 +1,145 @@
+"""Archives as images: found by address and version, unpacked once."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from torchx.errors import StateError, UsageError
+from torchx.machine.files import make_folder
+from torchx.schedulers.local.archive_members import (
+    MB,
+    BadArchiveError,
+    Target,
+    TarStream,
+    TooLargeError,
+    decompressed,
+    unpack_tar,
+    unpack_zip,
+)
+
+if TYPE_CHECKING:
+    import tarfile
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+"""Ends of the names of archives."""
+
+LIMIT_MB = 10_240
+"""MB that an archive may have, packed and unpacked (default)."""
+
+
+def version_of(url: str) -> str:
+    """Returns a name for an archive as it is now: it differs once the archive changes.
+
+    Raises:
+        UsageError: there is no such archive, or what its address needs is not installed.
+    """
+    fs, path = _open_fs(url)
+    try:
+        info = fs.info(path)
+    except FileNotFoundError as error:
+        raise UsageError(f"image `{url}` does not exist") from error
+    except OSError as error:
+        raise StateError(f"image `{url}` cannot be looked at: {error}") from error
+    if info.get("type") != "file":
+        raise UsageError(f"image `{url}` is not a file")
+    known = [
+        info.get(key) for key in ("size", "mtime", "ETag", "etag", "LastModified", "created", "version_id")
+    ]
+    return hashlib.sha256(repr((url, known)).encode()).hexdigest()[:32]
+
+
+def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> None:
+    """Unpacks an archive into a folder that appears whole or not at all.
+
+    Args:
+        url: the archive, a path or an address.
+        folder: the new folder.
+        limit_mb: MB of its files together, and of the archive itself.
+
+    Raises:
+        UsageError: it is not an archive, passes the limit, or has a member that is refused: one that would
+            lie outside of the folder, a link that may lead out of it, a device or a pipe.
+        StateError: it cannot be read, or there is no room for it.
+    """
+    fs, path = _open_fs(url)
+    try:
+        make_folder(folder.parent)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacking-") as made:
+            archive = Path(made, "archive")
+            with fs.open(path, "rb") as source, open(archive, "xb") as copy:
+                _copy(source, copy, limit_mb)
+            content = Path(made, "content")
+            content.mkdir(mode=0o700)
+            _extract(archive, content, is_zip=url.endswith(".zip"), limit_mb=limit_mb)
+            try:
+                content.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster, with the same content
+                    raise
+    except TooLargeError as error:
+        raise UsageError(
+            f"image `{url}` is more than image_limit_mb={limit_mb} allows: {error}",
+            hint="raise it if the archive can be trusted: -cfg image_limit_mb=...",
+        ) from error
+    except BadArchiveError as error:
+        raise UsageError(f"image `{url}` is no archive that can be unpacked: {error}") from error
+    except OSError as error:
+        raise StateError(f"image `{url}` cannot be unpacked: {error}") from error
+
+
+def _copy(source: Any, copy: IO[bytes], limit_mb: int) -> None:
+    left = limit_mb * MB
+    while piece := source.read(1 << 20):
+        left -= len(piece)
+        if left < 0:
+            raise TooLargeError("the archive itself is too large")
+        copy.write(piece)
+
+
+def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> None:
+    import tarfile
+    import zipfile
+    import zlib
+    from gzip import BadGzipFile
+    from lzma import LZMAError
+
+    target = Target(folder, limit_mb)
+    try:
+        if is_zip:
+            with zipfile.ZipFile(archive) as zipped:
+                unpack_zip(zipped, target)
+        else:
+            with decompressed(archive) as file:
+                stream: Any = TarStream(file, limit_mb)
+                with _opened(stream) as tar:
+                    unpack_tar(tar, target)
+                stream.finish()
+        target.finish()
+    except (BadGzipFile, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError) as error:
+        raise BadArchiveError(str(error).partition("\n")[0].rstrip(":")) from error
+    except (ValueError, RuntimeError, OverflowError) as error:  # encrypted, or invalid names and numbers
+        raise BadArchiveError(str(error).partition("\n")[0]) from error
+    finally:
+        target.close()
+
+
+def _opened(stream: Any) -> tarfile.TarFile:
+    import tarfile
+
+    try:
+        return tarfile.open(fileobj=stream, mode="r:", errors="surrogateescape")
+    except tarfile.ReadError as error:
+        raise BadArchiveError("file could not be opened successfully") from error
+
+
+def _open_fs(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        fs, path = fsspec.core.url_to_fs(url if "://" in url else str(Path(url).expanduser().absolute()))
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"image `{url}` cannot be opened: {error}") from error
+    return fs, path

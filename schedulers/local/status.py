@@ -1,0 +1,319 @@
+"""Local jobs on record, told in the words of the scheduler interface."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx.errors import StateError
+from torchx.exit_codes import read_error_file
+from torchx.jobs import ended, shape
+from torchx.jobs.catalog import catalog, paths_of
+from torchx.jobs.ended import EndedJob
+from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name
+from torchx.jobs.record import LARGEST
+from torchx.jobs.settled import is_supervised, settle
+from torchx.jobs.view import AttemptView, JobView, load
+from torchx.machine import files, processes
+from torchx.machine import locks as lock
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.query import AppQuery
+from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+
+if TYPE_CHECKING:
+    from torchx.scheduling.logs import LogChunk, LogQuery
+
+
+FIRST = "local_cwd"
+"""The scheduler that tells of a job of which it is not known which scheduler has made it."""
+
+_SCHEDULER = re.compile(rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"')
+_OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
+
+
+class LocalJobs:
+    """The jobs of one scheduler in a state home.
+
+    Args:
+        home: the state home; it need not exist.
+        scheduler: jobs of others are not seen.
+    """
+
+    def __init__(self, home: Home, scheduler: str) -> None:
+        self._home = home
+        self._scheduler = scheduler
+
+    def find(self, app_id: str) -> JobView | None:
+        """Returns a job, None when it is not on record; one whose supervisor is dead is ended first."""
+        try:
+            view = settle(paths_of(self._home, app_id))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return view if view.record.scheduler == self._scheduler else None
+
+    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
+        """Yields the jobs on record that are wanted, newest first; reads of the ended ones what is taken."""
+        if query.called and self._is_on_record(query.called):
+            # an id: no need to look at the others
+            whole = self._of_record(query.called, paths_of(self._home, query.called))
+            if whole is not None and _takes(query, whole):
+                yield whole
+                return
+        on_record, known = (listed := catalog(self._home)).app_ids, listed.lines
+        mine = f'"scheduler":"{self._scheduler}"'.encode()
+        found: list[tuple[float, bytes, ListAppResponse | None]] = []
+        unlisted_ids = set(on_record - known.keys())
+        for app_id, line in known.items():
+            if mine in line and app_id in on_record:
+                found.append((ended.submitted_at(line), app_id, None))
+            elif app_id in on_record and not any(other in line for other in _OTHERS):
+                unlisted_ids.add(app_id)  # a damaged line, or a scheduler of a plugin: its record tells
+        for app_id in unlisted_ids:
+            if (app := self._unlisted(app_id)) is not None:
+                found.append((app.submitted_at.timestamp() if app.submitted_at else 0.0, app_id, app))
+        found.sort(key=itemgetter(0, 1), reverse=True)
+        since = query.since.timestamp() if query.since is not None else None
+        for submitted_at, app_id, unlisted in found:
+            if since is not None and submitted_at < since:
+                return
+            found_one = unlisted or self._listed(known[app_id], app_id, query)
+            if found_one is not None and _takes(query, found_one):
+                yield found_one
+
+    def _is_on_record(self, app_id: str) -> bool:
+        try:
+            return os.path.lexists(paths_of(self._home, app_id).folder)
+        except (OSError, ValueError):
+            return False  # longer than any file may be called, or no text that a file may have
+
+    def _listed(self, line: bytes, app_id: bytes, query: AppQuery) -> ListAppResponse | None:
+        """Reads a line of the list of ended jobs; None, without much ado, for one that is not wanted."""
+        if query.states and not any(state.encode() in line for state in query.states):
+            return None
+        for word in (query.called, query.literal):
+            if word and json.dumps(word)[1:-1].encode() not in line:
+                return None
+        job = ended.parse(line)
+        if job is None or os.fsencode(job.app_id) != app_id:
+            return self._unlisted(app_id)
+        return _line(job)
+
+    def _unlisted(self, name: bytes) -> ListAppResponse | None:
+        """Returns the line of a job that the list of ended jobs lacks, from its record."""
+        folder = os.fsdecode(name)
+        return self._of_record(file_name(folder), JobPaths(self._home.jobs / folder), remember=True)
+
+    def _of_record(self, app_id: str, paths: JobPaths, *, remember: bool = False) -> ListAppResponse | None:
+        """Returns the line of a job from its record.
+
+        Args:
+            app_id: the job.
+            paths: its record.
+            remember: put it into the list of ended jobs, where its line was lost, when it has ended.
+        """
+        try:
+            view = settle(paths)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if not os.path.lexists(paths.folder):
+                return None  # removed at this very moment
+            return self._unreadable(app_id, paths, f"{paths.folder} has no record: {error.strerror}")
+        except StateError as error:
+            return self._unreadable(app_id, paths, error.message)
+        if view.record.scheduler != self._scheduler:
+            if self._claims(paths):
+                why = f"its scheduler `{view.record.scheduler}` is not installed"
+                return self._unreadable(app_id, paths, why)
+            return None
+        if view.has_ended and remember:
+            ended.remember(view, paths)
+        return _line(EndedJob.of(view))
+
+    def _unreadable(self, app_id: str, paths: JobPaths, why: str) -> ListAppResponse | None:
+        """Returns the line of a job of which no more is known than that there is something of it.
+
+        One that no supervisor holds has ended, so that it can be deleted and pruned by its age.
+        """
+        if not self._claims(paths):
+            return None
+        try:
+            changed = _time(shape.moment(paths.folder.lstat().st_mtime, "st_mtime"))
+        except FileNotFoundError:
+            return None  # removed at this very moment
+        except (OSError, ValueError):
+            changed = _time(0.0)
+        over = None if is_supervised(paths) else changed
+        return ListAppResponse(app_id, AppState.UNKNOWN, submitted_at=changed, ended_at=over, msg=why)
+
+    def _claims(self, paths: JobPaths) -> bool:
+        """Returns True when a job that cannot be read is this scheduler's: each is told by one of them."""
+        from torchx.schedulers import get_scheduler_factories  # on demand: few records are damaged
+
+        head = b""
+        with contextlib.suppress(OSError):
+            head = files.read_file(paths.record, LARGEST)
+        named = _SCHEDULER.search(head)
+        name = named[1].decode() if named else FIRST
+        return self._scheduler == (name if name in get_scheduler_factories() else FIRST)
+
+    def wait(self, app_id: str, timeout: float | None) -> bool:
+        """Blocks until a job has ended, at most so many seconds."""
+        paths = paths_of(self._home, app_id)
+        if timeout is None:
+            return lock.wait_free(paths.lock)
+        end = time.monotonic() + timeout
+        # a lock cannot be waited for with a limit, but those who hold it can
+        with contextlib.suppress(OSError, StateError):
+            view = load(paths)
+            for keeper in (view.supervisor, view.guard):
+                if keeper is not None and not view.has_ended:
+                    processes.wait_end(keeper, end - time.monotonic())
+        return lock.wait_free(paths.lock, max(0.0, end - time.monotonic()))
+
+    def request_end(self, app_id: str, *, now: bool = False) -> None:
+        """Asks for the end of a job that has not ended."""
+        view = self.find(app_id)
+        if view is not None and not view.has_ended:
+            from torchx.jobs import end
+
+            end.request(paths_of(self._home, app_id), now=now)
+
+    def delete(self, app_id: str) -> None:
+        """Ends a job and removes its record and its logs; what is gone already is gone."""
+        from torchx.jobs.pruning import remove_job, remove_unreadable
+
+        paths = paths_of(self._home, app_id)
+        try:
+            view = self.find(app_id)
+        except StateError:
+            if not self._claims(paths):
+                raise
+            view = None
+        if view is None:
+            if os.path.lexists(paths.folder) and self._claims(paths):
+                remove_unreadable(self._home, paths)
+            return
+        self.request_end(app_id)
+        lock.wait_free(paths.lock)
+        with contextlib.suppress(FileNotFoundError):  # someone else is at it
+            remove_job(paths, Path(load(paths).record.log_dir))
+
+    def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the log of a job.
+
+        Raises:
+            StateError: the job is not on record.
+        """
+        from torchx.jobs.log_reader import JobLog, Member
+
+        view = self.find(app_id)
+        if view is None:
+            raise StateError(f"{self._scheduler} knows no application `{app_id}`")
+        paths = self._home.job(app_id)
+        folder = Path(view.record.log_dir)
+        if os.path.lexists(folder) and not files.is_own_folder(folder):
+            raise StateError(f"the log folder {folder} is not a folder of this user")
+        members = [Member(replica.role, replica.id) for replica in view.replicas]
+        log = JobLog(LogPaths(folder), members, lambda: lock.is_held(paths.lock))
+        return log.read(query)
+
+
+def _takes(query: AppQuery, app: ListAppResponse) -> bool:
+    return query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
+
+
+def describe_job(view: JobView) -> DescribeAppResponse:
+    """Returns how a job fares in the words of the interface; what it is, is left out."""
+    record = view.record
+    roles: dict[str, RoleStatus] = {role.name: RoleStatus(role.name, []) for role in record.roles}
+    for replica in view.replicas:
+        attempts = [_attempt(attempt) for attempt in replica.attempts]
+        folder = LogPaths(Path(record.log_dir)).replica(replica.role, replica.id)
+        failed = bool(attempts) and attempts[-1].state is AppState.FAILED
+        roles[replica.role].replicas.append(
+            ReplicaStatus(
+                id=replica.id,
+                state=attempts[-1].state if attempts else _unstarted(view),
+                role=replica.role,
+                hostname="localhost",
+                structured_error_msg=read_error_file(folder) or NONE if failed else NONE,
+                attempts=attempts,
+                max_attempts=replica.max_retries + 1,
+            )
+        )
+    first = _first_failure(view)
+    error = NONE
+    if first is not None:
+        error = roles[first.role].replicas[first.replica].structured_error_msg
+    return DescribeAppResponse(
+        app_id=record.app_id,
+        state=AppState[view.state],
+        num_restarts=view.restarts,
+        msg=view.msg,
+        structured_error_msg=error,
+        roles_statuses=list(roles.values()),
+        name=record.name,
+        submitted_at=_time(record.submitted_at),
+        started_at=_time(view.started_at),
+        ended_at=_time(view.ended_at),
+        first_failure=first,
+        log_dir=record.log_dir,
+        workspaces={role.name: role.workspace for role in record.roles if role.workspace},
+        cfg=record.cfg,
+    )
+
+
+def _unstarted(view: JobView) -> AppState:
+    """The state of a replica that was never started: it waits for that, or it will not happen any more."""
+    return AppState.CANCELLED if view.has_ended else AppState.PENDING
+
+
+def _attempt(attempt: AttemptView) -> AttemptStatus:
+    return AttemptStatus(
+        number=attempt.number,
+        state=AppState[attempt.state],
+        exit_code=attempt.exit_code,
+        signal=attempt.signal,
+        started_at=_time(attempt.started_at),
+        ended_at=_time(attempt.ended_at),
+        pid=attempt.process.pid if attempt.process else None,
+        msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
+    )
+
+
+def _first_failure(view: JobView) -> FirstFailure | None:
+    if view.first_failure is None:
+        return None
+    ordinal, number = view.first_failure
+    replica = view.replicas[ordinal]
+    attempt = next((a for a in replica.attempts if a.number == number), AttemptView(number))
+    msg = attempt.msg
+    if attempt.signal == "SIGKILL" and not msg:
+        peak = f"; peak memory {attempt.peak_kib / 1024:,.0f} MB" if attempt.peak_kib else ""
+        msg = f"the kernel's out-of-memory killer is the usual reason{peak}"
+    return FirstFailure(replica.role, replica.id, number, attempt.exit_code, attempt.signal, msg)
+
+
+def _line(job: EndedJob) -> ListAppResponse:
+    return ListAppResponse(
+        app_id=job.app_id,
+        state=AppState.__members__.get(job.state, AppState.UNKNOWN),
+        app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
+        name=job.name,
+        submitted_at=_time(job.submitted_at),
+        started_at=_time(job.started_at),
+        ended_at=_time(job.ended_at),
+        exit_code=job.exit_code,
+        msg=job.msg,
+    )
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

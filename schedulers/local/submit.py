@@ -1,0 +1,225 @@
+"""The submitting half of the local schedulers: from an application to a request, from a request to a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from torchx import settings
+from torchx.errors import StateError
+from torchx.jobs.paths import Home, LogPaths, state_home, user_home
+from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
+from torchx.schedulers.ids import make_unique
+from torchx.schedulers.local.checks import check_limits, check_places, check_programs, check_texts
+from torchx.schedulers.local.images import ImageProvider
+from torchx.schedulers.local.request import PopenRequest, ReplicaParam
+from torchx.schedulers.shared.gpus import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
+from torchx.scheduling.base import replicas_of
+from torchx.specs.app import AppDef, Role
+from torchx.specs.handles import make_app_handle
+from torchx.specs.run_options import CfgVal
+from torchx.specs.serialize import app_to_dict
+from torchx.supervisor.launch import launch
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """Makes and submits the requests of one local scheduler.
+
+    Attributes:
+        backend: the scheduler's name in handles.
+        session: the session part of handles.
+        provider: what images mean.
+        cfg: the run options, checked.
+        extra_paths: folders in which the replicas find programs after those of PATH.
+    """
+
+    backend: str
+    session: str
+    provider: ImageProvider
+    cfg: Mapping[str, CfgVal]
+    extra_paths: Sequence[str] = ()
+
+    def request(self, app: AppDef) -> PopenRequest:
+        """Returns the processes of an application; starts and writes nothing."""
+        app_id = make_unique(app.name)
+        told = self.cfg.get("log_dir")
+        # logs land there whatever the working directory is later
+        log_dir = Path(str(told)).expanduser().absolute() if told else Home(user_home()).logs
+        logs = LogPaths(log_dir / self.session / app_id)
+        request = PopenRequest(app_id, str(logs.folder))
+        if any(role.workspace for role in app.roles):
+            from torchx.schedulers.local import workspaces as local_workspaces  # on demand: few jobs have one
+
+            request.workspaces = local_workspaces.plan(app, Home(user_home()).job(app_id), self.provider)
+        for role in app.roles:
+            params: list[ReplicaParam] = []
+            dirs: list[str] = []
+            root = self.provider.locate_role(role)
+            snapshot = request.workspaces.get(role.name)
+            only = AppDef(app.name, [role])
+            for _, replica, filled in replicas_of(
+                only,
+                app_id=app_id,
+                img_root=snapshot.folder if snapshot else root,
+                rank0_env=settings.TORCHX_RANK0_HOST,
+            ):
+                folder = logs.replica(role.name, replica)
+                files = (str(folder / f"{stream}.log") for stream in ("stdout", "stderr", "combined"))
+                param = self.provider.get_replica_param(root, filled, *files)
+                if snapshot is not None:
+                    local_workspaces.run_in(snapshot, param, root)
+                param.env = self._env(param, filled, app_id, logs, replica)
+                params.append(param)
+                dirs.append(str(folder))
+            request.role_params[role.name] = params
+            request.role_log_dirs[role.name] = dirs
+        return request
+
+    def _env(
+        self, param: ReplicaParam, role: Role, app_id: str, logs: LogPaths, replica: int
+    ) -> dict[str, str]:
+        """Returns the environment of a replica; what the role itself sets stays."""
+        env = {
+            "PYTHONUNBUFFERED": "x",
+            settings.TORCHX_RANK0_HOST: "localhost",
+            settings.TORCHX_JOB_ID: make_app_handle(self.backend, self.session, app_id),
+            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
+            "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
+            "PET_LOG_DIR": str(logs.torchelastic(role.name)),
+            # torchrun would tell the workers this machine's full name, which need not lead back to it
+            "PET_LOCAL_ADDR": "localhost",
+            **param.env,
+        }
+        path = [p for p in (env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
+        cwd = [param.cwd] if param.cwd else []
+        # last of all, what was installed beside this program, as in an environment nobody has activated
+        beside = [str(Path(sys.executable).parent)]
+        path = cwd + path if self.cfg.get("prepend_cwd") else path + cwd
+        env["PATH"] = os.pathsep.join([*path, *self.extra_paths, *beside])
+        return env
+
+    def submit(
+        self, request: PopenRequest, app: AppDef, tell: Callable[[str], None] = lambda line: None
+    ) -> list[str]:
+        """Puts a job on record and starts its supervisor.
+
+        Args:
+            request: the job.
+            app: what it was made from.
+            tell: takes a line about what takes long.
+
+        Returns:
+            What there is to say about it, a line each.
+
+        Raises:
+            UsageError: a program is missing, or the request was submitted before.
+            StateError: GPUs that were insisted on are not there, the state home or the log folder cannot be
+                used, or the supervisor cannot be started.
+        """
+        for role in app.roles:
+            self.provider.fetch_role(role)
+        check_texts(request)
+        check_places(request, self.session)
+        if not request.workspaces:
+            check_programs(app, request)
+        check_limits(request)
+        home = Home(state_home())
+        leases = Leases(home.devices)
+        with closing(leases), ExitStack() as held:
+            notes = self._lease_gpus(app, request, leases)
+            descriptors = list(leases.held)
+            names = {name for role in app.roles for name in role.port_map}
+            if names:
+                from torchx.machine.ports import PortLeases  # on demand: few applications have ports
+
+                ports = held.enter_context(PortLeases(names))
+                descriptors += ports.descriptors
+                for param in (param for params in request.role_params.values() for param in params):
+                    param.env = {**ports.env, **param.env}
+            fill = self._filler(request, app, home, tell) if request.workspaces else None
+            launch(home, self._record(request, app), held=descriptors, fill=fill)
+        return notes
+
+    def _filler(
+        self, request: PopenRequest, app: AppDef, home: Home, tell: Callable[[str], None]
+    ) -> Callable[[Path], None]:
+        """Returns what puts the workspaces into the folder of a record, and looks for the programs there."""
+        from torchx.schedulers.local import workspaces as local_workspaces
+
+        limit = self.cfg.get("workspace_limit_mb")
+        final = home.job(request.app_id).folder
+
+        def fill(folder: Path) -> None:
+            local_workspaces.fill(request, final, folder, tell, limit if isinstance(limit, int) else None)
+            local_workspaces.check(app, request, final, folder)
+
+        return fill
+
+    def _lease_gpus(self, app: AppDef, request: PopenRequest, leases: Leases) -> list[str]:
+        """Gives each replica that asks for GPUs some of its own, and returns what there is to say."""
+        wanting = [
+            role for role in app.roles if role.resource.gpu > 0 and CUDA_VISIBLE_DEVICES not in role.env
+        ]
+        total = sum(role.resource.gpu * role.num_replicas for role in wanting)
+        if not total:
+            return []
+        visible, taken = visible_gpus(os.environ), []
+        if len(visible) >= total:
+            from torchx.schedulers.docker.gpus import left_by_containers
+
+            with left_by_containers(visible) as free:
+                taken = leases.take(free, total)
+        if len(taken) < total:
+            leases.close()
+            free_here = f"this machine has {len(visible)}, {len(taken)} of them free"
+            short = f"{app.name} asks for {total} GPUs; {free_here}"
+            if self.cfg.get("auto_set_cuda_visible_devices"):
+                raise StateError(short, hint="see what runs: torchx list")
+            seen = "none is set apart, all replicas see all of them"
+            return [f"{short}: {seen}" if visible else f"{app.name} asks for {total} GPUs; none is seen here"]
+        leased = iter(taken)
+        for role in wanting:
+            for param in request.role_params[role.name]:
+                param.env[CUDA_VISIBLE_DEVICES] = ",".join(next(leased) for _ in range(role.resource.gpu))
+        return []
+
+    def _record(self, request: PopenRequest, app: AppDef) -> JobRecord:
+        """Returns the record of a job that is about to start."""
+        return JobRecord(
+            app_id=request.app_id,
+            scheduler=self.backend,
+            session=self.session,
+            name=app.name,
+            submitted_at=datetime.now().timestamp(),
+            log_dir=request.log_dir,
+            roles=[_role_record(role, request) for role in app.roles],
+            app=app_to_dict(app, strict=False),
+            cfg=dict(self.cfg),
+            grace=float(str(self.cfg["grace_period"])),
+            fail_fast=bool(self.cfg["fail_fast"]),
+            backoff=float(str(self.cfg["retry_backoff"])),
+        )
+
+
+def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
+    params = request.role_params[role.name]
+    snapshot = request.workspaces.get(role.name)
+    # what all replicas share is kept once
+    shared = dict(set.intersection(*(set(p.env.items()) for p in params))) if params else {}
+    replicas = [ReplicaRecord(p.args, {k: v for k, v in p.env.items() if k not in shared}) for p in params]
+    cwd = params[0].cwd if params else None
+    return RoleRecord(
+        role.name,
+        replicas,
+        shared,
+        cwd,
+        role.max_retries,
+        role.retry_policy.value,
+        workspace=snapshot.folder if snapshot is not None else None,
+    )

@@ -1,0 +1,1 @@
+"""Duties that several engines share."""

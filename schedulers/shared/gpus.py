@@ -1,0 +1,65 @@
+"""GPUs of this machine, leased to jobs so that two never share one unasked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchx.jobs.paths import file_name
+from torchx.machine import files
+from torchx.machine import locks as lock
+
+CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+
+def visible_gpus(env: Mapping[str, str]) -> list[str]:
+    """Returns the GPUs that this process may use, by index or id.
+
+    An outer ``CUDA_VISIBLE_DEVICES`` is honoured: what it leaves out is not ours to hand on.
+    """
+    told = env.get(CUDA_VISIBLE_DEVICES)
+    if told is not None:
+        return [device.strip() for device in told.split(",") if device.strip() not in ("", "-1")]
+    program = shutil.which("nvidia-smi", path=env.get("PATH"))
+    if program is None:
+        return []
+    try:
+        listing = subprocess.run(
+            [program, "-L"], capture_output=True, text=True, timeout=20, check=True, stdin=subprocess.DEVNULL
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [str(n) for n, _ in enumerate(line for line in listing.splitlines() if line.startswith("GPU "))]
+
+
+class Leases:
+    """Devices that nobody else gets as long as the descriptors of their locks are open somewhere.
+
+    Args:
+        folder: holds a lock file for each device.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.held: list[int] = []
+
+    def take(self, devices: list[str], count: int) -> list[str]:
+        """Leases up to ``count`` of the devices, the first free ones, and returns which."""
+        files.make_folder(self._folder)
+        taken: list[str] = []
+        for device in devices:
+            if len(taken) == count:
+                break
+            descriptor = lock.acquire(self._folder / f"gpu-{file_name(device)}")
+            if descriptor is not None:
+                self.held.append(descriptor)
+                taken.append(device)
+        return taken
+
+    def close(self) -> None:
+        """Closes the descriptors of this process; a supervisor that inherited them holds on."""
+        while self.held:
+            os.close(self.held.pop())

@@ -1,0 +1,1 @@
+"""Runs applications as jobs of a Slurm cluster: ``slurm``."""

@@ -1,0 +1,211 @@
+"""Runs applications as jobs of a Slurm cluster: ``slurm``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import StateError, UsageError
+from torchx.scheduling.base import DescribeAppResponse, Lines, ListAppResponse, Scheduler
+
+if TYPE_CHECKING:
+    from torchx.schedulers.slurm.options import SlurmOptions
+    from torchx.schedulers.slurm.queue import SlurmJob
+    from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
+    from torchx.scheduling.findings import Finding
+    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SlurmRequest":
+        from torchx.schedulers.slurm import request as slurm_request
+
+        return slurm_request.SlurmRequest
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+class SlurmScheduler(Scheduler["SlurmRequest"]):
+    """Submits jobs with sbatch; what was submitted and what it printed lies in a folder that all nodes see.
+
+    Args:
+        session_name: the session part of the handles it makes.
+    """
+
+    shared_by = "a cluster"
+
+    def __init__(self, session_name: str) -> None:
+        super().__init__("slurm", session_name)
+
+    def _run_opts(self) -> SlurmOptions:
+        from torchx.schedulers.slurm.options import run_opts
+
+        return run_opts()
+
+    # --- submit ----------------------------------------------------------------------------------
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+        """Refuses what cannot run; without a resource, a replica gets what the cluster gives unless told."""
+        from torchx.schedulers.slurm.request import check
+
+        check(app, cfg)
+
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
+        """Looks at the workspaces: where their copies will lie, or what their images will be called."""
+        from torchx.schedulers.slurm.workspaces import plan_workspaces
+
+        return plan_workspaces(app, cfg)
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[SlurmRequest]:
+        from torchx.schedulers.slurm.request import as_text, notes_of, to_request
+        from torchx.schedulers.slurm.workspaces import roots_of
+        from torchx.specs.dryrun import AppDryRunInfo
+
+        info = AppDryRunInfo(to_request(app, cfg, self.session_name, roots_of(app)), as_text)
+        info.notes += notes_of(app, cfg)
+        return info
+
+    def schedule(self, dryrun_info: AppDryRunInfo[SlurmRequest]) -> str:
+        """Submits a job.
+
+        Raises:
+            UsageError: sbatch does not take one of the options, or the request was submitted before.
+            StateError: there is no Slurm, it does not answer or refuses the job, or a folder cannot be made.
+        """
+        from torchx.schedulers.slurm.submit import submit
+        from torchx.schedulers.slurm.workspaces import provide
+
+        app = dryrun_info.app
+        if app is None:
+            raise StateError("a request is submitted with the application that it was made from")
+        tell = _silence if dryrun_info.cfg.get("quiet") else dryrun_info.tell
+        request, notes = provide(dryrun_info.request, app, tell)
+        job_id, more = submit(request, app, dryrun_info.cfg, self.session_name)
+        dryrun_info.notes += notes + more
+        return str(job_id)
+
+    # --- ask and end -----------------------------------------------------------------------------
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns all that is known of a job, waiting, running or ended."""
+        job = self._find(app_id)
+        if job is None:
+            return None
+        from torchx.specs.serialize import app_from_dict
+
+        told = _told(job)
+        try:
+            app = app_from_dict(job.record.app)
+        except UsageError as error:
+            return replace(told, msg=told.msg or f"its record is damaged: {error.message}")
+        return replace(told, roles=app.roles, metadata=app.metadata)
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns how a job fares, without its roles."""
+        job = self._find(app_id)
+        return None if job is None else _told(job)
+
+    def describe_native(self, app_id: str) -> Any:
+        """Returns what squeue tells of a job, part by part; None when it is not known."""
+        job = self._find(app_id)
+        return None if job is None else list(job.queue)
+
+    def exists(self, app_id: str) -> bool:
+        """Tells whether a job is known; of one on record, Slurm need not be asked."""
+        from torchx.schedulers.slurm.queue import on_record
+
+        return on_record(app_id) is not None or self._find(app_id) is not None
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+        """Returns the jobs of torchx, newest first.
+
+        Args:
+            cfg: with ``all_users`` those of others, too.
+        """
+        from torchx.schedulers.slurm.controller import require_slurm
+
+        require_slurm("squeue")
+        from torchx.schedulers.slurm.queue import everything
+        from torchx.schedulers.slurm.status import listed
+
+        jobs = everything(bool((cfg or {}).get("all_users")))
+        return [listed(job.record, job.app_id, job.outcome) for job in jobs]
+
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
+        """Blocks until a job has ended: its own files tell that at once, the queue is asked now and then."""
+        from torchx.schedulers.slurm.cancel import Watch
+
+        job = self._find(app_id)
+        return job is None or Watch(job.record.job_id, job.record).wait(timeout)
+
+    def _cancel_existing(self, app_id: str) -> None:
+        from torchx.schedulers.slurm.cancel import cancel
+
+        if (job := self._find(app_id)) is not None:
+            cancel(job)
+
+    def kill(self, app_id: str) -> None:
+        """Kills all of a job at once."""
+        from torchx.schedulers.slurm.cancel import kill
+
+        if (job := self._find(app_id)) is not None:
+            kill(job)
+
+    def _delete_existing(self, app_id: str) -> None:
+        from torchx.schedulers.slurm.cancel import delete
+
+        if (job := self._find(app_id)) is not None:
+            delete(job)
+
+    # --- logs ------------------------------------------------------------------------------------
+
+    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the log of all replicas in the order of time.
+
+        Raises:
+            StateError: the job is not known.
+        """
+        from torchx.jobs.log_reader import Member
+        from torchx.schedulers.slurm.cancel import Watch, require_own
+        from torchx.schedulers.slurm.logs import SlurmLog, require_folder
+        from torchx.schedulers.slurm.queue import find
+        from torchx.specs.status import is_terminal
+
+        job = find(app_id, by_files=not query.follow)
+        if job is None:
+            raise StateError(f"{self.backend} knows no application `{app_id}`")
+        require_own(job, "read")
+        require_folder(job.record.paths, is_terminal(job.outcome.state))
+        roles = job.record.app.get("roles", ())
+        members = [Member(r["name"], k) for r in roles for k in range(int(r.get("num_replicas", 1)))]
+        watch = Watch(job.record.job_id, job.record)
+        return SlurmLog(job.record.paths, members, lambda: not watch.has_ended()).read(query)
+
+    def diagnose(self) -> Iterable[Finding]:
+        """Looks at the cluster that applications would go to."""
+        from torchx.schedulers.slurm.doctor import diagnose
+
+        return diagnose()
+
+    def _find(self, app_id: str) -> SlurmJob | None:
+        from torchx.schedulers.slurm.queue import find
+
+        return find(app_id)
+
+
+def _told(job: SlurmJob) -> DescribeAppResponse:
+    from torchx.schedulers.slurm.status import describe
+
+    return describe(job.record, job.app_id, job.outcome, job.queue)
+
+
+def _silence(line: str) -> None:
+    """Tells nobody."""
+
+
+def create_scheduler(session_name: str, **kwargs: Any) -> SlurmScheduler:
+    """Returns the scheduler ``slurm``."""
+    return SlurmScheduler(session_name)

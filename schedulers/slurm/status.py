@@ -1,0 +1,240 @@
+"""A Slurm job, told in the words of the scheduler interface: its replicas by what their nodes have left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from torchx.exit_codes import read_error_file
+from torchx.schedulers.slurm.outcome import Outcome, attempts_of, complaint, is_time
+from torchx.schedulers.slurm.parse import JobFacts, hosts_of
+from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, clean, parse_json, read_own
+from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.status import (
+    NONE,
+    AppState,
+    AttemptStatus,
+    FirstFailure,
+    ReplicaStatus,
+    RoleStatus,
+    is_terminal,
+)
+
+
+def describe(
+    record: SlurmRecord, app_id: str, outcome: Outcome, queue: Sequence[JobFacts]
+) -> DescribeAppResponse:
+    """Returns how a job fares; what it is, is left out."""
+    paths = record.paths
+    roles = []
+    for role in record.app.get("roles", ()):
+        name, count, most = role["name"], role.get("num_replicas", 1), role.get("max_retries", 0) + 1
+        replicas = [_replica(paths, outcome, name, replica, most) for replica in range(count)]
+        roles.append(RoleStatus(name, replicas))
+    _name_hosts(roles, queue)
+    first = _first_failure(roles, paths) if outcome.state is AppState.FAILED else None
+    msg = outcome.msg
+    if outcome.state is AppState.FAILED and first is None and not msg:
+        msg = complaint(paths) or (f"its script ended with {outcome.exit_code}" if outcome.exit_code else "")
+    begun, last = _span(roles)
+    error = NONE
+    if first is not None:
+        error = _error_file(paths, first.role, first.replica)
+    return DescribeAppResponse(
+        app_id=app_id,
+        state=outcome.state,
+        num_restarts=max(0, attempts_of(paths) - 1),
+        msg=msg,
+        structured_error_msg=error,
+        roles_statuses=roles,
+        name=record.name,
+        submitted_at=_time(record.submitted_at),
+        started_at=_time(_start(outcome, record, begun)),
+        ended_at=_time(_end(outcome, record, last)) if is_terminal(outcome.state) else None,
+        first_failure=first,
+        log_dir=record.folder or None,
+        cfg=record.cfg,
+    )
+
+
+def listed(record: SlurmRecord, app_id: str, outcome: Outcome) -> ListAppResponse:
+    """Returns the line of a job in a listing."""
+    over = is_terminal(outcome.state)
+    code = (outcome.exit_code or None) if over else None
+    if outcome.state is AppState.SUCCEEDED:
+        code = 0
+    return ListAppResponse(
+        app_id=app_id,
+        state=outcome.state,
+        app_handle=f"slurm://{record.session}/{app_id}",
+        name=record.name,
+        submitted_at=_time(record.submitted_at),
+        started_at=_time(_start(outcome, record)),
+        ended_at=_time(_end(outcome, record)) if over else None,
+        exit_code=code if outcome.state is not AppState.CANCELLED else None,
+        msg=outcome.msg,
+    )
+
+
+def _start(outcome: Outcome, record: SlurmRecord, told: float | None = None) -> float | None:
+    """Returns when the first replica started; the clock of Slurm has whole seconds, and forgets."""
+    found = told or outcome.started_at
+    return None if found is None else max(found, record.submitted_at)
+
+
+def _end(outcome: Outcome, record: SlurmRecord, last: float | None = None) -> float | None:
+    """Returns when it ended: nothing does before it was submitted, or before its last replica."""
+    if outcome.ended_at is None:
+        return last
+    return max(outcome.ended_at, record.submitted_at, outcome.started_at or 0.0, last or 0.0)
+
+
+def _replica(paths: SlurmPaths, outcome: Outcome, role: str, replica: int, most: int) -> ReplicaStatus:
+    attempts = _attempts(paths.replica(role, replica), outcome)
+    if attempts:
+        state, host = attempts[-1][0].state, attempts[-1][1]
+        again = attempts_of(paths) > attempts[-1][0].number
+        if outcome.state is AppState.PENDING or (outcome.state is AppState.RUNNING and again):
+            state, host = outcome.state, ""  # queued again, or about to start again
+    else:
+        host = ""
+        over = is_terminal(outcome.state)
+        state = AppState.CANCELLED if over else AppState.PENDING
+        if outcome.state in (AppState.UNKNOWN, AppState.SUBMITTED):
+            state = outcome.state
+        elif outcome.state in (AppState.SUCCEEDED, AppState.RUNNING):
+            state = outcome.state  # its node is about to tell, or cannot
+    failed = state is AppState.FAILED
+    return ReplicaStatus(
+        id=replica,
+        state=state,
+        role=role,
+        hostname=host,
+        structured_error_msg=_error_file(paths, role, replica) if failed else NONE,
+        attempts=[attempt for attempt, _ in attempts],
+        max_attempts=max(most, attempts[-1][0].number if attempts else 1),
+    )
+
+
+def _attempts(folder: Path, outcome: Outcome) -> list[tuple[AttemptStatus, str]]:
+    try:
+        numbered = sorted(
+            (int(match[1]), path) for path in folder.iterdir() if (match := ATTEMPT.fullmatch(path.name))
+        )
+    except OSError:
+        return []
+    found = []
+    for number, path in numbered:
+        end, start = _read(path / "end.json"), _read(path / "start.json")
+        facts = end or start or {}
+        last = number == numbered[-1][0]
+        found.append((_attempt(number, facts, bool(end), outcome, last), str(facts.get("host", ""))))
+    return found
+
+
+def _attempt(
+    number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
+) -> AttemptStatus:
+    code, signal, told = facts.get("exit_code"), facts.get("signal"), facts.get("told")
+    msg = str(facts.get("msg", ""))
+    if ended:
+        state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
+        if told and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
+            state, msg = _stopped(outcome, last)
+        elif signal == "SIGKILL" and outcome.word == "OUT_OF_MEMORY":
+            msg = "out of memory"
+    elif last and not is_terminal(outcome.state):
+        # of a job that waits again, the attempt was cut off
+        running = outcome.state is AppState.RUNNING
+        state, msg = (AppState.RUNNING, "") if running else (AppState.FAILED, "interrupted")
+    elif last and outcome.state is AppState.SUCCEEDED:
+        # its node is about to tell; unless the end of its step was seen, it may also have been lost
+        state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN
+    else:
+        state, msg = _stopped(outcome, last)
+    return AttemptStatus(
+        number=number,
+        state=state,
+        exit_code=None if signal else code,
+        signal=signal,
+        started_at=_time(facts.get("started_at")),
+        ended_at=_time(facts.get("ended_at")),
+        msg=msg,
+    )
+
+
+_CAUSES = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
+
+
+def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
+    """Returns what an attempt is that did not end by itself."""
+    if not last:
+        return AppState.FAILED, "stopped, to be started again"
+    if outcome.state is AppState.FAILED and outcome.word in _CAUSES:
+        return AppState.FAILED, outcome.msg
+    if outcome.state is AppState.FAILED:
+        return AppState.CANCELLED, "another replica failed"
+    return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped"
+
+
+def _first_failure(roles: Sequence[RoleStatus], paths: SlurmPaths) -> FirstFailure | None:
+    """Returns the replica whose last attempt failed before those of all others."""
+    failed = [r for role in roles for r in role.replicas if r.state is AppState.FAILED and r.attempts]
+    ended = [r for r in failed if r.attempts[-1].ended_at is not None]
+    if not ended:
+        return None
+    first = min(ended, key=lambda r: (r.attempts[-1].msg in _OF_ALL, r.attempts[-1].ended_at))
+    attempt = first.attempts[-1]
+    msg = attempt.msg
+    if attempt.signal == "SIGKILL" and not msg:
+        msg = "the kernel's out-of-memory killer is the usual reason"
+    return FirstFailure(first.role, first.id, attempt.number, attempt.exit_code, attempt.signal, msg)
+
+
+_OF_ALL = ("time limit reached", "a node failed")
+
+
+def _name_hosts(roles: Sequence[RoleStatus], queue: Sequence[JobFacts]) -> None:
+    """Says where replicas are that have not told it themselves, where there is one node alone for them."""
+    for number, role in enumerate(roles):
+        part = next((part for part in queue if part.part == number and part.nodes), None)
+        hosts = list(hosts_of(part.nodes)) if part is not None else []
+        for replica in role.replicas:
+            if not replica.hostname and len(hosts) == 1:
+                replica.hostname = replica.hostaddr = hosts[0]
+
+
+def _span(roles: Sequence[RoleStatus]) -> tuple[float | None, float | None]:
+    """Returns when the first attempt of all began, and the last one ended."""
+    attempts = [a for role in roles for replica in role.replicas for a in replica.attempts]
+    begins = [a.started_at.timestamp() for a in attempts if a.started_at is not None]
+    ends = [t.timestamp() for a in attempts if (t := a.ended_at or a.started_at) is not None]
+    return min(begins, default=None), max(ends, default=None)
+
+
+def _error_file(paths: SlurmPaths, role: str, replica: int) -> str:
+    return read_error_file(paths.replica(role, replica)) or NONE
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Returns what a replica has left, without the fields that are of a wrong type."""
+    try:
+        data = parse_json(read_own(path) or b"")
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    found = {name: data[name] for name in _TIMES if is_time(data.get(name))}
+    found |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
+    code = data.get("exit_code")
+    return {**found, "exit_code": code} if type(code) is int and 0 <= code < 256 else found
+
+
+_TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "told", "msg")
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

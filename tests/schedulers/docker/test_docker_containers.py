@@ -1,0 +1,192 @@
+"""What a container is given: names, labels, environment, limits, mounts, devices, ports and rights."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from containers import Jobs, containers, ended, running, scheduler, sh, text
+from engine import IMAGE
+from support import wait_until
+
+from torchx.schedulers.docker.container_body import to_body
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.scheduling.logs import Stream
+from torchx.specs.app import AppDef
+from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
+from torchx.specs.resources import Resource
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+
+def test_names_labels_and_network_are_those_of_the_field(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("hostname; echo $TORCHX_RANK0_HOST; echo $TORCHX_IMAGE", 2))
+    ended(app_id)
+    names = [f"{app_id[-30:]}-w-{n}" for n in (0, 1)]
+    found = sorted(containers(app_id), key=lambda c: c["Name"])
+    assert [c["Name"] for c in found] == [f"/{name}" for name in names]
+    labels = found[1]["Config"]["Labels"]
+    assert labels["torchx.pytorch.org/app-id"] == app_id
+    assert labels["torchx.pytorch.org/role-name"] == "w"
+    assert labels["torchx.pytorch.org/replica-id"] == "1"
+    assert labels["torchx.pytorch.org/version"]
+    assert list(found[0]["NetworkSettings"]["Networks"]) == ["torchx"]
+    for replica, name in enumerate(names):
+        lines = list(scheduler().log_iter(app_id, "w", replica))
+        assert lines == [f"{name}\n", f"{names[0]}\n", f"{IMAGE}\n"]
+
+
+def test_replicas_reach_each_other_by_name(jobs: Jobs) -> None:
+    # nc as a server would end the connection at once: it has nothing to say
+    accept = "import socket; print(socket.create_server(('', 4000)).accept()[0].recv(9).decode(), end='')"
+    server = sh("", name="server", entrypoint="python3", args=["-c", accept])
+    client = sh("until echo hello | nc -w 1 $TORCHX_RANK0_HOST 4000; do sleep 0.1; done", name="client")
+    told = jobs.run(server, client)
+    assert told.state is AppState.SUCCEEDED
+    assert list(scheduler().log_iter(told.app_id, "server", 0)) == ["hello\n"]
+
+
+def test_environment_comes_from_the_role_the_options_and_the_caller(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPIED_ONE", "1")
+    monkeypatch.setenv("NOT_COPIED", "1")
+    role = sh("env | grep -E 'COPIED|FROM|OVER' | sort", env={"FROM_ROLE": "r", "OVER": "role"})
+    told = jobs.run(role, copy_env=["COPIED_*"], env={"FROM_CFG": "c", "OVER": "cfg"})
+    assert text(told.app_id) == "COPIED_ONE=1\nFROM_CFG=c\nFROM_ROLE=r\nOVER=role\n"
+
+
+def test_memory_is_a_hard_limit_and_its_end_has_a_name(jobs: Jobs) -> None:
+    eater = sh("", entrypoint="python3", args=["-c", "x = bytearray(200_000_000)"])
+    eater.resource = Resource(cpu=1, gpu=0, memMB=64)
+    told = jobs.run(eater)
+    assert told.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert told.first_failure.signal == "SIGKILL"
+    assert told.first_failure.msg == "out of memory: its limit is 64 MB"
+
+
+def test_limits_reach_the_engine(jobs: Jobs) -> None:
+    role = sh("df -m /dev/shm | tail -n 1", resource=Resource(cpu=2, gpu=0, memMB=128))
+    told = jobs.run(role)
+    host = containers(told.app_id)[0]["HostConfig"]
+    assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (2 * 10**9, 128 << 20, 128 << 20)
+    assert host["Init"] is True
+    assert text(told.app_id).split()[1] == "128"
+
+
+def test_a_folder_in_memory_is_as_large_as_it_was_asked_for(jobs: Jobs) -> None:
+    fill = "df -m /scratch | tail -n 1; head -c 3000000 /dev/zero > /scratch/a"
+    told = jobs.run(sh(fill, mounts=[TmpfsMount("/scratch", 2)]))
+    assert told.state is AppState.FAILED, "what is full takes no more"
+    (line,) = text(jobs.ids[-1], Stream.STDOUT).splitlines()
+    assert "tmpfs" in line
+    assert line.split()[1] == "2", "MB"
+    assert jobs.run(sh("mount | grep -q 'tmpfs on /any'", mounts=[TmpfsMount("/any")])).state is (
+        AppState.SUCCEEDED
+    )
+
+
+def test_mounts_and_devices_are_there(jobs: Jobs, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("from outside\n")
+    role = sh("cat /data/in; touch /data/no 2>&1 | grep -o Read-only; echo kept > /v/x; ls /dev/other")
+    role.mounts = [
+        BindMount(str(tmp_path), "/data", read_only=True),
+        VolumeMount("torchx-test-volume", "/v"),
+        DeviceMount("/dev/null", "/dev/other"),
+    ]
+    try:
+        told = jobs.run(role)
+        assert text(told.app_id) == "from outside\nRead-only\n/dev/other\n"
+        again = jobs.run(sh("cat /v/x", mounts=[VolumeMount("torchx-test-volume", "/v")]))
+        assert text(again.app_id) == "kept\n"
+    finally:
+        for app_id in jobs.ids:
+            scheduler().delete(app_id)
+        Engine().call("DELETE", "/volumes/torchx-test-volume")
+
+
+def test_the_metadata_of_a_role_may_set_further_options(jobs: Jobs) -> None:
+    told = jobs.run(sh("id -u; pwd", metadata={"local_docker": {"user": "1000:1000", "working_dir": "/tmp"}}))
+    assert text(told.app_id) == "1000\n/tmp\n"
+
+
+def test_privileged_gives_all_rights(jobs: Jobs) -> None:
+    # asked for, not tried: a machine of tests may be a container itself that has not all rights to give
+    info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {"privileged": True})
+    (container,) = info.request.containers
+    assert to_body(container.image, container.command, container.kwargs)["HostConfig"]["Privileged"] is True
+    assert containers(jobs.run(sh("true")).app_id)[0]["HostConfig"]["Privileged"] is False
+
+
+def test_ports_are_published_on_the_machine(jobs: Jobs) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    role = sh(
+        f"test $TORCHX_PORT_WEB = {port}; echo served | nc -l -p {port}",
+        port_map={"web": port, "c10d": 29500},
+    )
+    app_id = jobs.submit(role)
+    running(app_id)
+    published = containers(app_id)[0]["HostConfig"]["PortBindings"]
+    assert list(published) == [f"{port}/tcp"], "the port of the rendezvous is for the replicas alone"
+
+    def served() -> bool:
+        # the engine takes connections from the start, and ends them until the program in there does so
+        with socket.create_connection(("127.0.0.1", port), 10) as client:
+            return client.recv(100) == b"served\n"
+
+    wait_until(served, "it is served")
+
+
+def test_an_entrypoint_of_the_image_does_not_count(jobs: Jobs) -> None:
+    engine = Engine()
+    base = engine.call("POST", "/containers/create", body={"Image": IMAGE, "Cmd": ["true"]})["Id"]
+    try:
+        config = {"Entrypoint": ["echo", "from the image"]}
+        engine.call("POST", "/commit", {"container": base, "repo": "torchx-test-entry", "tag": "1"}, config)
+        told = jobs.run(sh("echo mine", image="torchx-test-entry:1"))
+        assert text(told.app_id) == "mine\n"
+    finally:
+        for app_id in jobs.ids:
+            scheduler().delete(app_id)
+        engine.call("DELETE", f"/containers/{base}", {"force": 1})
+        engine.call("DELETE", "/images/torchx-test-entry:1")
+
+
+def test_describe_loses_nothing_on_another_machine(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = {"local_docker": {"stop_signal": "SIGTERM"}}
+    role = sh(
+        "echo $$HOME ${replica_id}${app_id} $$${rank0_env}; exit 3",
+        2,
+        env={"A": "ä=1", "OUT": "/x/${app_id}/$$5"},
+        resource=Resource(1, 0, 64),
+        metadata={"x": {"y": (1, 2)}, **own},
+    )
+    role.mounts = [BindMount("/etc", "/data", read_only=True)]
+    told = jobs.run(role, env={"B": "2"})
+    assert told.roles == [role]
+    assert told.cfg["env"] == {"B": "2"}
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "elsewhere"))
+    found = scheduler().describe(told.app_id)
+    assert found is not None
+    role.metadata = own  # notes to other engines stay where they were written
+    assert (found.name, found.roles, found.metadata) == ("job", [role], {"team": "a"})
+    assert found.cfg["env"] == {"B": "2"}
+    assert [line.state for line in scheduler().list() if line.app_id == told.app_id] == [AppState.FAILED]
+    scheduler().delete(told.app_id)
+    assert containers(told.app_id) == []
+    assert not os.path.exists(tmp_path / "elsewhere"), "asking leaves nothing behind"
+
+
+def test_a_dry_run_shows_the_containers_and_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    shown = repr(scheduler().submit_dryrun(AppDef("job", [sh("echo hi", 2)]), {}))
+    assert shown.count("hostname:") == 2
+    assert "echo hi" in shown

@@ -1,0 +1,76 @@
+"""Many jobs at once, names of any characters, and a start that is killed in its middle."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from containers import Jobs, containers, describe, ended, replicas, scheduler, sh, text
+from engine import IMAGE
+
+from torchx.specs.app import AppDef
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_many_jobs_of_one_name_at_once(jobs: Jobs) -> None:
+    threads = [threading.Thread(target=jobs.submit, args=(sh("echo $TORCHX_REPLICA"),)) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(jobs.ids)) == 50
+    for app_id in jobs.ids:
+        assert ended(app_id).state is AppState.SUCCEEDED
+        assert text(app_id) == "w/0\n"
+    listed = {line.app_id: line.exit_code for line in scheduler().list()}
+    assert {listed[app_id] for app_id in jobs.ids} == {0}
+
+
+def test_names_and_metadata_may_have_any_characters(jobs: Jobs) -> None:
+    role = sh("hostname; echo $TORCHX_RANK0_HOST", name="tränier one", metadata={"k": 'a"b,c=d\n$x é'})
+    app_id = scheduler().submit(AppDef("job", [role], {"team/é": 'quote " and = and ,'}), {})
+    jobs.ids.append(app_id)
+    told = ended(app_id)
+    assert told.state is AppState.SUCCEEDED
+    assert (told.roles[0].metadata, told.metadata) == (role.metadata, {"team/é": 'quote " and = and ,'})
+    host = containers(app_id)[0]["Config"]["Hostname"]
+    assert list(scheduler().log_iter(app_id, role.name, 0)) == [f"{host}\n", f"{host}\n"]
+
+
+def test_long_names_fit_into_a_host_name(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("hostname", 12, name="r" * 60), name="n" * 60)
+    told = ended(app_id)
+    assert told.state is AppState.SUCCEEDED
+    hosts = {replica.hostname for replica in replicas(told)}
+    assert len(hosts) == 12
+    assert all(len(host) <= 63 for host in hosts)
+
+
+def test_a_submission_that_is_killed_can_be_removed(jobs: Jobs) -> None:
+    """Killed where nothing can be undone any more: what was made is seen, and goes with a delete."""
+    code = (
+        "import sys, os, signal; sys.path[:0] = [sys.argv[1]]\n"
+        "from torchx.schedulers.docker import submit as docker_submit\n"
+        "docker_submit._check_programs = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from torchx_cli.main import main; main(sys.argv[2:])"
+    )
+    # a name of its own, since other tests submit to the same engine meanwhile
+    words = ["run", "-s", "local_docker", "utils.python", "--name", "killed-half-way", "--image", IMAGE]
+    words += ["--num_replicas", "2", "-c", "print('hi')"]
+    done = subprocess.run([sys.executable, "-c", code, str(ROOT), *words], capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    (app_id,) = [line.app_id for line in scheduler().list() if line.name == "killed-half-way"]
+    jobs.ids.append(app_id)
+    # this machine has its record: the supervisor that the next look starts goes on with it
+    describe(app_id)
+    assert ended(app_id).state is AppState.SUCCEEDED
+    scheduler().delete(app_id)
+    assert containers(app_id) == []

@@ -1,0 +1,176 @@
+"""The end of applications on request: in parallel, within the grace time, and with nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from containers import Jobs, containers, describe, ended, replicas, running, scheduler, sh, text, until_logged
+from engine import IMAGE
+from support import wait_until
+
+from torchx.errors import StateError
+from torchx.machine import locks as lock
+from torchx.schedulers.docker.cancel import cancel
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.supervisor_launch import docker_home
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+DEAF = "trap '' TERM; echo up; while true; do sleep 0.2; done"
+ROOT = Path(__file__).parents[3]
+
+
+def test_term_reaches_the_program_at_once(jobs: Jobs) -> None:
+    app_id = jobs.submit(
+        sh("trap 'echo tidied; exit 0' TERM; echo up; while true; do sleep 0.1; done"), grace_period=40.0
+    )
+    until_logged(app_id, "up")
+    before = time.monotonic()
+    scheduler().cancel(app_id)
+    told = ended(app_id)
+    assert time.monotonic() - before < 30, "it does not wait for the grace time"
+    assert told.state is AppState.CANCELLED
+    assert (replicas(told)[0].state, replicas(told)[0].exit_code) == (AppState.CANCELLED, 0)
+    assert text(app_id) == "up\ntidied\n"
+
+
+def test_all_that_hear_no_term_are_killed_together_after_the_grace_time(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh(DEAF, 8), grace_period=1.5)
+    wait_until(lambda: text(app_id).count("up") == 8, "all are up")
+    before = time.monotonic()
+    scheduler().cancel(app_id)
+    told = ended(app_id)
+    assert 1.4 < time.monotonic() - before < 8 * 1.5
+    assert {(r.state, r.signal) for r in replicas(told)} == {(AppState.CANCELLED, "SIGKILL")}
+
+
+def test_a_cancel_that_is_cut_off_ends_all_the_same(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh(DEAF), grace_period=3.0)
+    until_logged(app_id, "up")
+    lock_of = docker_home().job(app_id).lock
+    words = ["cancel", f"local_docker://torchx/{app_id}"]
+    with subprocess.Popen([sys.executable, "-m", "torchx_cli", *words], cwd=ROOT) as cancelling:
+        try:
+            wait_until(lambda: lock.is_held(lock_of), "somebody else sees to the end")
+        finally:
+            cancelling.kill()
+    assert (describe(app_id).state, describe(app_id).msg) == (AppState.RUNNING, "it is being cancelled")
+    told = ended(app_id)
+    assert (told.state, replicas(told)[0].signal) == (AppState.CANCELLED, "SIGKILL")
+    wait_until(lambda: not lock_of.parent.exists(), "it has gone, too")
+
+
+def test_each_replica_is_asked_to_end_once(jobs: Jobs) -> None:
+    script = "trap 'echo asked' TERM; echo up; until [ -e /tmp/over ]; do sleep 0.1; done"
+    app_id = jobs.submit(sh(script, 3), grace_period=2.0)
+    wait_until(lambda: text(app_id).count("up") == 3, "all are up")
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+    assert text(app_id).count("asked") == 3
+
+
+def test_who_has_succeeded_before_keeps_the_result(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("true", name="a"), sh("sleep 600", name="b"))
+    wait_until(lambda: replicas(describe(app_id))[0].state is AppState.SUCCEEDED, "the first has ended")
+    scheduler().cancel(app_id)
+    told = ended(app_id)
+    assert told.state is AppState.CANCELLED
+    assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "CANCELLED"]
+
+
+class Overtaken(Engine):
+    """An engine on which somebody else always kills first."""
+
+    def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = 60.0) -> Any:
+        if path.endswith("/kill"):
+            super().call(method, path, query)
+            super().call("POST", path.replace("/kill", "/wait"))
+        return super().call(method, path, query, body, patience)
+
+
+def test_what_somebody_else_has_asked_to_end_first_is_cancelled_all_the_same(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600", 2))
+    running(app_id, 2)
+    cancel(Overtaken(), app_id)
+    told = ended(app_id)
+    assert [told.state, *(r.state for r in replicas(told))] == [AppState.CANCELLED] * 3
+
+
+def test_cancelled_is_seen_by_all_and_for_good(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    app_id = jobs.submit(sh("sleep 600"))
+    running(app_id)
+    scheduler().cancel(app_id)
+    ended(app_id)
+    assert containers(app_id)[0]["Name"].endswith("-w-0.cancelled")
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "elsewhere"))
+    assert describe(app_id).state is AppState.CANCELLED
+    assert [line.state for line in scheduler().list() if line.app_id == app_id] == [AppState.CANCELLED]
+
+
+def test_delete_takes_anonymous_volumes_along(jobs: Jobs) -> None:
+    role = sh("sleep 600", metadata={"local_docker": {"mounts": [{"Type": "volume", "Target": "/scratch"}]}})
+    app_id = jobs.submit(role)
+    running(app_id)
+    (volume,) = [mount["Name"] for mount in containers(app_id)[0]["Mounts"]]
+    volumes = Engine().call("GET", "/volumes")["Volumes"]
+    assert volume in [v["Name"] for v in volumes]
+    scheduler().delete(app_id)
+    assert volume not in [v["Name"] for v in Engine().call("GET", "/volumes")["Volumes"] or ()]
+    assert containers(app_id) == []
+
+
+def test_ctrl_c_cancels_all_replicas(tmp_path: Path) -> None:
+    words = [
+        "run",
+        "-s",
+        "local_docker",
+        "utils.sh",
+        "--image",
+        IMAGE,
+        "--num_replicas",
+        "3",
+        "echo up; sleep 600",
+    ]
+    command = [sys.executable, "-m", "torchx_cli", *words]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as run:
+        assert run.stdout is not None
+        app_id = run.stdout.readline().strip().rpartition("/")[2]
+        try:
+            wait_until(lambda: text(app_id).count("up") == 3, "all are up")
+            run.send_signal(signal.SIGINT)
+            _, said = run.communicate(timeout=30)
+            assert run.returncode == 130
+            assert f"{app_id} CANCELLED" in said
+            assert {c["State"]["Status"] for c in containers(app_id)} == {"exited"}
+        finally:
+            scheduler().delete(app_id)
+
+
+def test_a_log_of_what_is_not_known_is_an_error() -> None:
+    with pytest.raises(StateError, match="knows no application `no-such-app`"):
+        text("no-such-app")
+
+
+def test_what_has_ended_is_pruned_and_what_runs_is_not(jobs: Jobs) -> None:
+    ended_id, live = jobs.submit(sh("true", 2)), jobs.submit(sh("sleep 600"))
+    ended(ended_id)
+    running(live)
+    assert [p.app_id for p in scheduler().prune([ended_id, live, "no-such-id"], dryrun=True) if p.app_id] == [
+        ended_id
+    ]
+    assert len(containers(ended_id)) == 2
+    assert [p.app_id for p in scheduler().prune([ended_id, live]) if p.app_id] == [ended_id]
+    assert containers(ended_id) == []
+    assert len(containers(live)) == 1

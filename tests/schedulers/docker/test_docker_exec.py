@@ -1,0 +1,130 @@
+"""A program in a container that runs: its output, its input, its result."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from containers import Jobs, ended, jobs_of_a_test, scheduler, sh, until_logged
+from program import on_terminal, torchx
+from tunnels import make_certificate, tunnel
+
+from torchx.errors import StateError
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.scheduling.streams import Streams
+
+pytestmark = pytest.mark.docker
+
+
+def run(app_id: str, *command: str, replica: int = 0, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
+    out, err = io.BytesIO(), io.BytesIO()
+    source = None
+    if stdin is not None:
+        source, feed = os.pipe()
+        os.write(feed, stdin)
+        os.close(feed)
+    code = scheduler().execute(app_id, "w", replica, command, Streams(out, err, source))
+    if source is not None:
+        os.close(source)
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_a_program_in_a_replica(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("echo up; exec sleep 60", 2))
+    until_logged(app_id, "up\n")
+    odd = "a b'\"$HOME é"
+    assert run(app_id, "sh", "-c", 'echo "$1"; echo no >&2; exit 3', "sh", odd) == (
+        3,
+        f"{odd}\n".encode(),
+        b"no\n",
+    )
+    assert run(app_id, "sh", "-c", "echo $TORCHX_REPLICA", replica=1)[1] == b"w/1\n"
+    assert run(app_id, "wc", "-c", stdin=b"x" * 5000)[1].strip() == b"5000"
+    assert run(app_id, "seq", "100000")[1].split()[-1] == b"100000"
+    handle = f"local_docker://torchx/{app_id}"
+    done = torchx("exec", f"{handle}/w/1", "sh", "-c", "echo $TORCHX_REPLICA; exit 5")
+    assert (done.returncode, done.stdout, done.stderr) == (5, "w/1\n", "")
+    assert on_terminal("exec", handle, "sh", "-c", "test -t 1 && echo terminal")[0].strip() == "terminal"
+    with pytest.raises(StateError, match="has no replica w/7"):
+        run(app_id, "true", replica=7)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("exec") / "certificates")
+
+
+@pytest.fixture(params=["unix", "tcp", "tls"])
+def _way(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, certificates: Path
+) -> Iterator[None]:
+    """The engine behind its socket, behind a port, and behind an encrypted one."""
+    encrypted = certificates if request.param == "tls" else None
+    path = Engine().address.path
+    if request.param == "unix" or not path:
+        yield
+        return
+    with tunnel(path, encrypted) as port:
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{port}")
+        if encrypted is not None:
+            monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+            monkeypatch.setenv("DOCKER_CERT_PATH", str(encrypted))
+        yield
+
+
+@pytest.fixture(scope="module")
+def sleeping() -> Iterator[str]:
+    """An application that only runs."""
+    with jobs_of_a_test() as jobs:
+        app_id = jobs.submit(sh("echo up; exec sleep 600"))
+        until_logged(app_id, "up\n")
+        yield app_id
+
+
+@pytest.mark.usefixtures("_way")
+def test_megabytes_in_both_directions_and_the_end_of_each(sleeping: str, tmp_path: Path) -> None:
+    data = random.Random(7).randbytes(4_000_000)
+    (tmp_path / "data").write_bytes(data)
+
+    def fed(*command: str) -> tuple[int, bytes, bytes]:
+        with (tmp_path / "data").open("rb") as file:
+            out, err = io.BytesIO(), io.BytesIO()
+            streams = Streams(out, err, file.fileno())
+            return scheduler().execute(sleeping, "w", 0, command, streams), out.getvalue(), err.getvalue()
+
+    assert fed("cat") == (0, data, b"")
+    digest = hashlib.sha256(data).hexdigest()
+    # all is read before anything is printed: only the end of the input starts the output
+    assert fed("sh", "-c", "sha256sum; exit 7")[:2] == (7, f"{digest}  -\n".encode())
+    assert fed("sh", "-c", "sha256sum >&2; exit 8") == (8, b"", f"{digest}  -\n".encode())
+    assert fed("sh", "-c", "head -c 10; exit 9")[:2] == (9, data[:10]), "the rest is not read"
+    assert fed("false") == (1, b"", b"")
+    assert run(sleeping, "cat", stdin=b"") == (0, b"", b"")
+    assert run(sleeping, "sh", "-c", "head -c 3000000 /dev/zero; exit 5") == (5, bytes(3_000_000), b"")
+
+
+@pytest.mark.usefixtures("_way")
+def test_the_exit_code_is_that_of_the_end_and_not_of_the_output(sleeping: str) -> None:
+    script = "exec >&- 2>&-; sleep 0.5; exit 6"
+    assert run(sleeping, "sh", "-c", script)[0] == 6
+
+
+def test_what_is_not_there(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("echo up; exec sleep 60"))
+    until_logged(app_id, "up\n")
+    try:
+        code, out, err = run(app_id, "no-such-program")
+    except StateError as error:
+        assert "no-such-program" in str(error)
+    else:
+        assert code in (126, 127)
+        assert b"no-such-program" in out + err
+    over = jobs.submit(sh("true"))
+    ended(over)
+    with pytest.raises(StateError, match="does not run any more"):
+        run(over, "true")

@@ -1,0 +1,94 @@
+"""What goes wrong beneath the replicas: full volumes, tags that move, failed starts, slow readers."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from containers import Jobs, containers, ended, fresh, of_name, scheduler, sh, text, until_logged
+from engine import IMAGE
+from support import wait_until
+
+from torchx.errors import StateError
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.scheduling.logs import LogQuery
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+
+def volumes(mark: str) -> list[str]:
+    """The names of the volumes with a label."""
+    asked = {"filters": {"label": [f"mark={mark}"]}}
+    return [volume["Name"] for volume in Engine().call("GET", "/volumes", asked)["Volumes"] or ()]
+
+
+def image_that_says(what: str, tag: str) -> str:
+    """Makes an image that has a variable, and gives it a tag, which another may have had; returns its id."""
+    engine = Engine()
+    base = engine.call("POST", "/containers/create", body={"Image": IMAGE, "Cmd": ["true"]})["Id"]
+    try:
+        where = {"container": base, "repo": "torchx-test-moving", "tag": tag}
+        return str(engine.call("POST", "/commit", where, {"Env": [f"SAYS={what}"]})["Id"])
+    finally:
+        engine.call("DELETE", f"/containers/{base}", {"force": 1})
+
+
+def test_a_volume_that_is_full_fails_the_replica_that_writes(jobs: Jobs) -> None:
+    limited = {"Name": "local", "Options": {"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}
+    mount = {"Type": "volume", "Target": "/full", "VolumeOptions": {"DriverConfig": limited}}
+    script = "head -c 3000000 /dev/zero > /full/a || { echo full; exit 28; }"
+    told = jobs.run(sh("sleep 600", name="other"), sh(script, metadata={"local_docker": {"mounts": [mount]}}))
+    assert told.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert (told.first_failure.role, told.first_failure.exit_code) == ("w", 28)
+    assert "full\n" in text(told.app_id)
+
+
+def test_a_retry_runs_the_image_of_the_first_attempt(jobs: Jobs) -> None:
+    tag = f"t{time.monotonic_ns()}"
+    first = image_that_says("first", tag)
+    made = [first]
+    try:
+        app_id = jobs.submit(
+            sh("echo $SAYS; sleep 600", image=f"torchx-test-moving:{tag}", max_retries=1), grace_period=0.0
+        )
+        until_logged(app_id, "first")
+        made.append(image_that_says("second", tag))
+        engine = Engine()
+        engine.call("POST", f"/containers/{containers(app_id)[0]['Id']}/kill")
+        wait_until(lambda: text(app_id) == "first\nfirst\n", "the second attempt says the same")
+        scheduler().cancel(app_id)
+        assert [c["Image"] for c in containers(app_id)] == [first, first]
+    finally:
+        for app_id in jobs.ids:
+            scheduler().kill(app_id)
+            scheduler().delete(app_id)
+        for image in made:
+            Engine().call("DELETE", f"/images/{image}", {"force": 1})
+
+
+def test_a_start_that_fails_takes_its_anonymous_volumes_along(jobs: Jobs) -> None:
+    mark = name = fresh("halfway")
+    scratch = {"Type": "volume", "Target": "/scratch", "VolumeOptions": {"Labels": {"mark": mark}}}
+    role = sh("sleep 600", 2, metadata={"local_docker": {"mounts": [scratch]}})
+    app_id = jobs.submit(role, name=name)
+    assert len(volumes(mark)) == 2
+    scheduler().kill(app_id)
+    scheduler().delete(app_id)
+    assert volumes(mark) == []
+    role.metadata["local_docker"]["devices"] = ["/dev/nowhere"]
+    with pytest.raises(StateError, match="/dev/nowhere"):
+        jobs.submit(role, name=name)
+    assert of_name(name) == []
+    assert volumes(mark) == []
+
+
+def test_who_reads_slowly_gets_all_of_who_writes_fast(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("seq 200000"))
+    found = bytearray()
+    for n, chunk in enumerate(scheduler().log_chunks(app_id, LogQuery(follow=True))):
+        if n < 3:
+            ended(app_id)  # while nobody reads
+        found += chunk.data
+    assert found == b"".join(b"%d\n" % i for i in range(1, 200001))

@@ -1,0 +1,303 @@
+"""Retries, fail-fast, the supervisor behind them, and what comes from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from containers import (
+    Jobs,
+    containers,
+    describe,
+    ended,
+    fresh,
+    replicas,
+    running,
+    scheduler,
+    sh,
+    text,
+    until_logged,
+)
+from program import torchx
+from support import wait_until
+
+from torchx.machine import locks as lock
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.supervisor import SUCCEEDED
+from torchx.schedulers.docker.supervisor_launch import docker_home
+from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+
+def supervisor_of(app_id: str) -> int | None:
+    """The pid of the supervisor of an application on this machine."""
+    folder = str(docker_home().job(app_id).folder)
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if folder.encode() in words:
+            return int(entry.name)
+    return None
+
+
+def free_port() -> int:
+    """A port of this machine that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def taken(port: int) -> socket.socket | None:
+    """Takes a port from the engine; None while it is in use."""
+    holder = socket.socket()
+    try:
+        holder.bind(("", port))
+        holder.listen()
+    except OSError:
+        holder.close()
+        return None
+    return holder
+
+
+def remove_container(app_id: str, end_of_name: str) -> None:
+    """Removes a container behind the back of its supervisor."""
+    victim = next(c["Id"] for c in containers(app_id) if c["Name"].endswith(end_of_name))
+    Engine().call("DELETE", f"/containers/{victim}", {"force": 1})
+
+
+def test_the_engine_starts_a_single_replica_again(jobs: Jobs) -> None:
+    role = sh(
+        "echo run; test -e /tmp/again || { touch /tmp/again; exit 7; }", max_retries=3, policy="REPLICA"
+    )
+    told = jobs.run(role)
+    assert told.state is AppState.SUCCEEDED
+    (replica,) = replicas(told)
+    assert (told.num_restarts, replica.attempt, replica.max_attempts) == (1, 2, 4)
+    assert text(told.app_id) == "run\nrun\n"
+
+
+def test_a_log_is_followed_over_the_engines_restarts(jobs: Jobs) -> None:
+    script = "echo run; test -e /tmp/2 || { test -e /tmp/1 && touch /tmp/2; touch /tmp/1; exit 7; }"
+    app_id = jobs.submit(sh(script, max_retries=5, policy="REPLICA"))
+    assert text(app_id, follow=True) == "run\nrun\nrun\n"
+    assert describe(app_id).num_restarts == 2
+
+
+def test_the_application_starts_again_as_a_whole(jobs: Jobs) -> None:
+    other = sh("echo other; sleep 600", name="other")
+    bad = sh("echo bad; sleep 0.2; exit 5", name="bad")
+    for role in (other, bad):
+        role.max_retries = 2
+    told = jobs.run(other, bad)
+    assert told.state is AppState.FAILED
+    assert told.num_restarts == 2
+    assert told.first_failure is not None
+    assert (told.first_failure.role, told.first_failure.attempt, told.first_failure.exit_code) == (
+        "bad",
+        3,
+        5,
+    )
+    stopped, failed = replicas(told)
+    assert [a.state for a in stopped.attempts] == [AppState.CANCELLED] * 3
+    assert [(a.number, a.exit_code) for a in failed.attempts] == [(1, 5), (2, 5), (3, 5)]
+    assert text(told.app_id).count("bad\n") == 3
+    chunks = list(scheduler().log_chunks(told.app_id, LogQuery({"bad": frozenset()})))
+    assert [chunk.attempt for chunk in chunks] == [1, 2, 3]
+
+
+def test_a_role_starts_again_alone(jobs: Jobs) -> None:
+    steady = sh("sleep 4", name="steady")
+    shaky = sh("echo shaky; exit 5", 2, name="shaky", policy="ROLE", max_retries=1)
+    told = jobs.run(steady, shaky, fail_fast=False)
+    assert told.state is AppState.FAILED
+    assert [len(r.attempts) for r in replicas(told)] == [1, 2, 2]
+    assert replicas(told)[0].state is AppState.SUCCEEDED
+
+
+def test_a_retry_that_succeeds_is_a_success(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    role = sh("test -e /x/seen || { touch /x/seen; exit 1; }; echo well", 1, max_retries=1)
+    role.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(role)
+    assert text(app_id, follow=True) == "well\n"
+    assert ended(app_id).state is AppState.SUCCEEDED
+    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
+
+
+def test_a_retry_waits_for_what_is_in_its_way(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    port = free_port()
+    role = sh("test -e /x/seen || { touch /x/seen; exit 1; }", port_map={"web": port}, max_retries=1)
+    role.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(role, retry_backoff=3.0)
+    log = docker_home().job(app_id).supervisor_log
+    with closing(wait_until(lambda: taken(port), "its port is free")):
+        wait_until(lambda: "a retry failed" in log.read_text(), "the engine has refused the retry")
+        assert describe(app_id).state is AppState.RUNNING
+    told = ended(app_id)
+    assert (told.state, told.num_restarts) == (AppState.SUCCEEDED, 1)
+
+
+@pytest.mark.parametrize("network", ["none", "host", "bridge"])
+def test_a_retry_stays_in_a_network_without_names(jobs: Jobs, network: str) -> None:
+    told = jobs.run(sh("exit 5", max_retries=1, metadata={"local_docker": {"network": network}}))
+    assert (told.state, told.num_restarts) == (AppState.FAILED, 1)
+    assert [c["HostConfig"]["NetworkMode"] for c in containers(told.app_id)] == [network] * 2
+    assert [(a.number, a.exit_code) for a in replicas(told)[0].attempts] == [(1, 5), (2, 5)]
+
+
+def test_one_failure_ends_the_others_unless_told(jobs: Jobs) -> None:
+    good, bad = sh("sleep 600", 2, name="good"), sh("exit 4", name="bad")
+    told = jobs.run(good, bad)
+    assert told.state is AppState.FAILED
+    assert [r.state.name for r in replicas(told)] == ["CANCELLED", "CANCELLED", "FAILED"]
+    assert replicas(told)[0].attempts[0].msg == "another replica failed"
+    good = sh("sleep 2", name="good")
+    told = jobs.run(good, bad, fail_fast=False)
+    assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "FAILED"]
+
+
+def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    bad = sh("while [ ! -e /x/go ]; do sleep 0.05; done; exit 4", name="bad")
+    bad.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(sh("sleep 600", name="good"), bad)
+    pid = supervisor_of(app_id)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not lock.is_held(docker_home().job(app_id).lock), "its lock is free")
+    assert describe(app_id).state is AppState.RUNNING  # whoever asks starts another
+    assert lock.is_held(docker_home().job(app_id).lock)
+    (tmp_path / "go").touch()
+    told = ended(app_id)
+    assert [r.state.name for r in replicas(told)] == ["CANCELLED", "FAILED"]
+
+
+def test_who_follows_the_logs_brings_another_supervisor(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    app_id = jobs.submit(sh("echo up; sleep 600", 2))
+    wait_until(lambda: text(app_id).count("up") == 2, "both are up")
+    held = docker_home().job(app_id).lock
+    monkeypatch.setattr("torchx.schedulers.docker.logs.LOOK_EVERY", 0.2)
+    seen: list[LogChunk] = []
+    lines = scheduler().log_chunks(app_id, LogQuery(follow=True))
+    follower = threading.Thread(target=seen.extend, args=(lines,))
+    follower.start()
+    try:
+        wait_until(lambda: len(seen) == 2, "the lines are there")
+        pid = supervisor_of(app_id)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_until(
+            lambda: supervisor_of(app_id) not in (pid, None) and lock.is_held(held), "there is another"
+        )
+    finally:
+        scheduler().kill(app_id)
+        follower.join()
+
+
+def test_a_container_that_was_removed_is_a_failure(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600", 2))
+    running(app_id, 2)
+    remove_container(app_id, "-1")
+    told = ended(app_id)
+    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/1 is gone")
+    assert told.first_failure is not None
+    assert told.first_failure.msg == "its container was removed"
+
+
+def test_a_job_does_not_start_again_without_a_replica_that_was_removed(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600", 2, max_retries=2))
+    running(app_id, 2)
+    remove_container(app_id, "-0")
+    told = ended(app_id)
+    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/0 is gone")
+    assert [len(replica.attempts) for replica in replicas(told)] == [0, 1]
+
+
+def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, tmp_path: Path) -> None:
+    from torchx.specs.mounts import BindMount
+
+    until = "while [ ! -e /x/{0} ]; do sleep 0.05; done; echo {0}"
+    later, last = sh(until.format("later"), name="later"), sh(until.format("last"), name="last")
+    for role in (later, last):
+        role.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(sh("true", name="short"), later, last)
+    held = docker_home().job(app_id).lock
+    seen = held.parent / SUCCEEDED
+    wait_until(seen.exists, "its supervisor has seen the end of the first")
+    pid = supervisor_of(app_id)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not lock.is_held(held), "another comes to it as it is")
+    remove_container(app_id, "-short-0")
+    assert describe(app_id).state is AppState.RUNNING
+    (tmp_path / "later").touch()
+    wait_until(lambda: "1" in json.loads(seen.read_text()), "the next supervisor has looked")
+    (tmp_path / "last").touch()
+    ended(app_id)
+    assert text(app_id) == "later\nlast\n"
+
+
+def test_a_paused_replica_is_told_and_can_be_cancelled(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600"))
+    running(app_id)
+    Engine().call("POST", f"/containers/{containers(app_id)[0]['Id']}/pause")
+    (replica,) = replicas(describe(app_id))
+    assert (replica.state, replica.attempts[0].msg) == (AppState.RUNNING, "paused")
+    handle = f"local_docker://torchx/{app_id}"
+    assert re.search(r"\n  0  RUNNING .*  paused\n", torchx("status", handle).stdout)
+    refused = torchx("exec", handle, "true")
+    assert refused.stderr.splitlines() == [
+        f"error: w/0 of {app_id} is paused",
+        f"  let it go on: docker unpause {replica.hostname}",
+    ]
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+
+
+def test_what_waits_for_its_retry_can_be_cancelled(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("echo once; exit 1", max_retries=3), retry_backoff=600.0)
+    wait_until(lambda: describe(app_id).msg == "waits for its next attempt", "its back-off")
+    assert describe(app_id).state is AppState.RUNNING
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+    assert text(app_id) == "once\n"
+    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
+
+
+def test_what_the_engine_starts_again_and_again_can_be_cancelled(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("echo run; exit 1", max_retries=1000, policy="REPLICA"))
+    wait_until(lambda: text(app_id).count("run") > 3, "some restarts")
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+
+
+def test_containers_of_another_program_are_told_too(jobs: Jobs) -> None:
+    engine, theirs = Engine(), fresh("their-job")
+    label = "torchx.pytorch.org/"
+    labels = {f"{label}app-id": theirs, f"{label}role-name": "sh", f"{label}replica-id": "0"}
+    body = {"Image": "torchx-test:latest", "Cmd": ["sh", "-c", "echo theirs; exit 3"], "Labels": labels}
+    made = engine.call("POST", "/containers/create", {"name": f"{theirs}-sh-0"}, body)["Id"]
+    jobs.ids.append(theirs)
+    engine.call("POST", f"/containers/{made}/start")
+    told = ended(theirs)
+    assert told.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert told.first_failure.exit_code == 3
+    assert [role.name for role in told.roles] == ["sh"]
+    until_logged(theirs, "theirs")

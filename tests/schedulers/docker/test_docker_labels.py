@@ -1,0 +1,256 @@
+"""What is read of containers that anyone may have made: any labels, any answers, never an error."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from torchx.schedulers.docker.containers import Container, read
+from torchx.schedulers.docker.labels import APP_ID, ATTEMPT, JOB, REPLICA, RETRY, ROLE, USER
+from torchx.schedulers.docker.lookup import sound
+from torchx.schedulers.docker.record import forget, job_data, label_data, load, restored, save, spans_of
+from torchx.schedulers.docker.replay import is_under_way
+from torchx.schedulers.docker.status import describe_all, listed
+from torchx.specs.app import AppDef, Role
+from torchx.specs.macro import macros
+from torchx.specs.serialize import app_from_dict
+from torchx.specs.status import AppState
+
+APP = AppDef("train", [Role("w", "img", entrypoint="sh", args=["-c", "x"], env={"A": "1"}, num_replicas=2)])
+DATA = job_data(APP, {"grace_period": 1.0, "env": {"B": "2"}}, "torchx")
+LABELS = {APP_ID: "train-b1", ROLE: "w", REPLICA: "0", USER: "ann", JOB: json.dumps(label_data(DATA))}
+INSPECTED: dict[str, Any] = {
+    "Id": "0123456789abcdef" * 4,
+    "Name": "/train-b1-w-0",
+    "Created": "2026-01-01T00:00:00.5Z",
+    "RestartCount": 0,
+    "Image": "sha256:1",
+    "Config": {"Labels": LABELS, "Image": "img", "Hostname": "h", "Cmd": ["sh", "-c", "x"], "Env": ["A=1"]},
+    "State": {
+        "Status": "exited",
+        "ExitCode": 0,
+        "StartedAt": "2026-01-01T00:00:01Z",
+        "FinishedAt": "2026-01-01T00:00:02Z",
+    },
+    "HostConfig": {"RestartPolicy": {"MaximumRetryCount": 0}, "DeviceRequests": [{"DeviceIDs": ["GPU-1"]}]},
+}
+
+
+def inspected(**labels: Any) -> dict[str, Any]:
+    """What an engine says of a container, with other labels; None takes one away."""
+    names = {"app": APP_ID, "role": ROLE, "replica": REPLICA, "attempt": ATTEMPT, "retry": RETRY, "job": JOB}
+    found = copy.deepcopy(INSPECTED)
+    for short, value in labels.items():
+        if value is None:
+            del found["Config"]["Labels"][names[short]]
+        else:
+            found["Config"]["Labels"][names[short]] = value
+    return found
+
+
+def container(data: Any) -> Container:
+    found = read(data)
+    assert found is not None
+    return found
+
+
+def job(**changes: Any) -> str:
+    return json.dumps({**label_data(DATA), **changes})
+
+
+def role(**changes: Any) -> str:
+    (first,) = label_data(DATA)["app"]["roles"]
+    return job(app={"name": "train", "roles": [{**first, **changes}]})
+
+
+def test_a_sound_container_is_read() -> None:
+    found = container(INSPECTED)
+    assert (found.damage, found.user, found.exit_code, found.gpus) == ("", "ann", 0, ("GPU-1",))
+    assert found.command == ("sh", "-c", "x")
+
+
+DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
+    "no role": ({"role": None}, "it has no label role-name"),
+    "a role with a line break": ({"role": "a\nb"}, "label role-name has characters"),
+    "a role that turns text": ({"role": "a\u202eb"}, "label role-name has characters"),
+    "a replica that is no number": ({"replica": "²"}, "label replica-id is not a number"),
+    "a replica that is too large": ({"replica": "999999999"}, "label replica-id is not a number"),
+    "an attempt below all": ({"attempt": "-1"}, "label attempt is not a number"),
+    "an attempt of many digits": ({"attempt": "9" * 5000}, "label attempt is not a number"),
+    "retry is a list": ({"retry": "[]"}, "label retry is no JSON object"),
+    "retries of texts": ({"retry": '{"attempts": ["x"], "used": {}}'}, "label retry is damaged"),
+    "retries of retries": ({"retry": '{"used": {"a": {}}}'}, "label retry is damaged"),
+    "no JSON": ({"job": "{"}, "label job is no JSON"),
+    "a list": ({"job": "[1]"}, "label job is no JSON object"),
+    "nested JSON": ({"job": "[" * 100_000}, "label job is no JSON"),
+    "nested in a value": ({"job": '{"schema":2,"x":' + "[" * 300 + "]" * 300 + "}"}, "nested too deeply"),
+    "a long number": ({"job": '{"schema": ' + "9" * 100_000 + "}"}, "label job is no JSON"),
+    "no number": ({"job": '{"schema": NaN}'}, "label job is no JSON"),
+    "too large": ({"job": " " * (9 << 20)}, "label job is too large"),
+    "no schema": ({"job": "{}"}, "has no schema"),
+    "a newer schema": ({"job": job(schema=7)}, "made by a newer version (schema 7, known: 2)"),
+    "no application": ({"job": '{"schema": 2}'}, "`app` of job is missing"),
+    "an application that is a text": ({"job": job(app="x")}, "`app` of job is not"),
+    "roles by name": ({"job": job(app={"roles": {"w": 1}})}, "`app` of job is not"),
+    "a role that is a text": ({"job": job(app={"roles": ["w"]})}, "`roles[0]` is no role"),
+    "a count that is a text": ({"job": role(num_replicas="2")}, "`num_replicas` of roles[0]"),
+    "a count below zero": ({"job": role(num_replicas=-1)}, "`num_replicas` of roles[0]"),
+    "too many replicas": ({"job": role(num_replicas=10**6)}, "more than 100000 replicas"),
+    "retries without end": ({"job": role(max_retries=1e300)}, "`max_retries` of roles[0]"),
+    "another policy": ({"job": role(retry_policy=["x"])}, "`retry_policy` of roles[0]"),
+    "a name that is a list": ({"job": role(name=["x"])}, "`name` of roles[0]"),
+    "arguments that are a text": ({"job": role(args="x")}, "`args` of roles[0]"),
+    "a session with a line break": ({"job": job(session="a\nb")}, "`session` of job"),
+    "a time out of range": ({"job": job(submitted_at=1e18)}, "`submitted_at` of job"),
+    "a time that is a text": ({"job": job(submitted_at="now")}, "`submitted_at` of job"),
+    "a grace without end": ({"job": job(cfg={"grace_period": 1e308})}, "`cfg` of job"),
+    "options that are a list": ({"job": job(cfg=[])}, "`cfg` of job"),
+    "an id with a path": ({"app": "../../x"}, "label app-id is no id"),
+    "an id with a line break": ({"app": "a\nb"}, "label app-id is no id"),
+    "an empty id": ({"app": ""}, "label app-id is no id"),
+}
+
+
+@pytest.mark.parametrize(("labels", "reason"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_label_is_a_reason_and_no_error(labels: dict[str, Any], reason: str) -> None:
+    found = container(inspected(**labels))
+    assert reason in found.damage
+    told = describe_all([found])
+    assert (told.state, told.msg) == (AppState.UNKNOWN, found.damage)
+    assert listed([found]).state is AppState.UNKNOWN
+    assert is_under_way([found]) is False
+    usable = "app" not in labels
+    assert found.app_id == ("train-b1" if usable else "damaged-0123456789ab")
+
+
+def test_a_lone_surrogate_is_replaced() -> None:
+    text = job().replace('"name": "train"', r'"name": "\udc80"')
+    told = describe_all([container(inspected(job=text))])
+    assert told.name == "?"
+
+
+def test_a_damaged_container_does_not_hide_those_of_its_application() -> None:
+    good = [container(inspected(replica=str(n))) for n in (0, 1)]
+    bad = container(inspected(job="{"))
+    other = container(inspected(job=role(num_replicas=7), attempt="9"))
+    assert sound([good[0], bad, other, good[1]]) == good
+    assert describe_all(sound([*good, bad, other])).state is AppState.SUCCEEDED
+    assert sound([bad]) == [bad]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """All paths to values in plain data."""
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(p for key, value in inner for p in places(value, (*path, key)))]
+
+
+def put(data: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """Plain data with another value at a path."""
+    if not path:
+        return value
+    changed = dict(data) if isinstance(data, dict) else list(data)
+    changed[path[0]] = put(data[path[0]], path[1:], value)
+    return changed
+
+
+def show(data: dict[str, Any]) -> None:
+    """Reads a container and says everything of it that can be said."""
+    found = read(data)
+    if found is not None:
+        containers = sound([found, container(INSPECTED)] if found.app_id == "train-b1" else [found])
+        for some in (containers, [found]):
+            line, told = listed(some), describe_all(some)
+            is_under_way(some)
+            for text in (line.app_id, line.msg, told.name, *(role.role for role in told.roles_statuses)):
+                text.encode()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from([p for p in places(INSPECTED) if p]), VALUES)
+def test_any_answer_of_an_engine_can_be_read(path: tuple[Any, ...], value: Any) -> None:
+    show(put(INSPECTED, path, value))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from([p for p in places(json.loads(job())) if p]), VALUES)
+def test_any_value_in_the_label_of_a_job_can_be_read(path: tuple[Any, ...], value: Any) -> None:
+    show(inspected(job=json.dumps(put(json.loads(job()), path, value))))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(["app", "role", "replica", "attempt", "retry", "job"]), st.text())
+def test_any_text_in_a_label_can_be_read(name: str, text: str) -> None:
+    show(inspected(**{name: text}))
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The private file of an application."""
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
+    save("train-b1", DATA, "unix:///x")
+    (path,) = (tmp_path / "home" / "docker" / "records").iterdir()
+    return path
+
+
+def test_the_private_file_holds_all_of_an_application(kept: Path) -> None:
+    found = load("train-b1")
+    assert found is not None
+    assert app_from_dict(found["app"]) == APP
+    assert (found["cfg"], kept.stat().st_mode & 0o777) == (DATA["cfg"], 0o600)
+    forget("train-b1")
+    assert load("train-b1") is None
+
+
+def test_a_private_file_is_believed_only_when_it_is_one(kept: Path, tmp_path: Path) -> None:
+    text = kept.read_text()
+    assert load("train-b2") is None
+    (kept.parent / "train-b2.json").write_text(text)
+    assert load("train-b2") is None, "it is about another application"
+    for damaged in ("", "[]", "{", "[" * 100_000, text.replace('"schema":2', '"schema":3')):
+        kept.write_text(damaged)
+        assert load("train-b1") is None
+    kept.unlink()
+    os.mkfifo(kept)
+    assert load("train-b1") is None, "and nobody waits for it"
+    kept.unlink()
+    (tmp_path / "elsewhere").write_text(text)
+    kept.symlink_to(tmp_path / "elsewhere")
+    assert load("train-b1") is None
+    kept.unlink()
+    kept.write_text(text)
+    assert load("train-b1") is not None
+    if os.geteuid() == 0:
+        os.chown(kept, 65534, 65534)
+        assert load("train-b1") is None, "it is another user's"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([p for p in places(json.loads(json.dumps(DATA))) if p]), VALUES)
+def test_any_value_in_the_private_file_can_be_read(kept: Path, path: tuple[Any, ...], value: Any) -> None:
+    data = json.loads(json.dumps({"app_id": "train-b1", **DATA}))
+    kept.write_text(json.dumps(put(data, path, value)))
+    found = load("train-b1")
+    assert found is None or app_from_dict(found["app"]) is not None
+    assert describe_all([container(INSPECTED)]).roles_statuses
+
+
+@given(st.lists(st.sampled_from(["$", "$$", "${app_id}", "${replica_id}", "${x}", "0", "-", "{", "b1"])))
+def test_macros_come_back_as_they_were(parts: list[str]) -> None:
+    text = "".join(parts)
+    values = macros.Values(img_root="", app_id="b1", replica_id="0", rank0_env="R")
+    back = restored(values.substitute(text), spans_of(text) or None, values.to_dict())
+    assert back == text

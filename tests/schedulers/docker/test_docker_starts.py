@@ -1,0 +1,115 @@
+"""A start that fails is undone whole, and told in one sentence."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from containers import Jobs, fresh, of_name, scheduler, sh, text
+from engine import IMAGE
+
+from torchx.errors import StateError, UsageError
+from torchx.jobs.paths import user_home
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.specs.app import AppDef, Role
+from torchx.specs.mounts import BindMount, DeviceMount
+from torchx.specs.resources import Resource
+from torchx.specs.status import AppState
+
+pytestmark = pytest.mark.docker
+
+
+def refused(*roles: Role) -> StateError:
+    """Submits what cannot be started, and sees to it that nothing of it is left."""
+    name = fresh("refused")
+    with pytest.raises(StateError) as caught:
+        scheduler().submit(AppDef(name, list(roles)), {})
+    assert of_name(name) == []
+    assert not list((user_home() / "docker" / "jobs").glob("*"))
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+def test_an_image_that_is_nowhere() -> None:
+    error = refused(sh("true", image="registry.invalid/nowhere/image:1"))
+    assert error.message.startswith(
+        "the image registry.invalid/nowhere/image:1 is not here and cannot be pulled"
+    )
+
+
+def test_a_program_that_the_image_lacks() -> None:
+    error = refused(sh("sleep 600", 3), sh("", name="bad", entrypoint="no-such-program"))
+    assert error.message.endswith(
+        f"-bad-0 cannot be started: no program `no-such-program` in its image {IMAGE}"
+    )
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        error = refused(sh("sleep 600", port_map={"web": port}))
+    assert f"port {port} is taken" in error.message
+
+
+def test_a_device_and_a_folder_that_are_not_there(tmp_path: Path) -> None:
+    assert "/dev/nowhere" in refused(sh("true", mounts=[DeviceMount("/dev/nowhere", "/dev/x")])).message
+    gone = str(tmp_path / "gone")
+    assert gone in refused(sh("true", mounts=[BindMount(gone, "/x")])).message
+
+
+def test_gpus_that_the_engine_has_not() -> None:
+    error = refused(sh("true", resource=Resource(cpu=1, gpu=1, memMB=64)))
+    assert "the engine has no GPUs to give" in error.message
+
+
+def test_a_name_that_is_taken_stays_with_its_owner() -> None:
+    job = fresh("clash")
+    info = scheduler().submit_dryrun(AppDef(job, [sh("true", 2)]), {})
+    engine, name = Engine(), info.request.containers[1].kwargs["name"]
+    other = engine.call("POST", "/containers/create", {"name": name}, {"Image": IMAGE, "Cmd": ["true"]})["Id"]
+    try:
+        with pytest.raises(StateError, match=f"there is a container {name} already"):
+            scheduler().schedule(info)
+        assert of_name(job) == [f"/{name}"]
+    finally:
+        engine.call("DELETE", f"/containers/{other}")
+
+
+def test_roles_whose_containers_would_have_one_name_are_refused() -> None:
+    roles = [sh("true", name="a b"), sh("true", name="a-b")]
+    with pytest.raises(UsageError, match=r"roles `a b` and `a-b` would have the same name, job-\w+-a-b-0\n"):
+        scheduler().submit_dryrun(AppDef("job", roles), {})
+
+
+def test_a_request_is_submitted_once() -> None:
+    name = fresh("once")
+    info = scheduler().submit_dryrun(AppDef(name, [sh("true")]), {})
+    app_id = scheduler().schedule(info)
+    try:
+        with pytest.raises(UsageError, match="submitted once"):
+            scheduler().schedule(info)
+        assert len(of_name(name)) == 1
+    finally:
+        scheduler().delete(app_id)
+
+
+def test_an_image_needs_no_shell(jobs: Jobs, tmp_path: Path) -> None:
+    """Nothing but one program is in it: neither a shell nor a folder for temporary files."""
+    shutil.copy("/bin/busybox", tmp_path / "echo")
+    (tmp_path / "Dockerfile.torchx").write_text("FROM scratch\nCOPY echo /echo\n")
+    image = scheduler().build_workspace_image(IMAGE, str(tmp_path))
+    try:
+        bare = Role("w", image, entrypoint="/echo", args=["a  b", "$HOME"], num_replicas=2)
+        assert jobs.run(bare).state is AppState.SUCCEEDED
+        assert text(jobs.ids[-1]) == "a  b $HOME\n" * 2
+        lacking = Role("w", image, entrypoint="sh", args=["-c", "true"])
+        with pytest.raises(StateError, match="no program `sh` in its image"):
+            jobs.submit(lacking)
+    finally:
+        for app_id in jobs.ids:
+            scheduler().delete(app_id)
+        Engine().call("DELETE", f"/images/{image}", {"force": 1})

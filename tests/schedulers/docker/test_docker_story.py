@@ -1,0 +1,265 @@
+"""What follows from containers alone: states, failures, retries; needs no engine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container
+from torchx.schedulers.docker.engine.address import parse_address
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.lookup import told_late
+from torchx.schedulers.docker.replay import Story, job_of, tell
+from torchx.schedulers.docker.status import INTERRUPTED, describe
+from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.serialize import app_to_dict
+from torchx.specs.status import AppState
+from torchx.supervisor.policy import Start
+
+
+def job(
+    retries: int = 0, policy: str = "APPLICATION", fail_fast: bool = True, replicas: int = 2
+) -> dict[str, Any]:
+    role = Role("w", "img", num_replicas=replicas, max_retries=retries, retry_policy=RetryPolicy(policy))
+    cfg = {"fail_fast": fail_fast, "retry_backoff": 2.0, "grace_period": 5.0}
+    return {"app": app_to_dict(AppDef("job", [role])), "cfg": cfg, "submitted_at": 1000.0}
+
+
+def container(replica: int, data: dict[str, Any], **facts: Any) -> Container:
+    facts = {"status": "running", "created": 1000.0, "started": 1001.0, "exit_code": None, **facts}
+    if facts["exit_code"] is not None:
+        facts = {"finished": 1010.0, **facts, "status": "exited"}
+    name = f"app-w-{replica}"
+    return Container(
+        f"{name}.{facts.get('attempt', 1)}",
+        name,
+        facts.pop("mark", ""),
+        "app",
+        "w",
+        replica,
+        job=data,
+        **facts,
+    )
+
+
+def story(*containers: Container) -> Story:
+    return tell(job_of(containers), containers)
+
+
+def state(*containers: Container, now: float = 1002.0) -> AppState:
+    return describe(containers, now).state
+
+
+def test_states_follow_from_the_replicas() -> None:
+    data = job()
+    new = [container(n, data, status="created", started=None) for n in (0, 1)]
+    assert state(*new) is AppState.PENDING
+    assert (state(*new, now=5000), describe(new, 5000).msg) == (AppState.FAILED, INTERRUPTED)
+    assert state(new[0], container(1, data)) is AppState.RUNNING
+    good = container(0, data, exit_code=0)
+    assert state(good, container(1, data)) is AppState.RUNNING
+    assert state(good, container(1, data, exit_code=0)) is AppState.SUCCEEDED
+    assert state(good, container(1, data, exit_code=3)) is AppState.FAILED
+    assert state(good, container(1, data, exit_code=143, mark=CANCELLED)) is AppState.CANCELLED
+
+
+def test_the_first_failure_is_the_earliest() -> None:
+    data = job()
+    told = describe(
+        [container(0, data, exit_code=9, finished=20.0), container(1, data, exit_code=137, finished=19.0)]
+    )
+    assert told.first_failure is not None
+    assert (told.first_failure.replica, told.first_failure.signal) == (1, "SIGKILL")
+
+
+def test_one_failure_ends_the_others() -> None:
+    data = job()
+    failed = container(0, data, exit_code=1)
+    assert story(failed, container(1, data)).stops == {1: "w/0 failed"}
+    assert story(failed, container(1, data, exit_code=143, mark=STOPPED)).end is not None
+    patient = job(fail_fast=False)
+    assert story(container(0, patient, exit_code=1), container(1, patient)).stops == {}
+
+
+def test_a_retry_waits_for_all_and_counts_itself() -> None:
+    data = job(retries=2)
+    failed = container(0, data, exit_code=1)
+    assert story(failed, container(1, data)).stops == {1: "w/0 failed; application restarts"}
+    waiting = story(failed, container(1, data, exit_code=143, mark=STOPPED))
+    assert waiting.starts == [Start((0, 1), 2.0)]
+    assert (waiting.retries, waiting.end) == ({"application": 1}, None)
+    retry = {"used": {"application": 1}, "attempts": [2, 2]}
+    old = [failed, container(1, data, exit_code=143, mark=STOPPED)]
+    # in the middle of the next start: the other one is still to be made
+    half = story(*old, container(0, data, attempt=2, retry=retry))
+    assert (half.starts, half.end) == ([Start((1,))], None)
+    again = [container(n, data, attempt=2, retry=retry, exit_code=1) for n in (0, 1)]
+    assert story(*old, *again).starts == [Start((0, 1), 4.0)]
+    retry = {"used": {"application": 2}, "attempts": [3, 3]}
+    last = [container(n, data, attempt=3, retry=retry, exit_code=1) for n in (0, 1)]
+    told = describe([*old, *again, *last])
+    assert (told.state, told.num_restarts) == (AppState.FAILED, 2)
+    assert told.first_failure is not None
+    assert told.first_failure.attempt == 3
+
+
+def test_without_fail_fast_a_restart_of_others_leaves_a_failure_for_good_alone() -> None:
+    roles = [Role("a", "img"), Role("w", "img", max_retries=2)]
+    data = {**job(fail_fast=False), "app": app_to_dict(AppDef("job", roles))}
+    failed = replace(container(0, data, exit_code=7), role="a")
+    other = container(0, data, exit_code=1, finished=1011.0)
+    assert story(failed, other).starts == [Start((1,), 2.0)]
+    retry = {"used": {"application": 1}, "attempts": [1, 2]}
+    again = story(failed, other, container(0, data, attempt=2, retry=retry))
+    assert (again.starts, again.end) == ([], None)
+    told = describe([failed, other, container(0, data, attempt=2, retry=retry, exit_code=0)])
+    assert told.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert (told.first_failure.role, told.first_failure.exit_code) == ("a", 7)
+
+
+def test_what_has_no_container_left_is_not_started_again() -> None:
+    data = job(retries=2)
+    assert story(container(1, data)).stops == {1: "w/0 failed; application restarts"}
+    left = [container(1, data, exit_code=143, mark=STOPPED)]
+    assert (story(*left).starts, story(*left).lost) == ([], {0})
+    assert (describe(left).state, describe(left).msg) == (AppState.FAILED, "the container of w/0 is gone")
+
+
+def test_what_was_seen_to_succeed_before_it_was_removed_has_not_failed() -> None:
+    data = job()
+    left = [container(1, data)]
+    assert story(*left).stops == {1: "w/0 failed"}
+    assert state(*left) is AppState.RUNNING
+    told = tell(job_of(left), left, {0: 1})
+    assert (told.stops, told.lost, told.end) == ({}, set(), None)
+    over = [container(1, data, exit_code=0)]
+    end = tell(job_of(over), over, {0: 1}).end
+    assert end is not None
+    assert end.state == "SUCCEEDED"
+
+
+def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
+    data = job(retries=2)
+    left = [container(1, data, exit_code=1)]
+    told = tell(job_of(left), left, {0: 1})
+    assert (told.starts, told.lost, told.end and told.end.state) == ([], {0}, "FAILED")
+    retry = {"used": {"application": 1}, "attempts": [2, 2]}
+    again = [container(1, data, attempt=2, retry=retry)]
+    # it was the attempt before that had succeeded
+    assert tell(job_of(again), again, {0: 1}).lost == {0}
+
+
+def test_a_cancelled_job_starts_nothing_again() -> None:
+    data = job(retries=5)
+    told = story(container(0, data, exit_code=1, mark=CANCELLED), container(1, data, exit_code=0))
+    assert (told.starts, told.end and told.end.state) == ([], "CANCELLED")
+
+
+def test_a_failure_before_a_cancel_stays_one() -> None:
+    data = job()
+    assert (
+        state(container(0, data, exit_code=4), container(1, data, exit_code=143, mark=CANCELLED))
+        is AppState.FAILED
+    )
+
+
+def test_what_could_not_be_started_again_has_failed() -> None:
+    data = job(retries=5)
+    told = describe([container(n, data, exit_code=1, mark=FAILED) for n in (0, 1)])
+    assert told.state is AppState.FAILED
+
+
+@pytest.mark.parametrize("status", ["created", "removing"])
+def test_a_retry_that_was_refused_once_has_not_failed(status: str) -> None:
+    data = job(retries=1, replicas=1)
+    retry = {"used": {"application": 1}, "attempts": [2]}
+    first = container(0, data, exit_code=1)
+    refused = container(0, data, attempt=2, status=status, started=None, error="port is taken", retry=retry)
+    assert (story(first, refused).starts, story(first, refused).end) == ([Start((0,))], None)
+    assert state(first, refused) is AppState.RUNNING
+    assert state(first, replace(refused, mark=FAILED)) is AppState.FAILED
+
+
+def test_single_replicas_are_the_engines_to_retry() -> None:
+    data = job(retries=3, policy="REPLICA")
+    assert state(container(0, data, status="restarting", restarts=1), container(1, data)) is AppState.RUNNING
+    told = describe(
+        [container(0, data, exit_code=1, restarts=3), container(1, data, exit_code=143, mark=STOPPED)]
+    )
+    assert (told.state, told.num_restarts) == (AppState.FAILED, 3)
+    assert told.first_failure is not None
+    assert told.first_failure.attempt == 4
+
+
+STATUSES = st.sampled_from(["created", "running", "exited", "gone"])
+MARKS = st.sampled_from(["", CANCELLED, STOPPED, FAILED])
+
+
+@given(
+    st.lists(st.tuples(STATUSES, st.integers(0, 3), MARKS), min_size=3, max_size=3),
+    st.integers(0, 2),
+    st.sampled_from(["REPLICA", "ROLE", "APPLICATION"]),
+    st.booleans(),
+)
+def test_every_set_of_containers_has_a_story(
+    facts: list[tuple[str, int, str]], retries: int, policy: str, fail_fast: bool
+) -> None:
+    """Whatever is found, it is told; what has ended orders nothing, and what goes on has a way to its end."""
+    data = job(retries, policy, fail_fast, replicas=3)
+    found = []
+    for replica, (status, code, mark) in enumerate(facts):
+        made = container(replica, data, mark=mark, **({"exit_code": code} if status == "exited" else {}))
+        if status != "gone":
+            found.append(replace(made, status=status, started=None if status == "created" else 1001.0))
+    if not found:
+        return
+    told = story(*found)
+    describe(found)
+    if told.end is not None:
+        assert not told.starts
+        assert not told.stops
+        assert all(c.status != "running" for c in found)
+    else:
+        assert told.starts or any(c.status in ("running", "created") for c in found)
+
+
+class Late(Engine):
+    """An engine whose events tell that there was no memory for some containers."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(parse_address("unix:///nowhere"))
+        self.ids = ids
+        self.asked: list[list[str]] = []
+
+    def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = None) -> Any:
+        assert (method, path) == ("GET", "/events")
+        self.asked.append(query["filters"]["container"])
+        told = [{"status": "oom", "id": one, "Actor": {"ID": one}} for one in self.ids]
+        # as the engine's answer is read: one event, or several as text, a line each
+        return told[0] if len(told) == 1 else "\n".join(map(json.dumps, told)) or None
+
+
+@pytest.mark.parametrize("late", [(), (0,), (0, 1)])
+def test_a_want_of_memory_that_the_engine_heard_of_late_is_told(late: tuple[int, ...]) -> None:
+    data = job(replicas=4)
+    ended = [container(n, data, exit_code=137, memory=64 << 20) for n in (0, 1)]
+    others = [
+        container(2, data, exit_code=137),  # it had no limit
+        container(3, data, exit_code=137, memory=64 << 20, mark=STOPPED),
+    ]
+    engine = Late(*(ended[n].id for n in late))
+    told = told_late(engine, ended + others)
+    assert engine.asked == [[c.id for c in ended]]
+    assert [c.oom for c in told] == [n in late for n in range(4)]
+    assert told_late(engine, others) == others
+    assert len(engine.asked) == 1
+    if late:
+        first = describe(told).first_failure
+        assert first is not None
+        assert first.msg == "out of memory: its limit is 64 MB"

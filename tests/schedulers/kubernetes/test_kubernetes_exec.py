@@ -1,0 +1,166 @@
+"""A program in a replica that runs: its output, its input, its result."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+
+import pytest
+from fakecluster import FakeCluster
+from kubejobs import role, submit, until_all_run, until_ended, until_state
+from program import on_terminal, torchx
+
+from torchx.errors import StateError
+from torchx.schedulers.kubernetes import exec as kubernetes_exec
+from torchx.schedulers.kubernetes import exec_vigil as kubernetes_exec_vigil
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.scheduling.streams import Streams
+from torchx.specs.status import AppState
+
+
+@pytest.fixture
+def app_id(scheduler: KubernetesScheduler) -> str:
+    found = submit(scheduler, role("sleep 60", num_replicas=2))
+    until_all_run(scheduler, found)
+    return found
+
+
+def run(
+    scheduler: KubernetesScheduler, app_id: str, *command: str, replica: int = 0, stdin: bytes | None = None
+) -> tuple[int, bytes, bytes]:
+    out, err = io.BytesIO(), io.BytesIO()
+    if stdin is None:
+        code = scheduler.execute(app_id, "worker", replica, command, Streams(out, err))
+    else:
+        source, feed = os.pipe()
+        os.write(feed, stdin)
+        os.close(feed)
+        code = scheduler.execute(app_id, "worker", replica, command, Streams(out, err, source))
+        os.close(source)
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_its_output_and_its_result(scheduler: KubernetesScheduler, app_id: str) -> None:
+    odd = "a b'\"$HOME é"
+    assert run(scheduler, app_id, "sh", "-c", 'echo "$1"; echo no >&2; exit 3', "sh", odd) == (
+        3,
+        f"{odd}\n".encode(),
+        b"no\n",
+    )
+    assert run(scheduler, app_id, "true")[0] == 0
+    for replica in (0, 1):
+        _, out, _ = run(scheduler, app_id, "sh", "-c", "echo $POD", replica=replica)
+        assert f"-worker-{replica}-" in out.decode()
+
+
+def test_much_comes_whole(scheduler: KubernetesScheduler, app_id: str) -> None:
+    code, out, _ = run(scheduler, app_id, "seq", "100000")
+    assert code == 0
+    assert out.split() == [b"%d" % n for n in range(1, 100_001)]
+
+
+def test_what_is_handed_on(scheduler: KubernetesScheduler, app_id: str) -> None:
+    assert run(scheduler, app_id, "wc", "-c", stdin=b"x" * 5000)[1].strip() == b"5000"
+
+
+def test_what_cannot_be_run(cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str) -> None:
+    with pytest.raises(StateError, match='`nosuch` could not be run there: exec: "nosuch"'):
+        run(scheduler, app_id, "nosuch")
+    with pytest.raises(StateError, match="has no replica worker/7"):
+        run(scheduler, app_id, "true", replica=7)
+    cluster.fault("GET", "/exec$", 403, body={"message": 'User "jane" cannot create resource "pods/exec" in'})
+    with pytest.raises(ClusterError, match="does not let jane create pods/exec"):
+        run(scheduler, app_id, "true")
+    ended = submit(scheduler, "true")
+    until_ended(scheduler, ended)
+    with pytest.raises(StateError, match="does not run any more"):
+        run(scheduler, ended, "true")
+    waits = submit(scheduler, role("true", image="registry.example.com/nosuch"))
+    until_state(scheduler, waits, AppState.PENDING)
+    with pytest.raises(StateError, match="does not run yet"):
+        run(scheduler, waits, "true")
+
+
+# --- nodes that are lost -------------------------------------------------------------------------
+
+
+def test_a_lost_node_ends_it_in_time(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes the connection, and no byte comes: recorded as 14d."""
+    monkeypatch.setattr(kubernetes_exec_vigil, "FIRST", 0.2)
+    monkeypatch.setattr(kubernetes_exec_vigil, "PROBE", 0.3)
+    cluster.hung = True
+    begin = time.monotonic()
+    with pytest.raises(
+        StateError, match=r"the node \S+ does not answer: it takes commands and has answered none"
+    ):
+        run(scheduler, app_id, "true")
+    condition = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+    cluster.fault("GET", "/api/v1/nodes/", 200, body={"status": {"conditions": [condition]}})
+    with pytest.raises(StateError, match=r"it is not ready \(Kubelet stopped posting node status\)"):
+        run(scheduler, app_id, "true")
+    assert time.monotonic() - begin < 20
+    cluster.hung = False
+    assert run(scheduler, app_id, "sh", "-c", "sleep 1; exit 4")[0] == 4, "a silent program is none"
+
+
+def test_a_node_that_the_cluster_has_given_up_is_named_before_anything_is_sent(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str
+) -> None:
+    (pod, *_) = sorted(each["metadata"]["name"] for each in cluster.objects("pods"))
+    ready = {"type": "Ready", "status": "False"}
+    cluster.store.update(
+        "/api/v1/namespaces/default/pods", pod, lambda found: found["status"].update(conditions=[ready])
+    )
+    since = "2026-01-01T00:00:00Z"
+    node = {"type": "Ready", "status": "Unknown", "message": "gone.", "lastTransitionTime": since}
+    cluster.store.update("/api/v1/nodes", "node-1", lambda found: found["status"].update(conditions=[node]))
+    cluster.asked.clear()
+    with pytest.raises(
+        StateError, match=r"the node node-1 does not answer: it is not ready since \d+ h \d+ min \(gone\)"
+    ):
+        run(scheduler, app_id, "true")
+    assert not any("/exec" in asked for asked in cluster.asked)
+    cluster.fault("GET", "/api/v1/nodes/", 403, times=2)
+    assert run(scheduler, app_id, "true")[0] == 0, "who may not look at nodes tries"
+
+
+def test_a_pod_that_is_deleted_meanwhile_is_named(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_exec_vigil, "FIRST", 0.2)
+    cluster.fault("GET", "/pods/[^/]+$", 404, times=9)
+    cluster.hung = True
+    monkeypatch.setattr(kubernetes_exec_vigil, "PROBE", 0.2)
+    with pytest.raises(StateError, match=r"the pod \S+ is gone"):
+        run(scheduler, app_id, "true")
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"details": {"causes": [{"reason": "ExitCode"}]}}'])
+def test_an_end_that_says_nothing_is_an_error(data: bytes) -> None:
+    with pytest.raises(StateError, match="does not say how `x` ended"):
+        kubernetes_exec._code(data, "x")
+
+
+def test_the_command(scheduler: KubernetesScheduler, app_id: str) -> None:
+    handle = f"kubernetes://torchx/{app_id}"
+    done = torchx("exec", f"{handle}/worker/1", "sh", "-c", "echo $POD; exit 5")
+    assert (done.returncode, done.stderr) == (5, "")
+    assert "-worker-1-" in done.stdout
+    done = torchx("exec", "-i", handle, "--", "cat", stdin="typed\n")
+    assert (done.returncode, done.stdout) == (0, "typed\n")
+    assert torchx("exec", handle, "cat", stdin="typed\n").stdout == "", "nothing is handed on unasked"
+    assert "in one replica" in torchx("exec", f"{handle}/worker/0,1", "true").stderr
+    shown, code = on_terminal("exec", handle, "echo", "hi")
+    assert (shown.strip(), code) == ("hi", 0)
+
+
+def test_an_engine_that_cannot() -> None:
+    handle = torchx("run", "-s", "local_cwd", "--detach", "utils.sh", "sleep", "60").stdout.strip()
+    done = torchx("exec", handle, "true")
+    assert done.returncode == 2
+    assert "local_cwd cannot run programs in its replicas" in done.stderr
+    torchx("cancel", handle)

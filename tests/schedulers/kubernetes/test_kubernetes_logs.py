@@ -1,0 +1,211 @@
+"""Logs of pods: in order, in part, over restarts and broken connections, from before the start to the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from fakecluster import FakeCluster
+from kubejobs import role, submit, until_ended, until_state
+from support import wait_until
+
+from torchx.errors import StateError, UsageError
+from torchx.schedulers.kubernetes import logs as kubernetes_logs
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+from torchx.specs.app import RetryPolicy
+from torchx.specs.status import AppState
+
+EVERY_SECOND = "for i in 1 2 3; do echo line $i; sleep 0.3; done"
+
+
+def text(chunks: Iterable[LogChunk]) -> str:
+    return b"".join(chunk.data for chunk in chunks).decode()
+
+
+def read(scheduler: KubernetesScheduler, app_id: str, query: LogQuery | None = None) -> list[LogChunk]:
+    return list(scheduler.log_chunks(app_id, query or LogQuery()))
+
+
+def ended(scheduler: KubernetesScheduler, command: str, **changes: object) -> str:
+    app_id = submit(scheduler, role(command, **changes))
+    until_ended(scheduler, app_id)
+    return app_id
+
+
+def test_lines_have_their_times(scheduler: KubernetesScheduler) -> None:
+    app_id = ended(scheduler, EVERY_SECOND)
+    chunks = read(scheduler, app_id)
+    assert text(chunks) == "line 1\nline 2\nline 3\n"
+    assert [chunk.stream for chunk in chunks] == [Stream.COMBINED] * 3
+    now = datetime.now(timezone.utc).timestamp()
+    assert all(now - 60 < chunk.time <= now for chunk in chunks)
+    assert chunks[2].time - chunks[0].time > 0.5
+
+
+def test_a_part_by_time(scheduler: KubernetesScheduler) -> None:
+    app_id = ended(scheduler, EVERY_SECOND)
+    second = datetime.fromtimestamp(read(scheduler, app_id)[1].time, timezone.utc)
+    early, late = second - timedelta(milliseconds=50), second + timedelta(milliseconds=50)
+    assert text(read(scheduler, app_id, LogQuery(since=early))) == "line 2\nline 3\n"
+    assert text(read(scheduler, app_id, LogQuery(until=late))) == "line 1\nline 2\n"
+    assert text(read(scheduler, app_id, LogQuery(since=early, until=late))) == "line 2\n"
+    assert text(read(scheduler, app_id, LogQuery(since=early, until=late, follow=True))) == "line 2\n"
+
+
+def test_the_last_lines_of_all_replicas(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = ended(
+        scheduler, "echo a$JOB_COMPLETION_INDEX; sleep 0.3; echo b$JOB_COMPLETION_INDEX", num_replicas=2
+    )
+    assert sorted(text(read(scheduler, app_id, LogQuery(tail=2))).split()) == ["b0", "b1"]
+    assert text(read(scheduler, app_id, LogQuery(tail=1, regex="a0"))) == "a0\n"
+    assert text(read(scheduler, app_id, LogQuery(tail=0))) == ""
+
+
+def test_more_replicas_than_are_read_at_once(
+    scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_logs, "AT_ONCE", 2)
+    monkeypatch.setattr(kubernetes_logs, "BLOCK", 10)
+    app_id = ended(scheduler, "seq 20; printf end", num_replicas=5)
+    chunks = read(scheduler, app_id)
+    assert [chunk.time for chunk in chunks] == sorted(chunk.time for chunk in chunks)
+    for number in range(5):
+        mine = text(chunk for chunk in chunks if chunk.replica == number)
+        assert mine.split() == [*map(str, range(1, 21)), "end"]
+
+
+def test_a_replica_that_ends_in_mid_line_does_not_run_into_another(scheduler: KubernetesScheduler) -> None:
+    app_id = ended(scheduler, "printf no-end", num_replicas=2)
+    assert [chunk.data.rstrip(b"\n") for chunk in read(scheduler, app_id)] == [b"no-end"] * 2
+
+
+def test_one_stream_cannot_be_had_alone(scheduler: KubernetesScheduler) -> None:
+    app_id = ended(scheduler, "true")
+    with pytest.raises(UsageError, match="keeps stdout and stderr in one log"):
+        scheduler.log_chunks(app_id, LogQuery(stream=Stream.STDERR))
+    with pytest.raises(StateError, match="knows no application"):
+        scheduler.log_chunks("default:nosuch", LogQuery())
+
+
+def test_every_attempt_has_its_own(scheduler: KubernetesScheduler) -> None:
+    again = {"max_retries": 2, "retry_policy": RetryPolicy.REPLICA, "num_replicas": 2}
+    app_id = ended(scheduler, "echo $JOB_COMPLETION_INDEX; test $JOB_COMPLETION_INDEX = 0", **again)
+    told = scheduler.describe(app_id)
+    assert told is not None
+    assert [r.attempt for r in told.roles_statuses[0].replicas] == [1, 3]
+    chunks = read(scheduler, app_id)
+    assert [(chunk.replica, chunk.attempt) for chunk in chunks if chunk.replica == 1] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+    ]
+
+
+# --- following -----------------------------------------------------------------------------------
+
+
+class Following:
+    """Follows a log in a thread."""
+
+    def __init__(self, scheduler: KubernetesScheduler, app_id: str, query: LogQuery) -> None:
+        self.chunks: list[LogChunk] = []
+        self._thread = threading.Thread(target=self._read, args=(scheduler, app_id, query))
+        self._thread.start()
+
+    def _read(self, scheduler: KubernetesScheduler, app_id: str, query: LogQuery) -> None:
+        for chunk in scheduler.log_chunks(app_id, query):
+            self.chunks.append(chunk)
+
+    def until(self, told: str) -> None:
+        wait_until(lambda: told in text(self.chunks), f"{told!r} is read")
+
+    def end(self) -> str:
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "it does not end"
+        return text(self.chunks)
+
+
+def test_it_is_followed_from_before_the_start(scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, EVERY_SECOND)
+    assert text(read(scheduler, app_id, LogQuery(follow=True))) == "line 1\nline 2\nline 3\n"
+
+
+def test_it_is_followed_over_attempts(scheduler: KubernetesScheduler) -> None:
+    again = {"max_retries": 2, "retry_policy": RetryPolicy.REPLICA}
+    app_id = submit(scheduler, role("echo again; exit 1", **again))
+    chunks = read(scheduler, app_id, LogQuery(follow=True))
+    assert [(chunk.attempt, chunk.data) for chunk in chunks] == [(n, b"again\n") for n in (1, 2, 3)]
+
+
+def test_broken_connections_lose_and_repeat_nothing(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    app_id = submit(
+        scheduler, role("for i in $(seq 40); do echo $i; echo $i; sleep 0.05; done", num_replicas=2)
+    )
+    following = Following(scheduler, app_id, LogQuery(follow=True))
+    for number in (3, 10, 20, 30):
+        following.until(f"\n{number}\n")
+        cluster.drop_streams()
+        cluster.fault("GET", "/log$", 500)
+    following.end()
+    expected = [str(n) for n in range(1, 41) for _ in "ab"]
+    for replica in (0, 1):
+        assert text(c for c in following.chunks if c.replica == replica).split() == expected
+
+
+def test_the_last_lines_first_then_what_comes(scheduler: KubernetesScheduler, tmp_path: Path) -> None:
+    app_id = submit(scheduler, f"seq 10; until [ -e {tmp_path}/gate ]; do sleep 0.02; done; echo end")
+    wait_until(lambda: text(read(scheduler, app_id)).endswith("10\n"), "the first ten lines")
+    following = Following(scheduler, app_id, LogQuery(tail=2, follow=True))
+    following.until("10")
+    (tmp_path / "gate").touch()
+    assert following.end() == "9\n10\nend\n"
+
+
+def test_it_ends_with_a_cancel(scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, "echo there; sleep 60")
+    following = Following(scheduler, app_id, LogQuery(follow=True))
+    following.until("there")
+    scheduler.cancel(app_id)
+    assert following.end() == "there\n"
+
+
+def test_what_never_starts_is_followed_until_it_is_cancelled(scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, role("echo", image="registry.example.com/nosuch"))
+    following = Following(scheduler, app_id, LogQuery(follow=True))
+    told = until_state(scheduler, app_id, AppState.PENDING)
+    wait_until(lambda: "cannot be had" in (scheduler.glance(app_id) or told).msg, "why it waits")
+    scheduler.cancel(app_id)
+    assert following.end() == ""
+
+
+def test_who_may_not_read_is_told(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    cluster.fault(
+        "GET", "/log$", 403, times=99, body={"message": 'User "jane" cannot get resource "pods/log" in'}
+    )
+    app_id = submit(scheduler, "sleep 60")
+    with pytest.raises(ClusterError, match="does not let jane get pods/log in namespace `default`"):
+        read(scheduler, app_id, LogQuery(follow=True))
+
+
+def test_who_stops_reading_leaves_nothing_behind(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    app_id = submit(scheduler, role("while true; do echo more; sleep 0.05; done", num_replicas=3))
+    chunks = scheduler.log_chunks(app_id, LogQuery(follow=True))
+    assert next(chunks).data.startswith(b"more")
+    chunks.close()  # type: ignore[attr-defined]
+    assert not [t for t in threading.enumerate() if t.name.startswith(("log", "watch /"))]
+
+
+def test_many_lines_at_once(scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, role("seq 30000", num_replicas=2))
+    chunks = read(scheduler, app_id, LogQuery(follow=True))
+    for replica in (0, 1):
+        assert text(c for c in chunks if c.replica == replica).split() == [str(n) for n in range(1, 30001)]

@@ -1,0 +1,183 @@
+"""A watch that stays true: broken connections, versions that are too old, a server that stumbles."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakecluster import FakeCluster
+from fakecluster.store import Refused
+from kubejobs import submit, until_ended, until_state
+from support import wait_until
+
+from torchx.schedulers.kubernetes import watch as kubernetes_watch
+from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.schedulers.kubernetes.watch import Mirror
+from torchx.specs.status import AppState
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def still(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """A cluster in which nothing happens but what a test does."""
+    with FakeCluster(run=False) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "kubeconfig")))  # type: ignore[operator]
+        yield cluster
+
+
+class Mirrored:
+    """A mirror of all pods, and helpers to change them."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster, self.changes = cluster, 0
+        self.mirror = Mirror(Cluster(), PODS, {"labelSelector": "mine=yes"}, self._count)
+
+    def _count(self) -> None:
+        self.changes += 1
+
+    def add(self, name: str, **labels: str) -> None:
+        self.cluster.store.create(PODS, {"metadata": {"name": name, "labels": {"mine": "yes", **labels}}})
+
+    def names(self) -> list[str]:
+        return sorted(pod["metadata"]["name"] for pod in self.mirror.objects())
+
+    def until(self, *names: str) -> None:
+        wait_until(lambda: self.names() == list(names), f"the mirror has {names}")
+
+
+@pytest.fixture
+def mirrored(still: FakeCluster) -> Iterator[Mirrored]:
+    found = Mirrored(still)
+    yield found
+    found.mirror.close()
+
+
+def watches(cluster: FakeCluster) -> int:
+    return sum(asked.endswith("?watch") for asked in cluster.asked)
+
+
+def test_what_comes_changes_and_goes_is_seen(mirrored: Mirrored) -> None:
+    store = mirrored.cluster.store
+    mirrored.add("a")
+    mirrored.add("b", mine="no")
+    mirrored.until("a")
+    store.update(PODS, "a", lambda pod: pod.update(status={"phase": "Running"}))
+    wait_until(lambda: mirrored.mirror.objects()[0].get("status") == {"phase": "Running"}, "it is changed")
+    store.remove(PODS, "a")
+    mirrored.until()
+    assert mirrored.changes >= 3
+
+
+def test_a_connection_that_breaks_loses_nothing(mirrored: Mirrored) -> None:
+    for number in range(5):
+        mirrored.add(f"before-{number}")
+        mirrored.cluster.drop_streams()
+        mirrored.add(f"after-{number}")
+        mirrored.until(*sorted(f"{when}-{n}" for n in range(number + 1) for when in ("before", "after")))
+    lists = [asked for asked in mirrored.cluster.asked if asked == f"GET {PODS}"]
+    assert len(lists) == 1, "it goes on where it was: nothing is listed again"
+
+
+def test_a_version_that_is_too_old_is_listed_again(mirrored: Mirrored) -> None:
+    mirrored.add("a")
+    mirrored.until("a")
+    store = mirrored.cluster.store
+    with store.changed:
+        mirrored.cluster.drop_streams()
+        store.remove(PODS, "a")
+        mirrored.add("b")
+        store.forget()
+    mirrored.until("b")
+    assert f"GET {PODS}" in mirrored.cluster.asked
+
+
+@pytest.mark.parametrize("do", [410, 429, 500, 504, "drop"])
+def test_a_server_that_stumbles_is_asked_again(mirrored: Mirrored, do: int | str) -> None:
+    wait_until(lambda: mirrored.cluster.open, "it watches")
+    mirrored.cluster.fault("GET", "pods", do, times=2)
+    mirrored.cluster.drop_streams()
+    mirrored.add("a")
+    mirrored.until("a")
+
+
+def test_the_end_of_a_round_is_no_end(still: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_watch, "ROUND", 1)
+    found = Mirrored(still)
+    wait_until(lambda: watches(still) >= 2, "the second round")
+    found.add("a")
+    found.until("a")
+    found.mirror.close()
+
+
+def test_who_may_not_watch_is_told(mirrored: Mirrored) -> None:
+    wait_until(lambda: mirrored.cluster.open, "it watches")
+    refusal = Refused(403, "Forbidden", 'pods is forbidden: User "jane" cannot watch resource "pods" in')
+    mirrored.cluster.fault("GET", "pods", 403, times=99, body=refusal.body())
+    mirrored.cluster.drop_streams()
+    error = wait_until(lambda: mirrored.mirror.error, "it gives up")
+    assert "does not let jane watch pods" in str(error)
+
+
+def test_a_cluster_that_stays_away_is_given_up(mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_watch, "LOST", 0.3)
+    wait_until(lambda: mirrored.cluster.open, "it watches")
+    mirrored.cluster.fault("GET", "pods", "drop", times=10_000)
+    mirrored.cluster.drop_streams()
+    error = wait_until(lambda: mirrored.mirror.error, "it gives up")
+    assert "no cluster answers" in str(error)
+
+
+def test_closing_takes_no_time_and_leaves_no_thread(still: FakeCluster) -> None:
+    found = Mirrored(still)
+    wait_until(lambda: still.open, "it watches")
+    begin = time.monotonic()
+    found.mirror.close()
+    assert time.monotonic() - begin < 10
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("watch")]
+
+
+# --- waiting -------------------------------------------------------------------------------------
+
+
+def test_waiting_survives_all_of_it(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
+) -> None:
+    app_id = submit(scheduler, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done")
+    until_state(scheduler, app_id, AppState.RUNNING)
+    ended: list[bool] = []
+    waiting = threading.Thread(target=lambda: ended.append(scheduler.wait(app_id)))
+    waiting.start()
+    wait_until(lambda: len(cluster.open) >= 2, "it watches")
+    cluster.drop_streams()
+    cluster.fault("GET", "", 500, times=2)
+    cluster.store.forget()
+    (tmp_path / "gate").touch()
+    waiting.join(20)
+    assert ended == [True]
+    assert until_ended(scheduler, app_id).state is AppState.SUCCEEDED
+
+
+def test_waiting_for_what_is_deleted_ends(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, "sleep 60")
+    until_state(scheduler, app_id, AppState.RUNNING)
+    threading.Timer(0.3, scheduler.delete, [app_id]).start()
+    begin = time.monotonic()
+    assert scheduler.wait(app_id, timeout=20) is True
+    assert time.monotonic() - begin < 10
+
+
+def test_waiting_without_the_right_to_watch_is_an_error(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    app_id = submit(scheduler, "sleep 60")
+    until_state(scheduler, app_id, AppState.RUNNING)
+    threading.Timer(0.3, cluster.fault, ["GET", "pods", 403, 99]).start()
+    threading.Timer(0.5, cluster.drop_streams).start()
+    with pytest.raises(ClusterError):
+        scheduler.wait(app_id)

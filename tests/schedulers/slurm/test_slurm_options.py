@@ -1,0 +1,108 @@
+"""The run options of slurm: its own, and those of sbatch by their names."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchx.errors import UsageError
+from torchx.schedulers.slurm.options import SBATCH, run_opts, sbatch_options
+from torchx.schedulers.slurm.scheduler import create_scheduler
+from torchx.specs import AppDef, Resource, Role
+
+
+def script(cfg: dict[str, object], **changes: object) -> list[str]:
+    role = Role("r", "img", entrypoint="true", resource=Resource(2, 1, 1000), **changes)  # type: ignore[arg-type]
+    info = create_scheduler("s").submit_dryrun(AppDef("a", [role]), cfg)  # type: ignore[arg-type]
+    return [line.removeprefix("#SBATCH --") for line in repr(info).splitlines() if line.startswith("#SBATCH")]
+
+
+def test_options_of_the_contract_go_by_both_spellings() -> None:
+    given = "account=a,partition=p,time=10,comment=c,constraint=x,mail_user=u,mail-type=END,qos=q,job_dir=/j"
+    cfg = run_opts().cfg_from_str(given, strict=True)
+    assert cfg["mail-user"] == "u"
+    lines = script(dict(cfg))
+    for line in (
+        "account=a",
+        "partition=p",
+        "time=10",
+        "constraint=x",
+        "mail-user=u",
+        "mail-type=END",
+        "qos=q",
+    ):
+        assert line in lines
+    assert any(line.startswith('comment="c torchx:') for line in lines)
+
+
+def test_any_option_of_sbatch_goes_by_its_name() -> None:
+    opts = run_opts()
+    cfg = opts.cfg_from_str(
+        "gres=gpu:a100:2,exclusive=true,nodelist=node[1-3],mem_per_gpu=4G,hold=false", strict=True
+    )
+    lines = script(dict(opts.resolve(cfg)))
+    assert {"gres=gpu:a100:2", "exclusive", "nodelist=node[1-3]", "mem-per-gpu=4G"} <= set(lines)
+    assert not any(line.startswith(("gpus", "mem-per-cpu")) for line in lines), "they take the place of ours"
+
+
+def test_flags_are_true_or_false() -> None:
+    assert "exclusive" in script({"exclusive": True})
+    assert "hold" not in script({"hold": False})
+    assert "nice=5" in script({"nice": 5})
+    json = run_opts().cfg_from_json_repr('{"exclusive": true, "partition": "p"}', strict=True)
+    assert (json["exclusive"], json["partition"]) == (True, "p")
+
+
+@pytest.mark.parametrize(
+    ("cfg", "said"),
+    [
+        ({"partion": "x"}, "partion"),
+        ({"array": "1-3"}, "an application is one job"),
+        ({"ntasks": "3"}, "no run option"),
+        ({"clusters": "other"}, "torchx asks one cluster about its jobs"),
+        ({"sbatch": ["--clusters=other"]}, "clusters"),
+        ({"exclusive": ["a"]}, "takes a text"),
+        ({"comment": "a\nb"}, "line end"),
+        ({"gpu_option": "gpu"}, "gpus-per-task"),
+        ({"sbatch": ["--no-such"]}, "no option of sbatch"),
+        ({"sbatch": ["--output=x"]}, "output"),
+    ],
+)
+def test_what_cannot_be_is_refused(cfg: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        script(cfg)
+
+
+def test_memory_of_nodes_of_its_own() -> None:
+    assert "mem-per-cpu=500M" in script({})
+    lines = script({"exclusive": True})
+    assert "mem=0" in lines
+    assert not any(line.startswith("mem-per-cpu") for line in lines)
+    assert "mem-per-cpu=500M" in script({"exclusive": "user"})
+    assert "mem=4G" in script({"exclusive": True, "mem": "4G"})
+
+
+def test_lines_from_a_configuration() -> None:
+    opts = run_opts()
+    value = opts.get("sbatch")
+    assert value is not None
+    lines = script({"sbatch": value.cast_to_type("--exclusive;#SBATCH --reservation=r;switches=2")})
+    assert {"exclusive", "reservation=r", "switches=2"} <= set(lines)
+    assert sbatch_options({"sbatch": ["--qos=a"], "qos": "b"}) == {"qos": "b"}, "what has a name is stronger"
+
+
+def test_gpus_as_the_cluster_wants_them() -> None:
+    assert "gpus-per-task=1" in script({})
+    assert {"gpus-per-node=1", "nodes=3", "ntasks-per-node=1"} <= set(
+        script({"gpu_option": "gpus-per-node"}, num_replicas=3)
+    )
+    assert "gres=gpu:1" in script({"gpu_option": "gres"})
+
+
+def test_metadata_of_a_role() -> None:
+    assert "constraint=a100" in script({}, metadata={"slurm": {"constraint": "a100"}})
+    with pytest.raises(UsageError, match="constrain"):
+        script({}, metadata={"slurm": {"constrain": "a100"}})
+
+
+def test_no_option_is_both_ours_and_of_sbatch() -> None:
+    assert {"job_dir", "requeue", "fail_fast", "containers"}.isdisjoint(SBATCH)

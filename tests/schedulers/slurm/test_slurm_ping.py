@@ -1,0 +1,66 @@
+"""A controller that is not there is told soon; one that is slow is waited for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from torchx.errors import AbsentError
+from torchx.schedulers.slurm.commands import NoAnswerError, call
+from torchx.schedulers.slurm.controller import refused
+
+
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A port where nobody listens, and a configuration that names it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(
+        f"# SlurmctldHost=far\nslurmctldhost = ctl(127.0.0.1)  # the first\nSlurmctldPort={port}\n"
+    )
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return port
+
+
+def squeue(tmp_path: Path, script: str) -> None:
+    program = tmp_path / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o700)
+
+
+def test_where_nobody_listens_nobody_is_waited_for(port: int, tmp_path: Path) -> None:
+    squeue(tmp_path, "while sleep 0.1; do echo; done")
+    with pytest.raises(NoAnswerError, match=f"nobody listens at 127.0.0.1:{port}"):
+        call(["squeue"], patience=60.0)
+
+
+def test_one_that_is_slow_is_waited_for(port: int, tmp_path: Path) -> None:
+    squeue(tmp_path, "sleep 1; read word; echo got $word")
+    with socket.create_server(("127.0.0.1", port)):
+        assert call(["squeue"], text="it\n") == "got it\n"
+        squeue(tmp_path, "while sleep 0.1; do echo; done")
+        with pytest.raises(NoAnswerError, match="took more than 1 s"):
+            call(["squeue"], patience=1.0)
+
+
+def test_programs_without_a_cluster_are_as_good_as_none(port: int, tmp_path: Path) -> None:
+    squeue(tmp_path, "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
+    with pytest.raises(AbsentError, match="no cluster is set up for them"):
+        call(["squeue"])
+
+
+def test_without_a_configuration_here_nothing_is_known(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refused() == f"127.0.0.1:{port}"
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=no-such-host.invalid\n")
+    assert refused() == ""
+    (tmp_path / "slurm.conf").write_text("SlurmctldPort=none\nSlurmctldHost=a\n")
+    assert refused() == ""
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "gone"))
+    assert refused() == ""

@@ -1,0 +1,252 @@
+"""What is told of a job from all that is known of it, and from what is not known any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchx.errors import StateError
+from torchx.schedulers.slurm.logs import SlurmLog, require_folder
+from torchx.schedulers.slurm.outcome import outcome_of, remember, without_slurm
+from torchx.schedulers.slurm.parse import JobFacts
+from torchx.schedulers.slurm.record import Records, SlurmPaths, SlurmRecord
+from torchx.schedulers.slurm.status import describe
+from torchx.scheduling.logs import LogQuery, Stream
+from torchx.specs.status import AppState
+
+NOW = time.time()
+
+
+@pytest.fixture(autouse=True)
+def _this_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minutes may lie between the reading of this file and a test."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", time.time())
+
+
+def record(folder: Path, job_id: int = 7, token: str = "b1", **changes: Any) -> SlurmRecord:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    app = {"name": "a", "roles": [{"name": "r", "num_replicas": 2, "max_retries": 1}]}
+    facts = {"submitted_at": NOW - 600, "app": app, **changes}
+    return SlurmRecord(job_id, token, "a", f"a-{token}", "torchx", str(folder), **facts)
+
+
+def facts(state: str, reason: str = "", **changes: Any) -> JobFacts:
+    return JobFacts(7, 0, state, reason, "a-b1", submitted=NOW - 600, **changes)
+
+
+def end(folder: Path, replica: int, attempt: int = 1, **told: Any) -> None:
+    place = folder / "r" / str(replica) / f"attempt-{attempt}"
+    place.mkdir(parents=True)
+    (place / "end.json").write_text(
+        json.dumps({"host": f"node{replica}", "started_at": NOW - 9, "ended_at": NOW, **told})
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "expected", "said"),
+    [
+        ("COMPLETED", AppState.SUCCEEDED, ""),
+        ("FAILED", AppState.FAILED, ""),
+        ("CANCELLED", AppState.CANCELLED, "cancelled"),
+        ("TIMEOUT", AppState.FAILED, "time limit reached"),
+        ("OUT_OF_MEMORY", AppState.FAILED, "out of memory"),
+        ("NODE_FAIL", AppState.FAILED, "a node failed"),
+        ("PREEMPTED", AppState.FAILED, "preempted by a job of higher priority"),
+        ("A_NEW_WORD", AppState.FAILED, "a new word"),
+        ("RUNNING", AppState.RUNNING, ""),
+        ("SUSPENDED", AppState.RUNNING, "suspended"),
+        ("COMPLETING", AppState.RUNNING, ""),
+        ("CONFIGURING", AppState.PENDING, "its nodes are being made ready"),
+        ("PENDING", AppState.PENDING, "Slurm has yet to look at it"),
+    ],
+)
+def test_states_by_slurms_words(tmp_path: Path, state: str, expected: AppState, said: str) -> None:
+    found = outcome_of(record(tmp_path), [facts(state)])
+    assert found is not None
+    assert (found.state, found.msg) == (expected, said)
+
+
+def test_why_it_waits_and_until_when(tmp_path: Path) -> None:
+    start = time.mktime(time.strptime("2030-05-01 17:40", "%Y-%m-%d %H:%M"))
+    found = outcome_of(record(tmp_path), [facts("PENDING", "Priority", started=start)])
+    assert found is not None
+    assert found.msg == "Priority: other jobs come before it; expected to start at 2030-05-01 17:40"
+    for reason, said in (
+        ("QOSMaxGRESPerUser", "a limit"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "are down"),
+        ("Odd", "Odd"),
+    ):
+        found = outcome_of(record(tmp_path), [facts("PENDING", reason)])
+        assert found is not None
+        assert said in found.msg
+
+
+def test_the_end_that_it_has_told_itself_counts_at_once(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "over").write_text(f"7 0 {int(NOW)}\n")
+    running = [facts("RUNNING", started=NOW - 5)]
+    found = outcome_of(mine, running)
+    assert found is not None
+    assert found.state is AppState.SUCCEEDED
+    again = outcome_of(mine, [facts("RUNNING", started=NOW + 60)])
+    assert again is not None
+    assert again.state is AppState.RUNNING, "the end of an earlier run"
+
+
+def test_cancelled_before_the_script_could_hear_of_it(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "over").write_text(f"7 1 {int(NOW)}\n")
+    for queue in ([facts("CANCELLED")], [facts("RUNNING", started=NOW - 5)], []):
+        found = outcome_of(mine, queue)
+        assert found is not None
+        assert found.state is AppState.FAILED, "it had failed before"
+        (tmp_path / "outcome.json").unlink(missing_ok=True)
+    (tmp_path / "cancelled").touch()
+    os.utime(tmp_path / "cancelled", (NOW - 1, NOW - 1))
+    for queue in ([facts("RUNNING", started=NOW - 5)], [], [facts("CANCELLED")]):
+        found = outcome_of(mine, queue)
+        assert found is not None
+        assert (found.state, found.msg) == (AppState.CANCELLED, "cancelled")
+
+
+def test_without_queue_and_accounting(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    assert outcome_of(mine, []) is None
+    assert without_slurm(mine).state is AppState.UNKNOWN
+    assert without_slurm(record(tmp_path, submitted_at=time.time())).state is AppState.SUBMITTED
+    (tmp_path / "batch.log").write_text(
+        "slurmstepd: error: *** JOB 7 ON n CANCELLED AT x DUE TO TIME LIMIT ***\n"
+    )
+    assert without_slurm(mine).msg == "time limit reached"
+    (tmp_path / "over").write_text(f"7 3 {int(NOW)}\n")
+    found = outcome_of(mine, [])
+    assert found is not None
+    assert (found.state, found.exit_code) == (AppState.FAILED, 3)
+
+
+def test_a_step_that_was_killed_for_its_memory(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "over").write_text(f"7 137 {int(NOW)}\n")
+    killed = "slurmstepd-n: error: StepId=7.0 exceeded memory limit (2 > 1), being killed\n"
+    for said in (killed, "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some …\n"):
+        (tmp_path / "batch.log").write_text(f"== attempt 1\n{said}")
+        for queue in ([facts("FAILED")], [facts("RUNNING", started=NOW - 5)], []):
+            (tmp_path / "outcome.json").unlink(missing_ok=True)
+            found = outcome_of(mine, queue)
+            assert found is not None
+            assert (found.state, found.msg) == (AppState.FAILED, "out of memory")
+    (tmp_path / "outcome.json").unlink(missing_ok=True)
+    (tmp_path / "batch.log").write_text(f"== attempt 1\n{killed}== attempt 2\n")
+    found = outcome_of(mine, [facts("FAILED")])
+    assert found is not None
+    assert found.msg == "", "that was an earlier attempt"
+
+
+def test_an_end_that_was_waited_for_is_remembered(tmp_path: Path) -> None:
+    mine = record(tmp_path / "jobs" / "a-b1")
+    ended = outcome_of(mine, [facts("NODE_FAIL", ended=NOW)])
+    assert ended is not None
+    assert outcome_of(mine, []) is None, "a query writes nothing"
+    remember(mine, ended)
+    found = outcome_of(mine, [])
+    assert found is not None
+    assert (found.state, found.msg) == (AppState.FAILED, "a node failed")
+
+
+def test_replicas_by_what_their_nodes_have_left(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    end(tmp_path, 0, exit_code=0, told="SIGTERM")
+    end(tmp_path, 1, signal="SIGKILL")
+    (tmp_path / "r" / "1" / "error.json").write_text('{"message": "boom"}')
+    outcome = outcome_of(mine, [facts("OUT_OF_MEMORY", started=NOW - 9, ended=NOW)])
+    assert outcome is not None
+    told = describe(mine, "7", outcome, ())
+    first, second = told.roles_statuses[0].replicas
+    assert (second.state, second.signal, second.hostname) == (AppState.FAILED, "SIGKILL", "node1")
+    assert second.attempts[-1].msg == "out of memory"
+    assert first.state is AppState.FAILED
+    assert told.first_failure is not None
+    assert told.structured_error_msg != "<NONE>" or told.first_failure.replica == 0
+    assert first.max_attempts == 2
+
+
+def test_a_job_that_is_queued_again(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    (tmp_path / "attempt").write_text("1\n")
+    end(tmp_path, 0, exit_code=3)
+    outcome = outcome_of(mine, [facts("PENDING", "BeginTime")])
+    assert outcome is not None
+    told = describe(mine, "7", outcome, ())
+    assert told.msg.startswith("queued again; BeginTime")
+    assert [replica.state for replica in told.roles_statuses[0].replicas] == [AppState.PENDING] * 2
+
+
+def test_ids_that_are_used_again(tmp_path: Path) -> None:
+    old = record(tmp_path / "jobs" / "a-b1", token="b1")
+    new = record(tmp_path / "jobs" / "a-c2", token="c2", submitted_at=NOW)
+    for each in (new, old):
+        Records().add(each)
+    found = Records().find(7)
+    assert found is not None
+    assert found.token == "c2"
+    assert Records().find(7, "b1") == old
+    theirs = JobFacts(7, 0, "RUNNING", comment="torchx:zz:/x", name="a-zz")
+    assert not new.is_of(theirs)
+    assert new.is_of(JobFacts(7, 0, "RUNNING", comment="mine torchx:c2:/x", name="a-c2"))
+    assert not old.is_of(JobFacts(7, 0, "RUNNING", name="somebody-elses"))
+    Records().remove(new)
+    assert Records().gone() == {"c2"}
+    assert Records().find(7) == old
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[None]:
+    """Makes this process one that may not look into the folder of the test."""
+    mode, root = tmp_path.stat().st_mode, os.geteuid() == 0
+    tmp_path.chmod(0)
+    if root:
+        os.seteuid(65534)
+    yield
+    if root:
+        os.seteuid(0)
+    tmp_path.chmod(mode)
+
+
+def test_jobs_of_other_people(tmp_path: Path, stranger: None) -> None:
+    theirs = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path / "x"), NOW, {"name": "a"})
+    for state, expected in (("RUNNING", AppState.RUNNING), ("COMPLETED", AppState.SUCCEEDED)):
+        found = outcome_of(theirs, [facts(state)])
+        assert found is not None
+        assert found.state is expected
+        assert describe(theirs, "7", found, ()).state is expected
+    assert without_slurm(theirs).state is AppState.SUBMITTED
+    with pytest.raises(StateError, match="cannot be read: Permission denied"):
+        require_folder(theirs.paths, over=False)
+
+
+def test_logs_that_are_not_here(tmp_path: Path) -> None:
+    paths = SlurmPaths(tmp_path / "elsewhere")
+    require_folder(paths, over=False)
+    with pytest.raises(StateError, match="are not here"):
+        require_folder(paths, over=True)
+
+
+def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
+    from torchx.jobs.log_reader import Member
+
+    mine = record(tmp_path)
+    place = tmp_path / "r" / "0" / "attempt-1"
+    place.mkdir(parents=True)
+    (place / "stdout.log").write_text("a\nb\n")
+    (place / "stderr.log").write_text("c\n")
+    log = SlurmLog(mine.paths, [Member("r", 0), Member("r", 1)], lambda: False)
+    assert b"".join(chunk.data for chunk in log.read(LogQuery())) == b"a\nb\nc\n"
+    assert [chunk.data for chunk in log.read(LogQuery(stream=Stream.STDERR))] == [b"c\n"]
+    assert [chunk.data for chunk in log.read(LogQuery(tail=1, stream=Stream.STDOUT))] == [b"b\n"]

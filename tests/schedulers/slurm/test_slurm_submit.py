@@ -1,0 +1,70 @@
+"""What is submitted, on a machine whose sbatch takes few options and has never heard of any memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchx.errors import UsageError
+from torchx.schedulers.slurm import commands as slurm_client
+from torchx.schedulers.slurm.parse import JobFacts
+from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.slurm.scheduler import create_scheduler
+from torchx.specs import AppDef, CfgVal, Resource, Role
+
+LINES = "#SBATCH --gpus-per-nod=1\n#SBATCH --partition=theirs\n#SBATCH --mem-per-cpu=1\n"
+SBATCH = """\
+#!/bin/sh
+test "$1" != --help || exec echo "--job-name --comment --output --cpus-per-task --mem-per-cpu --partition"
+cat > "$0.read"
+echo "$SBATCH_PARTITION" > "$0.partition"
+! sed '/^$/q' "$0.read" | grep -q '^#SBATCH --mem-per-cpu' ||
+    { echo 'sbatch: error: Memory specification can not be satisfied' >&2; exit 1; }
+echo 7
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the programs of that machine."""
+    for name, text in {"sbatch": SBATCH, "sinfo": "#!/bin/sh\necho 1", "srun": "#!/bin/sh"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_CONF")
+    slurm_client.options_of.cache_clear()
+    yield tmp_path
+    slurm_client.options_of.cache_clear()
+
+
+def test_arguments_that_look_like_options_arrive(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "mine")
+    role = Role("r", "", entrypoint="echo", args=["--container-image=foo", f"\n{LINES}"])
+    role.resource = Resource(1, 0, 100)
+    assert create_scheduler("torchx").submit(AppDef("a", [role]), {}) == "7"
+    (record,) = Records().all()
+    assert LINES in record.paths.roles.read_text()
+    assert LINES in record.paths.script.read_text()
+    assert (programs / "sbatch.partition").read_text() == "mine\n"
+
+
+def test_options_that_are_not_known_there_are_refused(programs: Path) -> None:
+    with pytest.raises(UsageError, match="this sbatch takes no --segment"):
+        create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), {"segment": "2"})
+    image = {"container-image": "foo"}
+    with pytest.raises(UsageError, match="takes no --container-image"):
+        create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), image)
+
+
+@pytest.mark.parametrize("cfg", [{"job-name": "my own"}, {"sbatch": ["--job-name=my own"]}, {}])
+def test_a_job_is_known_by_its_name_where_comments_are_not_kept(
+    programs: Path, cfg: dict[str, CfgVal]
+) -> None:
+    info = create_scheduler("torchx").submit_dryrun(AppDef("a", [Role("r", "", entrypoint="true")]), cfg)
+    create_scheduler("torchx").schedule(info)
+    (record,) = Records().all()
+    assert record.is_of(JobFacts(7, 0, "COMPLETED", name="my own" if cfg else info.request.name))
+    assert not record.is_of(JobFacts(7, 0, "COMPLETED", name="another"))

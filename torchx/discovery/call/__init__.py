@@ -1,0 +1,1 @@
+"""Calls a component: flags, arguments, and the application that it returns."""

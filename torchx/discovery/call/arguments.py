@@ -1,0 +1,233 @@
+"""Arguments of a call: command line, JSON and configuration merged over the defaults, and converted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torchx.discovery.call.command_line import CommandLine, parse_command_line
+from torchx.discovery.call.flags import same
+from torchx.discovery.call.signature import group_of
+from torchx.discovery.errors import ArgumentError
+from torchx.discovery.model import REQUIRED, VARARGS, Arguments, Component, Parameter
+from torchx.discovery.source.places import shown
+from torchx.discovery.types.converters import BadValue
+from torchx.json_limits import load_json
+from torchx.suggestions import did_you_mean
+
+COMMAND_LINE = ""
+"""The origin of a value from the command line; errors do not show it."""
+
+
+class RawValue(NamedTuple):
+    """A value before its conversion.
+
+    Attributes:
+        value: a text, or data from JSON or Python.
+        origin: its source, as shown in errors.
+        key: its name in that source.
+    """
+
+    value: Any
+    origin: str
+    key: str
+
+
+def parse_arguments(
+    component: Component,
+    argv: Sequence[str],
+    *,
+    config: Mapping[str, Any] | None = None,
+    section: Mapping[str, Any] | None = None,
+    config_origin: str = "the JSON of --stdin",
+    section_origin: str = "the configuration",
+    last_wins: bool = False,
+    strict: bool = True,
+) -> Arguments:
+    """Parses the arguments of a call.
+
+    Precedence: the command line, ``config``, ``section``, the default.
+
+    Args:
+        component: the component to call.
+        argv: the arguments after its name.
+        config: arguments as JSON data, by name.
+        section: arguments from a configuration file, by name; a value may be an object with ``value`` and
+            ``origin``, which errors then show.
+        config_origin: the name of ``config`` in errors.
+        section_origin: the name of ``section`` in errors, for values without an origin of their own.
+        last_wins: use the last value of a repeated flag instead of rejecting it.
+        strict: reject names in ``config`` or ``section`` that are not arguments; otherwise ignore them.
+
+    Raises:
+        ArgumentError: a flag or name is unknown, or a value is missing, repeated or of the wrong type.
+    """
+    line = parse_command_line(component, argv, last_wins=last_wins)
+    if line.wants_help:
+        return Arguments(wants_help=True)
+    typed = {name: RawValue(text, COMMAND_LINE, f"--{name}") for name, text in line.texts.items()}
+    layers = [
+        _flat(component, _named(component, section, section_origin, strict)),
+        _flat(component, _named(component, config, config_origin, strict)),
+        _flat(component, typed),
+    ]
+    given: dict[str, RawValue] = {}
+    for layer in (
+        layers
+    ):  # highest precedence last; a whole dataclass replaces its fields, and a field replaces the whole
+        for name in layer:
+            for other in [o for o in given if o.startswith(name + ".") or name.startswith(o + ".")]:
+                del given[other]
+        given.update(layer)
+    top = [p for p in component.parameters if p.kind != VARARGS]
+    every = {p.name: p for each in top for p in _every(each)}
+    values = {n: _take(component, every[n], g) for n, g in given.items() if n in every}
+    missing = [name for p in top for name in _missing(p, values)]
+    if missing:
+        raise _missing_error(component, missing)
+    rest = _varargs(component, line, given)
+    return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, line.notes)
+
+
+def _named(
+    component: Component, source: Mapping[str, Any] | None, origin: str, strict: bool
+) -> dict[str, RawValue]:
+    """Maps the names of a mapping to those of the parameters."""
+    known = {p.name: p for top in component.parameters for p in _every(top)}
+    found: dict[str, RawValue] = {}
+    for key, each in (source or {}).items():
+        value, where = (each.value, str(each.origin)) if hasattr(each, "origin") else (each, origin)
+        name = key if key in known else key.lstrip("-").replace("-", "_")
+        if name in known:
+            found[name] = RawValue(value, where, key)
+        elif strict:
+            hint = did_you_mean(key, known, f"arguments of {component.name}: {', '.join(known)}")
+            raise ArgumentError(f"unknown argument `{key}` for {component.name} (from {where})", hint=hint)
+    return found
+
+
+def _every(parameter: Parameter) -> Iterator[Parameter]:
+    yield parameter
+    for each in parameter.fields:
+        yield from _every(each)
+
+
+LONGEST_SHOWN = 500
+"""Characters of a value that an error repeats."""
+
+
+def _flat(component: Component, layer: Mapping[str, RawValue]) -> dict[str, RawValue]:
+    """Replaces a dataclass given as JSON by its fields; separately given fields take precedence."""
+    flat: dict[str, RawValue] = {}
+    for top in component.parameters:
+        for parameter in _every(top):
+            given = layer.get(parameter.name) or flat.get(parameter.name)
+            if given is None:
+                continue
+            if parameter.fields and (fields := _fields(component, parameter, given)) is not None:
+                flat.pop(parameter.name, None)
+                flat.update(fields)
+            else:
+                flat[parameter.name] = given
+    return flat
+
+
+def _fields(component: Component, parameter: Parameter, given: RawValue) -> dict[str, RawValue] | None:
+    """Returns the fields that a JSON object names, None for any other value."""
+    data = given.value
+    if isinstance(data, str):
+        try:
+            data = load_json(data)
+        except ValueError as error:
+            raise _bad(component, parameter, given, BadValue(f"it is no JSON: {error}")) from None
+    if not isinstance(data, Mapping):
+        return None
+    known = {f.name.rpartition(".")[2]: f for f in parameter.fields}
+    for key in data:
+        if key not in known:
+            where = f" (from {given.origin})" if given.origin else ""
+            hint = did_you_mean(str(key), known, f"fields: {', '.join(known)}")
+            raise ArgumentError(f"`{parameter.name}` has no field `{key}`{where}", flag=given.key, hint=hint)
+    return {known[k].name: RawValue(v, given.origin, f"{given.key}.{k}") for k, v in data.items()}
+
+
+def _assemble(component: Component, parameter: Parameter, given: Mapping[str, Any]) -> Any:
+    """Returns the value of a parameter: the given one, a dataclass built from its fields, or the default."""
+    if parameter.name in given:
+        return given[parameter.name]
+    group = group_of(parameter.converter)
+    touched = [name for name in given if name.startswith(parameter.name + ".")]
+    if group is None or (not touched and parameter.default is not REQUIRED):
+        return parameter.default
+    values = {f.name.rpartition(".")[2]: _assemble(component, f, given) for f in parameter.fields}
+    try:
+        return group.kind(**values)
+    except Exception as error:  # a user's __post_init__ may raise anything
+        raise ArgumentError(
+            f"`{parameter.name}` was rejected: {error}{_place(component, parameter)}"
+        ) from error
+
+
+def _take(component: Component, parameter: Parameter, given: RawValue) -> Any:
+    if given.value is None and parameter.default is None:  # `n: int = None` implies that None is accepted
+        return None
+    try:
+        if given.origin == COMMAND_LINE:
+            return parameter.converter.read(given.value)
+        return parameter.converter.accept(given.value)
+    except BadValue as error:
+        raise _bad(component, parameter, given, error) from error
+
+
+def _varargs(component: Component, line: CommandLine, given: Mapping[str, RawValue]) -> list[Any]:
+    parameter = component.varargs
+    if parameter is None:
+        return []
+    if not line.rest and parameter.name in given:
+        found = given[parameter.name]
+        each = found.value.split() if isinstance(found.value, str) else found.value
+        if not isinstance(each, list | tuple):
+            raise ArgumentError(f"`{found.key}` takes a list (from {found.origin})", flag=found.key)
+        return [_take(component, parameter, RawValue(word, found.origin, found.key)) for word in each]
+    return [
+        _take(component, parameter, RawValue(word, COMMAND_LINE, f"*{parameter.name}")) for word in line.rest
+    ]
+
+
+def _missing(parameter: Parameter, given: Mapping[str, Any]) -> Iterator[str]:
+    if parameter.name in given:
+        return
+    if not parameter.fields:
+        if parameter.required:
+            yield parameter.flags[0]
+        return
+    touched = any(name.startswith(parameter.name + ".") for name in given)
+    if touched or parameter.default is REQUIRED:
+        for each in parameter.fields:
+            yield from _missing(each, given)
+
+
+def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentError:
+    listing = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+    hint = f"its arguments: torchx run {component.name} --help"
+    return ArgumentError(f"{component.name} needs {listing}", flag=missing[0], hint=hint)
+
+
+def _bad(component: Component, parameter: Parameter, given: RawValue, error: BadValue) -> ArgumentError:
+    origin = f" (from {given.origin})" if given.origin else ""
+    got = f'"{given.value}"' if isinstance(given.value, str) else json.dumps(given.value, default=str)
+    got = got if len(got) <= LONGEST_SHOWN else f"{got[:LONGEST_SHOWN]}..."
+    detail = f": {error.detail}" if error.detail else ""
+    expected = parameter.converter.takes
+    text = f"{given.key}{origin} takes {expected}, got {got}{detail}{_place(component, parameter)}"
+    hint = f"did you mean `{error.near}`?" if error.near else None
+    return ArgumentError(text, flag=same(given.key), hint=hint)
+
+
+def _place(component: Component, parameter: Parameter) -> str:
+    """Tells where a parameter is declared; of a built-in component its name says enough."""
+    where = component.name if component.is_builtin else ""
+    if not where and component.path and parameter.line:
+        where = f"{shown(component.path)}:{parameter.line}"
+    return f"  ({', '.join(part for part in (where, parameter.source) if part)})"

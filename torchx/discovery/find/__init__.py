@@ -1,0 +1,1 @@
+"""Finds a component by its name and imports its file."""

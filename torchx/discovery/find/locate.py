@@ -1,0 +1,163 @@
+"""Resolves component names to files, modules or named components; imports nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from torchx.discovery.errors import ComponentNotFoundException
+from torchx.discovery.find.catalogue import ComponentSource, Listed, component_sources, listed
+from torchx.discovery.model import LinterMessage
+from torchx.discovery.source.component_source import open_source, read_source
+from torchx.discovery.source.outline import components
+from torchx.discovery.source.places import shown
+from torchx.suggestions import did_you_mean, nearest
+
+ALL_COMPONENTS = "all components: torchx builtins"
+
+
+class FileRef(NamedTuple):
+    """``train.py:trainer``."""
+
+    path: Path
+    function: str
+
+
+class ModuleRef(NamedTuple):
+    """``pkg.module:trainer``."""
+
+    module: str
+    function: str
+
+
+def parse_name(name: str, cwd: Path) -> FileRef | ModuleRef | None:
+    """Classifies a name by its form; None for a plain or dotted name.
+
+    Args:
+        name: the name that the user typed.
+        cwd: the folder of relative paths.
+
+    Raises:
+        ComponentNotFoundException: it is incomplete, or names a missing file.
+    """
+    left, colon, right = name.rpartition(":")
+    if not colon:
+        if name.endswith(".py") or os.sep in name:
+            raise _no_function(name, cwd)
+        return None
+    if not left or not right:
+        raise ComponentNotFoundException(
+            f"`{name}` is not a component name",
+            hint="e.g. utils.echo, train.py:trainer or pkg.module:trainer",
+        )
+    path = cwd / Path(left).expanduser()
+    if left.endswith(".py") or os.sep in left or path.is_file():
+        if not path.is_file():
+            raise _no_file(left, path)
+        return FileRef(path.resolve(), right)
+    return ModuleRef(left, right)
+
+
+def find_listed(name: str, everything: list[ComponentSource]) -> tuple[ComponentSource, str, str] | None:
+    """Finds a named component in the sources, reading as little source as possible.
+
+    Returns:
+        Its source, module and function name; None if not found.
+    """
+    for provider in everything:
+        rest = _below(name, provider)
+        if rest is None:
+            continue
+        for module, path in provider.modules():
+            function = rest if provider.function else _last(rest, module[len(provider.module) + 1 :])
+            if not function:
+                continue
+            source = read_source(path)
+            if isinstance(source, LinterMessage) or function in source.names:
+                return provider, module, function
+    return None
+
+
+def locate_source(target: str) -> tuple[Path, str | None]:
+    """Finds the file and the function to lint.
+
+    Args:
+        target: ``FILE``, ``FILE:FUNCTION``, a folder, a named component, a module with or without function.
+
+    Raises:
+        ComponentNotFoundException: not found.
+    """
+    path, cwd = Path(target).expanduser(), Path.cwd()
+    if path.exists():
+        return path, None
+    if target.endswith(".py") or (os.sep in target and ":" not in target):
+        raise _no_file(target, cwd / path)
+    reference = parse_name(target, cwd)
+    if isinstance(reference, FileRef):
+        return reference.path, reference.function
+    if reference is None:
+        every = component_sources()
+        if found := find_listed(target, every):
+            provider, module, function = found
+            return Path(dict(provider.modules())[module]), function
+        above, _, last = target.rpartition(".")
+        names: list[tuple[str, str | None]] = [(target, None), (above, last)]
+    else:
+        names = [(reference.module, reference.function)]
+    for module, wanted in names:
+        if module and (file := module_file(module, cwd)):
+            return Path(file), wanted
+    raise not_found(target)
+
+
+def module_file(name: str, cwd: Path) -> str | None:
+    """Returns the source file of a module, in the given folder or installed; None if not found."""
+    local = cwd.joinpath(*name.split("."))
+    for path in (local.with_name(local.name + ".py"), local / "__init__.py"):
+        if path.is_file():
+            return str(path)
+    spec = ComponentSource("", name, "").spec
+    return spec.origin if spec and spec.origin and spec.origin.endswith(".py") else None
+
+
+def not_found(name: str) -> ComponentNotFoundException:
+    """Returns the error for an unknown name, with the nearest known one."""
+    known: dict[str, Listed] = listed()
+    close = did_you_mean(name, known, ALL_COMPONENTS)
+    if not nearest(name, known):
+        close = f"{ALL_COMPONENTS}   your own: FILE.py:FUNCTION or pkg.module:FUNCTION"
+    return ComponentNotFoundException(f"no component `{name}`", hint=close)
+
+
+def _below(name: str, provider: ComponentSource) -> str | None:
+    if provider.function:
+        return provider.function if name == (provider.prefix or provider.function) else None
+    if not provider.prefix:
+        return name
+    return name[len(provider.prefix) + 1 :] if name.startswith(provider.prefix + ".") else None
+
+
+def _last(rest: str, below: str) -> str | None:
+    """Returns the function that the rest of a name denotes in a module, None if it is in another."""
+    module, _, function = rest.rpartition(".")
+    return function if module == below else None
+
+
+def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
+    path = cwd / Path(name).expanduser()
+    if not path.is_file():
+        return _no_file(name, path)
+    source = open_source(path)
+    known = [] if isinstance(source, LinterMessage) else [each.name for each in components(source)]
+    hint = "   ".join(f"{name}:{each}" for each in known) or f"e.g. {name}:trainer"
+    return ComponentNotFoundException(f"which component of {shown(path)}? a name is FILE:FUNCTION", hint=hint)
+
+
+def _no_file(name: str, path: Path) -> ComponentNotFoundException:
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return ComponentNotFoundException(f"no folder `{Path(name).parent}`", hint=f"looked for {folder}")
+    close = nearest(path.name, [f.name for f in folder.iterdir() if f.suffix == ".py"])
+    hint = f"did you mean `{Path(name).with_name(close)}`?" if close else f"looked for {path.absolute()}"
+    return ComponentNotFoundException(f"no file `{name}`", hint=hint)

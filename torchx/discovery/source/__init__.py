@@ -1,0 +1,1 @@
+"""The source of component files: read and checked without importing it."""

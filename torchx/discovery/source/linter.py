@@ -1,0 +1,170 @@
+"""The linter: finds all problems of components in their source."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from torchx.discovery.errors import ComponentNotFoundException
+from torchx.discovery.model import LinterMessage, LintReport
+from torchx.discovery.source.component_source import SourceFile, dotted, open_source, read_source
+from torchx.discovery.source.outline import Argument, Outline, components, outline
+from torchx.discovery.source.places import shown
+from torchx.discovery.types.spelling import faults
+from torchx.suggestions import did_you_mean
+
+_GUESSES = {bool: "bool", int: "int", float: "float", str: "str"}
+
+
+def lint(target: str) -> LintReport:
+    """Checks components; imports and runs nothing.
+
+    Args:
+        target: a file, ``FILE:FUNCTION``, a folder (all files below it), or a component or module by its
+            dotted name.
+
+    Raises:
+        ComponentNotFoundException: the file, module or function does not exist.
+    """
+    from torchx.discovery.find.locate import locate_source
+
+    path, name = locate_source(target)
+    files, read = (_python_files(path), _read_if_possible) if path.is_dir() else ([path], open_source)
+    messages: list[LinterMessage] = []
+    checked = 0
+    for file in files:
+        source = read(file)
+        if isinstance(source, LinterMessage):
+            messages.append(source)
+            checked += 1
+            continue
+        found = [named(source, name)] if name else _once(components(source))
+        checked += len(found)
+        for each in found:
+            messages += problems(each, source)
+    return LintReport(tuple(sorted(messages, key=lambda m: (m.path, m.line, m.char))), checked)
+
+
+def _once(found: Iterable[Outline]) -> list[Outline]:
+    """Drops the second names (``ddp = torchrun``) of components."""
+    first: dict[ast.AST, Outline] = {}
+    for each in found:
+        first.setdefault(each.node, each)
+    return list(first.values())
+
+
+def named(source: SourceFile, name: str) -> Outline:
+    """Returns the outline of one definition of a file.
+
+    Raises:
+        ComponentNotFoundException: the file does not define this name.
+    """
+    node = source.definitions.get(name)
+    if node is None:
+        raise no_such_function(source, name)
+    return outline(node, source, name)
+
+
+def no_such_function(source: SourceFile, name: str) -> ComponentNotFoundException:
+    """Returns the error for a name that a file does not define."""
+    known = [each.name for each in components(source)]
+    there = f"components in it: {', '.join(known)}" if known else "no function in it returns AppDef"
+    return ComponentNotFoundException(
+        f"no component `{name}` in {shown(source.path)}", hint=did_you_mean(name, known, there)
+    )
+
+
+def problems(found: Outline, source: SourceFile) -> list[LinterMessage]:
+    """Returns all problems of one component, in source order.
+
+    For a function that was not meant as a component, only that it does not return AppDef.
+    """
+    messages = [*return_problems(found, source)]
+    if found.function is None or found.returns_appdef(source) or found.builds_appdef(source):
+        messages += argument_problems(found, source)
+    return sorted(messages, key=lambda m: (m.line, m.char))
+
+
+def argument_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
+    """Yields the problems of a component's arguments."""
+    every = [*found.arguments, *([found.varargs] if found.varargs else [])]
+    for argument in every:
+        if argument.annotation is None:
+            text = f"argument `{argument.name}` has no type annotation; add one, e.g. `{_guess(argument)}`"
+            yield source.message(found.name, text, argument.node)
+            continue
+        for fault in faults(argument.annotation, source):
+            yield source.message(found.name, f"argument `{argument.name}` {fault}", argument.node)
+    if found.kwargs:
+        text = f"takes `**{found.kwargs.name}`; a component names each of its arguments"
+        yield source.message(found.name, text, found.kwargs.node)
+    yield from _flag_problems(found, source)
+
+
+def return_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
+    """Yields the problems of a component's return annotation."""
+    function = found.function
+    if function is None:
+        text = "is a class without a method `build`; one that returns AppDef makes it a component"
+        yield source.message(found.name, text, found.node)
+        return
+    if isinstance(function, ast.AsyncFunctionDef):
+        yield source.message(found.name, "is `async`; a component is a plain function", found.node)
+    if found.returns_appdef(source):
+        return
+    if function.returns is None:
+        text = "has no return annotation; a component says `-> AppDef`"
+    else:
+        text = f"returns `{ast.unparse(function.returns)}`; a component returns AppDef"
+    yield source.message(found.name, text, function)
+
+
+def _flag_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:
+    owners: Counter[str] = Counter()
+    for argument in found.arguments:
+        if argument.name == "help":
+            text = "argument `help` conflicts with --help; rename it"
+            yield source.message(found.name, text, argument.node)
+        shorts = {"-" + argument.name} if len(argument.name) == 1 else set()
+        for short in sorted(shorts | set(_short_flags(argument, source))):
+            owners[short] += 1
+            if owners[short] > 1:
+                text = f"argument `{argument.name}` uses the flag {short} of another argument"
+                yield source.message(found.name, text, argument.node)
+
+
+def _short_flags(argument: Argument, source: SourceFile) -> Iterator[str]:
+    for node in ast.walk(argument.annotation) if argument.annotation else ():
+        if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Tuple):
+            continue
+        if dotted(node.value, source.imports).rpartition(".")[2] == "Annotated":
+            extra = (each.value for each in node.slice.elts[1:] if isinstance(each, ast.Constant))
+            yield from (str(each) for each in extra if str(each).startswith("-"))
+
+
+def _guess(argument: Argument) -> str:
+    """Returns the argument with a likely annotation."""
+    kind = None
+    if isinstance(argument.default, ast.Constant):
+        kind = _GUESSES.get(type(argument.default.value))
+    return f"{argument.name}: {kind or 'str'}"
+
+
+def _python_files(folder: Path) -> list[Path]:
+    found = []
+    for path in sorted(folder.rglob("*.py")):
+        above = path.relative_to(folder).parts[:-1]
+        # skips dangling links, such as the locks of editors, and pipes
+        if not any(part.startswith((".", "__")) for part in above) and path.is_file():
+            found.append(path)
+    return found
+
+
+def _read_if_possible(path: Path) -> SourceFile | LinterMessage:
+    """Reads one file of several; an unreadable file becomes a problem in the report."""
+    try:
+        return read_source(path)
+    except OSError as error:
+        return LinterMessage("", f"cannot be read: {error.strerror}", 1, 1, path=str(path))

@@ -1,0 +1,1 @@
+"""Types of component arguments: annotations, values and their text."""

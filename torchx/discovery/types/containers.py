@@ -1,0 +1,334 @@
+"""Converters between texts and values: containers, unions and dataclasses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from torchx.discovery.types.converters import BadValue, Converter
+from torchx.discovery.types.json_text import array_of, json_of
+from torchx.specs.pairs import PairsError, to_dict
+
+
+class ListConverter(Converter):
+    """A list, set or tuple of like elements: ``1,2,3``, or JSON; with nested elements, JSON.
+
+    Args:
+        item: the converter of the elements.
+        make: builds the container from a list.
+    """
+
+    def __init__(self, item: Converter, make: Callable[[list[Any]], Any] = list) -> None:
+        self.item = item
+        self.make = make
+        inner = item.label if item.is_plain else "JSON"
+        self.label = f"{inner},…" if item.is_plain else inner
+        self.takes = _list_of(item)
+        self.sample = item.sample if item.is_plain else f"[{item.sample}]"
+
+    @property
+    def is_plain(self) -> bool:
+        """Always False: it contains commas."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Splits at commas and strips; keeps empty elements; an empty text is None (or an empty tuple)."""
+        if not text:
+            return () if self.make is tuple else None
+        if not self.item.is_plain:
+            return self.accept(json_of(text, list))
+        data = array_of(text)
+        if data is not None:
+            with suppress(BadValue):  # brackets may be part of the elements
+                return self.accept(data)
+        return self.make([_element(self.item.read, word.strip(), self.item) for word in text.split(",")])
+
+    def accept(self, data: Any) -> Any:
+        """Accepts an array, or a text of one."""
+        if isinstance(data, str) or not isinstance(data, Sequence | set | frozenset):
+            return super().accept(data)
+        return self.make([_element(self.item.accept, each, self.item) for each in data])
+
+    def write(self, value: Any) -> str:
+        """Returns the elements with commas between them, or JSON."""
+        if value is None:
+            return ""
+        text = ",".join(self.item.write(each) for each in value) if self.item.is_plain else ""
+        try:
+            if text and self.read(text) == value:
+                return text
+        except BadValue:  # an element has a comma in it
+            pass
+        return json.dumps(plain_data(value))
+
+
+class TupleConverter(Converter):
+    """A tuple of a given length: ``2,adam``, or JSON; with nested elements, JSON.
+
+    Args:
+        items: the converters of the elements.
+    """
+
+    def __init__(self, items: Sequence[Converter]) -> None:
+        self.items = tuple(items)
+        self.label = ",".join(i.label for i in items) if self._is_flat else "JSON"
+        inner = ", ".join(i.takes for i in items)
+        self.takes = f"{len(items)} values ({inner})" + ("" if self._is_flat else " as JSON")
+        samples = ",".join(i.sample for i in items)
+        self.sample = samples if self._is_flat else f"[{samples}]"
+
+    @property
+    def _is_flat(self) -> bool:
+        return all(i.is_plain for i in self.items)
+
+    @property
+    def is_plain(self) -> bool:
+        """Always False: it contains commas."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Splits at commas and strips; the number of elements must match."""
+        if not self._is_flat:
+            return self.accept(json_of(text, list))
+        data = array_of(text)
+        if data is not None:
+            with suppress(BadValue):
+                return self.accept(data)
+        words = [w.strip() for w in text.split(",")] if text or self.items else []
+        return self._each(words, [i.read for i in self.items])
+
+    def accept(self, data: Any) -> Any:
+        """Accepts an array, or a text of one."""
+        if not isinstance(data, list | tuple):
+            return super().accept(data)
+        return self._each(data, [i.accept for i in self.items])
+
+    def write(self, value: Any) -> str:
+        """Returns the elements with commas between them, or JSON."""
+        if not self._is_flat:
+            return json.dumps(plain_data(value))
+        return ",".join(i.write(each) for i, each in zip(self.items, value, strict=True))
+
+    def _each(self, given: Sequence[Any], how: Sequence[Callable[[Any], Any]]) -> tuple[Any, ...]:
+        if len(given) != len(self.items):
+            raise BadValue(f"it has {len(given)}")
+        return tuple(_element(h, each, i) for h, each, i in zip(how, given, self.items, strict=True))
+
+
+class MappingConverter(Converter):
+    """A dict: ``k=v,k2=v2`` or ``k=v;k2=v2``, or JSON; JSON only with nested values.
+
+    Args:
+        key: the converter of the keys.
+        value: the converter of the values.
+    """
+
+    def __init__(self, key: Converter, value: Converter) -> None:
+        self.key = key
+        self.value = value
+        self.label = f"KEY={value.label},…" if self._is_flat else "JSON"
+        self.takes = "pairs such as key=value,key2=value2" if self._is_flat else "a JSON object"
+        self.sample = f"key={value.sample}" if self._is_flat else "{}"
+
+    @property
+    def _is_flat(self) -> bool:
+        return self.key.is_plain and self.value.is_plain
+
+    @property
+    def is_plain(self) -> bool:
+        """Always False: it contains commas and equals signs."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Reads pairs, or a JSON object; an empty text is None."""
+        if not text:
+            return None
+        if text.lstrip().startswith("{"):
+            try:
+                return self.accept(json_of(text, dict))
+            except BadValue:
+                if not self._is_flat:
+                    raise
+        if not self._is_flat:
+            return self.accept(json_of(text, dict))
+        try:
+            pairs = to_dict(text)
+        except PairsError:
+            raise BadValue() from None
+        return self._each(pairs, self.key.read, self.value.read)
+
+    def accept(self, data: Any) -> Any:
+        """Accepts an object, or a text of one."""
+        if not isinstance(data, Mapping):
+            return super().accept(data)
+        return self._each(data, self.key.accept, self.value.accept)
+
+    def write(self, value: Any) -> str:
+        """Returns ``k=v,k2=v2`` if reading that gives the same value, else JSON."""
+        if value is None:
+            return ""
+        if self._is_flat:
+            text = ",".join(f"{self.key.write(k)}={self.value.write(v)}" for k, v in value.items())
+            try:
+                if self.read(text) == value:
+                    return text
+            except BadValue:
+                pass
+        return json.dumps(plain_data(value))
+
+    def _each(
+        self, pairs: Mapping[Any, Any], key: Callable[[Any], Any], value: Callable[[Any], Any]
+    ) -> dict[Any, Any]:
+        return {_element(key, k, self.key): _element(value, v, self.value) for k, v in pairs.items()}
+
+
+class UnionConverter(Converter):
+    """A union: the first of its types that accepts the text; ``None`` only from data.
+
+    Args:
+        options: the converters, those that accept the fewest texts first.
+        optional: whether None is one of them.
+    """
+
+    def __init__(self, options: Sequence[Converter], optional: bool) -> None:
+        self.options = tuple(options)
+        self.optional = optional
+        self.label = " | ".join(o.label for o in options)
+        self.takes = " or ".join(o.takes for o in options)
+        self.sample = options[0].sample
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all its types are plain."""
+        return all(o.is_plain for o in self.options)
+
+    def read(self, text: str) -> Any:
+        """Returns the value of the first type that accepts the text."""
+        return self._first(lambda option: option.read(text))
+
+    def accept(self, data: Any) -> Any:
+        """Returns the value of the first type that accepts the data."""
+        if data is None and self.optional:
+            return None
+        return self._first(lambda option: option.accept(data))
+
+    def write(self, value: Any) -> str:
+        """Returns a text that reads as the value, if one exists."""
+        if value is None:
+            return ""
+        for option in self.options:
+            try:
+                text = option.write(value)
+                if self.read(text) == value:
+                    return text
+            except (BadValue, TypeError, AttributeError, ValueError):
+                continue
+        return str(value)
+
+    def _first(self, take: Callable[[Converter], Any]) -> Any:
+        refusals = []
+        for option in self.options:
+            try:
+                return take(option)
+            except BadValue as error:
+                refusals.append(error)
+        if len(refusals) == 1:
+            raise refusals[0]
+        near = next((r.near for r in refusals if r.near), None)
+        raise BadValue(near=near)
+
+
+class Field(NamedTuple):
+    """A field of a dataclass.
+
+    Attributes:
+        name: its name.
+        converter: the converter of its type.
+        annotation: its type, resolved.
+        default: a function that returns its default, None if it is required.
+    """
+
+    name: str
+    converter: Converter
+    annotation: Any
+    default: Callable[[], Any] | None
+
+
+class DataclassConverter(Converter):
+    """A dataclass: one flag for each field on a command line, a JSON object within other types.
+
+    Args:
+        kind: the class.
+        fields: its fields.
+    """
+
+    sample = "{}"
+
+    def __init__(self, kind: type, fields: Sequence[Field]) -> None:
+        self.kind = kind
+        self.fields = tuple(fields)
+        self.label = "JSON"
+        self.takes = f"the fields of {kind.__name__} as a JSON object"
+
+    @property
+    def is_plain(self) -> bool:
+        """Always False: it is JSON."""
+        return False
+
+    def read(self, text: str) -> Any:
+        """Reads a JSON object."""
+        return self.accept(json_of(text, dict))
+
+    def accept(self, data: Any) -> Any:
+        """Accepts an object with the fields of the class, or an instance."""
+        if isinstance(data, self.kind):
+            return data
+        if not isinstance(data, Mapping):
+            return super().accept(data)
+        known = {f.name: f for f in self.fields}
+        for name in data:
+            if name not in known:
+                raise BadValue(f"{self.kind.__name__} has no field `{name}`")
+        missing = [f.name for f in self.fields if f.default is None and f.name not in data]
+        if missing:
+            raise BadValue(f"it lacks {', '.join(missing)}")
+        values = {n: _element(known[n].converter.accept, v, known[n].converter) for n, v in data.items()}
+        return self.kind(**values)
+
+    def write(self, value: Any) -> str:
+        """Returns a JSON object."""
+        return json.dumps(plain_data(value))
+
+
+def plain_data(value: Any) -> Any:
+    """Converts a value to JSON data that :meth:`Converter.accept` accepts."""
+    import dataclasses
+    import enum
+
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_data(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {k if isinstance(k, str) else str(plain_data(k)): plain_data(v) for k, v in value.items()}
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, Iterable):
+        return [plain_data(each) for each in value]
+    return str(value)
+
+
+def _element(take: Callable[[Any], Any], given: Any, converter: Converter) -> Any:
+    try:
+        return take(given)
+    except BadValue as error:
+        word = f'"{given}"' if isinstance(given, str) else json.dumps(given, default=str)
+        raise BadValue(error.detail or f"{word} is not {converter.takes}", error.near) from None
+
+
+def _list_of(item: Converter) -> str:
+    if not item.is_plain:
+        return f"a JSON array, each element {item.takes}"
+    return f"a list such as {item.sample},{item.sample}"

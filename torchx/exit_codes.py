@@ -1,0 +1,40 @@
+"""Results of processes: exit codes, and the error files of torchelastic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchx.machine import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONGEST_ERROR_FILE = 1 << 16
+"""The number of characters read from an error file."""
+
+
+def result_of(exit_code: int | None, signal: str | None) -> int | None:
+    """Returns the exit code of a process, or 128 + N if signal N ended it.
+
+    >>> result_of(3, None), result_of(None, "SIGKILL"), result_of(None, None)
+    (3, 137, None)
+    """
+    if signal is None:
+        return exit_code
+    from signal import Signals
+
+    try:
+        return 128 + Signals[signal].value
+    except KeyError:  # a real-time signal without a name of its own
+        digits = "".join(c for c in signal if c.isdigit())
+        return 128 + int(digits) if digits else exit_code
+
+
+def read_error_file(folder: Path) -> str:
+    """Returns the text of a replica's ``error.json`` up to a limit; empty without one."""
+    try:  # a replica may create anything here: reading a pipe would block, a link leads elsewhere
+        descriptor = files.open_file(folder / "error.json", own=False)
+        with open(descriptor, encoding="utf-8", errors="replace") as file:
+            return file.read(LONGEST_ERROR_FILE)
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""This machine: its processes, ports, GPUs and file locks."""

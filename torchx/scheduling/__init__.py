@@ -1,0 +1,1 @@
+"""The interface between the core and the engines."""

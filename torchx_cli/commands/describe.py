@@ -1,0 +1,164 @@
+"""`torchx describe`: what an application is made of."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from torchx.printable import one_line, printable
+from torchx_cli.flags import Handle, Json, Output, Watch
+from torchx_cli.session import session_of
+from torchx_cli.terminal.output import chosen_format, emit, is_terminal, paint, paint_state, say
+from torchx_cli.terminal.status_text import replica_lines
+from torchx_cli.terminal.times import ago, duration, iso, span
+
+if TYPE_CHECKING:
+    from torchx.scheduling.base import DescribeAppResponse
+
+
+def describe_(
+    ctx: typer.Context, handle: Handle, watched: Watch = False, output: Output = "", json: Json = False
+) -> None:
+    """Show what an application is made of, and how it fares.
+
+    Its roles with their programs, environment and resources; each replica with its attempts, times,
+    exit code or signal; where the logs are; and what failed first.
+    """
+    from torchx.runner.status import status_of
+    from torchx_cli.applications import find
+    from torchx_cli.commands.status import failure_of, refuse_watching
+
+    form = chosen_format(output, json)
+    with session_of(ctx).runner() as runner:
+        full, described = find(runner, handle, whole=True)
+        roles = described.roles
+
+        def lines_of(found: DescribeAppResponse) -> list[str]:
+            found.roles = found.roles or roles  # a brief look leaves them out, and they do not change
+            found.metadata = found.metadata or described.metadata
+            return [*_lines(as_data(full, found), found), *failure_of(runner, full, status_of(found))]
+
+        if not watched and form != "text":
+            emit(as_data(full, described), form)
+        elif not watched:
+            say("\n".join(lines_of(described)))
+        else:
+            refuse_watching(form)
+            from torchx_cli.terminal.watch import watch
+
+            if not is_terminal(sys.stdout):  # there what changes is told, and this does not
+                say("\n".join(_lines(as_data(full, described), described)))
+            last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
+            for line in (
+                failure_of(runner, full, status_of(last)) if last and not is_terminal(sys.stdout) else ()
+            ):
+                say(line)
+
+
+def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
+    """Returns an application as plain data, secrets masked."""
+    from torchx.runner.status import status_of
+    from torchx.specs.app import AppDef
+    from torchx.specs.handles import parse_app_handle
+    from torchx.specs.serialize import app_to_dict
+    from torchx_cli.terminal.masking import mask, secret_values
+    from torchx_cli.terminal.plain import to_plain
+
+    scheduler, session, app_id = parse_app_handle(handle)
+    status = status_of(described).to_json()
+    app = AppDef(described.name or app_id, described.roles, described.metadata)
+    data: dict[str, Any] = mask(
+        {
+            "handle": handle,
+            "app_id": app_id,
+            "name": described.name,
+            "scheduler": scheduler,
+            "session": session,
+            "state": described.state.name,
+            "msg": described.msg,
+            "submitted_at": iso(described.submitted_at),
+            "started_at": iso(described.started_at),
+            "ended_at": iso(described.ended_at),
+            "duration": status["duration"],
+            "first_failure": status["first_failure"],
+            "roles": status["roles"],
+            "log_dir": described.log_dir,
+            "ui_url": described.ui_url,
+            "workspaces": described.workspaces,
+            "cfg": to_plain(described.cfg),
+            "app": app_to_dict(app, strict=False),
+        },
+        secret_values(app),
+    )
+    return data
+
+
+def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
+    out = sys.stdout
+    lines = [f"{paint(data['app_id'], 'bold', out)}  {paint_state(data['state'], out)}  {data['scheduler']}"]
+    rows: list[tuple[str, str]] = [("handle", data["handle"])]
+    if described.submitted_at is not None:
+        local = described.submitted_at.astimezone()
+        rows.append(("submitted", f"{local:%Y-%m-%d %H:%M:%S} ({ago(described.submitted_at)})"))
+    for word, when in (("started", described.started_at), ("ended", described.ended_at)):
+        if when is not None:
+            rows.append((word, f"{when.astimezone():%Y-%m-%d %H:%M:%S}"))
+    lasted = span(described.started_at, described.ended_at)
+    if described.ended_at is not None and lasted is not None:
+        rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
+    options = {key: value for key, value in data["cfg"].items() if value is not None}
+    rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
+    rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
+    rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
+    rows += [(f"metadata {key}", _text(value)) for key, value in data["app"]["metadata"].items()]
+    lines += _aligned(rows, "")
+    replicas = {role.role: role for role in described.roles_statuses}
+    for role in data["app"]["roles"]:
+        count = role["num_replicas"]
+        lines += [
+            "",
+            f"{paint(one_line(role['name']), 'bold', out)}  {count} replica{'' if count == 1 else 's'}",
+        ]
+        lines += _aligned(_role_rows(role), "  ")
+        if role["name"] in replicas:
+            lines += replica_lines(replicas[role["name"]], out)
+    return lines
+
+
+def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
+    resource = role["resource"]
+    retries = f"{role['max_retries']} ({role['retry_policy']})" if role["max_retries"] else ""
+    asked = ", ".join(f"{key} {resource[key]}" for key in ("cpu", "gpu", "memMB") if resource[key] > 0)
+    rows = [
+        ("command", shlex.join([role["entrypoint"], *role["args"]])),
+        ("image", role["image"]),
+        ("resource", asked),
+        ("at least", "" if role["min_replicas"] is None else str(role["min_replicas"])),
+        ("retries", retries),
+        ("ports", ", ".join(f"{name} {port}" for name, port in role["port_map"].items())),
+        *(("mount", ", ".join(f"{k}={_text(v)}" for k, v in mount.items())) for mount in role["mounts"]),
+        *(("env", f"{one_line(name)}={value}") for name, value in role["env"].items()),
+    ]
+    rows += [(f"metadata {key}", _text(value)) for key, value in role["metadata"].items()]
+    return rows
+
+
+def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
+    rows = [(one_line(name), value) for name, value in rows if value]
+    width = max((len(name) for name, _ in rows), default=0)
+    below = "\n" + " " * (len(indent) + width + 2)  # a line of a value looks like no row of its own
+    return [
+        f"{indent}{paint(name.ljust(width), 'dim', sys.stdout)}  {printable(value).replace(chr(10), below)}"
+        for name, value in rows
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    import json
+
+    return json.dumps(value)

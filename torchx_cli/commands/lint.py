@@ -1,0 +1,68 @@
+"""`torchx lint`: checks the components of a file without running any of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from torchx_cli.flags import Json, Output
+from torchx_cli.terminal.output import chosen_format, emit, paint, say
+
+
+def lint_(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH[:FN]",
+            show_default=False,
+            help="A file, a folder or a module, or one function of a file.",
+        ),
+    ],
+    output: Output = "",
+    json: Json = False,
+) -> int:
+    """Check components: arguments with types, the type that is returned, flags that clash.
+
+    The exit code is 1 when there are problems.
+    """
+    from torchx.discovery.source.linter import lint
+
+    form = chosen_format(output, json)
+    report = lint(target)
+    if form != "text":
+        problems = [
+            {
+                "path": each.path,
+                "line": each.line,
+                "char": each.char,
+                "name": each.name,
+                "severity": each.severity,
+                "description": each.description,
+            }
+            for each in report.messages
+        ]
+        emit({"checked": report.checked, "fine": report.fine, "problems": problems}, form)
+        return 1 if problems else 0
+    for message in report.messages:
+        say(str(message))
+    verdict = _verdict(len(report.messages), report.faulty, report.fine)
+    say(paint(verdict, "bad" if report.messages else "good", sys.stdout))
+    return 1 if report.messages else 0
+
+
+def _verdict(problems: int, faulty: int, fine: int) -> str:
+    """Returns the last line.
+
+    >>> _verdict(2, 1, 3)
+    '2 problems in 1 component; 3 components are fine'
+    """
+    fine_ones = f"{_count(fine, 'component')} {'is' if fine == 1 else 'are'} fine"
+    if not problems:
+        return fine_ones
+    return f"{_count(problems, 'problem')} in {_count(faulty, 'component')}; {fine_ones}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

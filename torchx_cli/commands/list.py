@@ -1,0 +1,218 @@
+"""`torchx list`: applications, newest first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchx.errors import AbsentError
+from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
+from torchx_cli.session import Session, session_of
+from torchx_cli.terminal.output import STATE_MEANING, chosen_format, emit, note, paint, say, table
+from torchx_cli.terminal.times import ago, duration, iso, parse_time, span
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduling.base import ListAppResponse
+    from torchx.scheduling.query import AppQuery
+
+HEADS = ("APP", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT", "")
+
+SCREEN = 100
+"""How many applications the table shows unless told; JSON has all of them."""
+
+
+def list_(
+    ctx: typer.Context,
+    scheduler: Annotated[
+        str,
+        typer.Option(
+            "-s",
+            "--scheduler",
+            metavar="NAME",
+            show_default=False,
+            help="Only this scheduler; all unless told.",
+        ),
+    ] = "",
+    cfg: Cfg = [],  # noqa: B006  # typer makes a new one
+    state: States = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="NAME", show_default=False, help="Only those of this name; `train*` works too."
+        ),
+    ] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="Only those submitted since: 10m, 2h, 1d, or 2026-05-01T12:30.",
+        ),
+    ] = "",
+    lines: Annotated[
+        str,
+        typer.Option(
+            "-n",
+            "--lines",
+            metavar="N",
+            show_default=False,
+            help=f"At most N applications; unless told, {SCREEN} in the table, and all with -o.",
+        ),
+    ] = "",
+    all_users: Annotated[
+        bool,
+        typer.Option("--all-users", help="Those of other people, too, where a scheduler can tell of them."),
+    ] = False,
+    output: Output = "",
+    json: Json = False,
+) -> None:
+    """List applications, newest first: running ones and ended ones that are on record."""
+    from torchx.scheduling.query import AppQuery
+
+    form = chosen_format(output, json)
+    most = count("-n", lines)
+    query = AppQuery(
+        name=name, states=states_of(state), since=parse_time("--since", since) if since else None
+    )
+    session = session_of(ctx)
+    with session.runner() as runner:
+        found = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
+        if form != "text":
+            emit([as_data(app) for app in islice(found, most)], form, hide=True)
+            return
+        shown = list(islice(found, SCREEN if most is None else most))
+        more = most is None and next(found, None) is not None
+    if shown:
+        rows = [_row(app) for app in shown]
+        say("\n".join(table(rows, HEADS, sys.stdout, spare=("TIME", "SCHEDULER", "STARTED"))), hide=True)
+    else:
+        fitting = " that fit" if query != AppQuery() else ""
+        note(f"no applications{fitting}")
+    if more:
+        note(f"there are more: these are the newest {SCREEN} (the newest 500: torchx list -n 500)")
+
+
+ALL_USERS = "all_users"
+"""The run option of schedulers that can tell of the applications of other people."""
+
+
+def newest(found: list[Iterator[ListAppResponse]]) -> Iterator[ListAppResponse]:
+    """Merges what several schedulers yield, each newest first."""
+    if len(found) == 1:
+        return found[0]
+    from heapq import merge
+
+    return merge(*found, key=_age, reverse=True)
+
+
+def _age(app: ListAppResponse) -> tuple[float, str]:
+    return (app.submitted_at.timestamp() if app.submitted_at is not None else 0.0, app.app_id)
+
+
+def gather(
+    runner: Runner,
+    session: Session,
+    scheduler: str,
+    cfg: list[str],
+    query: AppQuery,
+    *,
+    all_users: bool = False,
+) -> list[Iterator[ListAppResponse]]:
+    """Returns the wanted applications of one scheduler, or of all that can be asked, newest first.
+
+    Raises:
+        UsageError: there is no such scheduler, or it does not take these options.
+        TorchxError: the one scheduler that was asked for cannot be asked.
+    """
+    from torchx.errors import UsageError
+
+    if not scheduler:
+        configured = session.config.get("cli:list", "scheduler")
+        scheduler = configured.value if configured is not None else ""
+    if cfg and not scheduler:
+        raise UsageError("-cfg is for one scheduler: say which with -s")
+
+    def ask(backend: str) -> Iterator[ListAppResponse]:
+        options = _options(runner, session, backend, cfg)
+        if all_users and ALL_USERS in runner.scheduler_run_opts(backend):
+            options[ALL_USERS] = True
+        elif all_users and scheduler:
+            raise UsageError(
+                f"{backend} tells of no applications of other people", hint="without --all-users"
+            )
+        return _begun(runner.select(backend, query, options or None))
+
+    if scheduler:
+        return [ask(scheduler)]
+    from torchx.runner.survey import survey
+
+    answers = survey(runner.scheduler_backends(), ask)
+    silent = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
+    if silent:
+        note(paint(f"not reached: {', '.join(silent)} (why: torchx list -s {silent[0]})", "dim", sys.stderr))
+    return [answer for answer in answers.values() if not isinstance(answer, Exception)]
+
+
+def _begun(found: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
+    """Asks for the first one, so that a scheduler that cannot be asked says so here."""
+    from itertools import chain
+
+    return chain(list(islice(found, 1)), found)
+
+
+def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> dict[str, Any]:
+    if not cfg and not session.config.section(backend):
+        return {}
+    from torchx.config import scheduler_options
+    from torchx_cli.run_request import typed_options
+
+    opts = runner.scheduler_run_opts(backend)
+    configured = scheduler_options(session.config, backend, opts)
+    return {
+        **{key: option.value for key, option in configured.items()},
+        **typed_options(cfg, backend, opts),
+    }
+
+
+def _row(app: ListAppResponse) -> list[tuple[str, str]]:
+    from torchx.specs.handles import parse_app_handle
+
+    started = app.started_at or app.submitted_at
+    lasted = span(app.started_at, app.ended_at)
+    return [
+        (app.app_id, ""),
+        (parse_app_handle(app.app_handle).scheduler_backend, ""),
+        (app.state.name, STATE_MEANING.get(app.state.name, "dim")),
+        ("" if started is None else ago(started), ""),
+        ("" if lasted is None else duration(lasted), ""),
+        ("" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code), ""),
+        (app.msg, "dim"),
+    ]
+
+
+def as_data(app: ListAppResponse) -> dict[str, Any]:
+    """Returns one application as plain data."""
+    from torchx.specs.handles import parse_app_handle
+
+    scheduler, session, _ = parse_app_handle(app.app_handle)
+    lasted = None if app.ended_at is None else span(app.started_at, app.ended_at)
+    return {
+        "handle": app.app_handle,
+        "app_id": app.app_id,
+        "name": app.name,
+        "scheduler": scheduler,
+        "session": session,
+        "state": app.state.name,
+        "submitted_at": iso(app.submitted_at),
+        "started_at": iso(app.started_at),
+        "ended_at": iso(app.ended_at),
+        "duration": lasted,
+        "exit_code": app.exit_code,
+        "msg": app.msg,
+    }

@@ -1,0 +1,212 @@
+"""`torchx log`: the output of an application, what was kept of it and what comes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchx.errors import StateError, UsageError
+from torchx_cli.flags import LogTarget as Target
+from torchx_cli.flags import count
+from torchx_cli.session import session_of
+from torchx_cli.terminal.output import chosen_format
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduling.base import DescribeAppResponse
+    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.specs.handles import LogTarget
+
+
+def log_(
+    ctx: typer.Context,
+    target: Target,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until the application has ended.")
+    ] = False,
+    tail: Annotated[bool, typer.Option("-t", "--tail", help="The same as --follow.")] = False,
+    lines: Annotated[
+        str,
+        typer.Option(
+            "-n", "--lines", metavar="N", show_default=False, help="The last N lines of what is there."
+        ),
+    ] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="Not what is older: 10m, 2h, 1d, or 2026-05-01T12:30.",
+        ),
+    ] = "",
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="TIME", show_default=False, help="Not what is newer; as --since."),
+    ] = "",
+    regex: Annotated[
+        str,
+        typer.Option(
+            "--regex", metavar="PATTERN", show_default=False, help="Only lines in which this is found."
+        ),
+    ] = "",
+    streams: Annotated[
+        str,
+        typer.Option(
+            "--streams",
+            metavar="NAME",
+            show_default=False,
+            help="stdout, stderr or combined; the last unless told.",
+        ),
+    ] = "",
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="The time before each line.")] = False,
+    no_prefix: Annotated[
+        bool, typer.Option("--no-prefix", help="No name of the replica before each line.")
+    ] = False,
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FORM", show_default=False, help="json: one JSON object a line."
+        ),
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+) -> None:
+    """Print the output of an application, running or ended.
+
+    The lines of all replicas come in the order in which they were written.
+    """
+    from torchx.specs.handles import parse_log_target
+
+    form = chosen_format(output, json)
+    if form == "yaml":
+        raise UsageError("-o takes text or json, got `yaml`")
+    query = make_query(regex, since, until, lines, streams, follow or tail)
+    wanted = parse_log_target(target)
+    with session_of(ctx).runner() as runner:
+        handle, described = _find(runner, wanted.handle, follow=query.follow)
+        query = of_target(query, wanted, described)
+        chunks = runner.log_chunks(handle, query)
+        from torchx_cli.terminal.attach import telling_why_it_waits
+
+        with telling_why_it_waits(runner, handle) if query.follow else nullcontext():
+            if form == "json":
+                print_json(chunks)
+                return
+            from torchx_cli.terminal.streaming import LogPrinter, labels_of, print_chunks
+
+            counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
+            labels = labels_of(c for c in counts if not query.replicas or c[0] in query.replicas)
+            print_chunks(chunks, LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow))
+
+
+def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppResponse]:
+    """Returns an application as other commands do; of an engine that does not answer, what has a log here."""
+    from torchx.scheduling.protocols import AwayError
+    from torchx_cli.applications import find
+
+    try:
+        return find(runner, text)
+    except AwayError as error:
+        if follow or error.left is None:
+            raise
+        return runner.resolve_handle(text), error.left
+
+
+def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:
+    """Returns which lines the flags ask for, of all replicas.
+
+    Raises:
+        UsageError: a flag has a value that it cannot take.
+    """
+    from torchx.scheduling.logs import LogQuery, Stream
+    from torchx_cli.terminal.times import parse_time
+
+    try:
+        re.compile(regex)
+    except re.error as error:
+        raise UsageError(f"--regex takes a pattern, got `{regex}`: {error}") from None
+    if streams not in ("", *(stream.value for stream in Stream)):
+        raise UsageError(f"--streams takes stdout, stderr or combined, got `{streams}`")
+    return LogQuery(
+        regex=regex or None,
+        since=parse_time("--since", since) if since else None,
+        until=parse_time("--until", until) if until else None,
+        tail=count("-n", lines),
+        follow=follow,
+        stream=Stream(streams) if streams else Stream.COMBINED,
+    )
+
+
+def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse) -> LogQuery:
+    """Returns the query for the role and the replicas that a person named.
+
+    Raises:
+        StateError: the application has no such role or replica.
+    """
+    if target.role is None:
+        return query
+    from dataclasses import replace
+
+    from torchx.suggestions import did_you_mean
+
+    sizes = {role.role: len(role.replicas) for role in described.roles_statuses}
+    if target.role not in sizes:
+        hint = did_you_mean(target.role, sizes, "its roles: " + ", ".join(sizes))
+        raise StateError(f"{described.app_id} has no role `{target.role}`", hint=hint)
+    size = sizes[target.role]
+    for replica in target.replicas:
+        if replica >= size:
+            told = f"0 to {size - 1}" if size > 1 else "0 alone"
+            raise StateError(
+                f"{described.app_id} has no replica {target.role}/{replica}; its replicas are {told}"
+            )
+    return replace(query, replicas={target.role: frozenset(target.replicas)})
+
+
+def print_json(chunks: Iterable[LogChunk]) -> None:
+    """Prints a JSON object for each line: role, replica, attempt, stream, time, line and partial.
+
+    A line that is not whole yet comes as it grows: `partial` says that the next object of the same stream
+    goes on with it, unless the output ends there. No character is cut in two.
+    """
+    from dataclasses import replace
+
+    from torchx.scheduling.logs import whole_characters
+
+    held: dict[tuple[object, ...], LogChunk] = {}  # the begin of a character
+    for chunk in chunks:
+        source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
+        before = held.pop(source, None)
+        if before is not None:
+            chunk = replace(chunk, data=before.data + chunk.data)
+        end = whole_characters(chunk.data)
+        if end < len(chunk.data):
+            held[source] = replace(chunk, data=chunk.data[end:])
+        _print_lines(chunk, chunk.data[:end])
+    for chunk in held.values():
+        _print_lines(chunk, chunk.data)
+
+
+def _print_lines(chunk: LogChunk, data: bytes) -> None:
+    import json
+
+    from torchx_cli.terminal.streaming import stamp
+
+    head = {
+        "role": chunk.role,
+        "replica": chunk.replica,
+        "attempt": chunk.attempt,
+        "stream": chunk.stream.value,
+        "time": stamp(chunk.time) if chunk.time else None,
+    }
+    *whole, last = data.split(b"\n")
+    lines = [(line, False) for line in whole] + ([(last, True)] if last else [])
+    for line, partial in lines:
+        text = line.decode("utf-8", "backslashreplace")
+        sys.stdout.write(json.dumps({**head, "line": text, "partial": partial}) + "\n")
+    sys.stdout.flush()

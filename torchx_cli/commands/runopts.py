@@ -1,0 +1,67 @@
+"""`torchx runopts`: the run options of the schedulers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchx_cli.flags import Json, Output
+from torchx_cli.session import session_of
+from torchx_cli.terminal.output import chosen_format, emit, note, say
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.specs.run_options import runopts
+
+
+def runopts_(
+    ctx: typer.Context,
+    scheduler: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SCHEDULER]", show_default=False, help="Only this scheduler; all unless told."
+        ),
+    ] = "",
+    output: Output = "",
+    json: Json = False,
+) -> None:
+    """Show the run options of the schedulers: what -cfg takes, and the sections of .torchxconfig."""
+    form = chosen_format(output, json)
+    with session_of(ctx).runner() as runner:
+        found = {scheduler: runner.scheduler_run_opts(scheduler)} if scheduler else _of_all(runner)
+    if form != "text":
+        emit({name: as_data(opts) for name, opts in found.items()}, form)
+        return
+    for name, opts in found.items():
+        text = "\n".join(f"    {line}" if line.strip() else "" for line in repr(opts).splitlines())
+        say(f"{name}:\n{text}\n")
+
+
+def _of_all(runner: Runner) -> dict[str, runopts]:
+    """Returns the run options of all schedulers; a plugin that cannot be loaded is told and left out."""
+    from torchx.errors import PluginError
+
+    found = {}
+    for name in runner.scheduler_backends():
+        try:
+            found[name] = runner.scheduler_run_opts(name)
+        except PluginError as error:
+            note(error.message)
+    return found
+
+
+def as_data(opts: runopts) -> list[dict[str, Any]]:
+    """Returns the options of a scheduler as plain data."""
+    from torchx.specs.run_options import get_type_name
+
+    return [
+        {
+            "name": name,
+            "type": get_type_name(opt.opt_type),
+            "required": opt.is_required,
+            "default": opt.default,
+            "help": opt.help,
+        }
+        for name, opt in opts
+    ]

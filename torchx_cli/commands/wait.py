@@ -1,0 +1,130 @@
+"""`torchx wait`: waits for the end of applications."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchx_cli.flags import Handles, Json, Output
+from torchx_cli.session import session_of
+from torchx_cli.terminal.output import chosen_format, emit, note
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.specs.status import AppStatus
+
+EXIT_TIMEOUT = 124
+"""The time was up: the code that timeout(1) has for it."""
+
+PATIENCE = 0.5
+"""Seconds of waiting before a person is told what for."""
+
+
+def wait_(
+    ctx: typer.Context,
+    handles: Handles,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout", metavar="S", show_default=False, help="At most so many seconds; 10m and 2h work too."
+        ),
+    ] = "",
+    output: Output = "",
+    json: Json = False,
+) -> int:
+    """Wait for the end of applications, and return their result.
+
+    The exit code is 0 when all succeeded, else that of the first that did not: the exit code of the
+    replica that failed first. It is 124 when the time was up before; the applications go on.
+    """
+    from torchx_cli.applications import find
+    from torchx_cli.terminal.attach import as_data
+    from torchx_cli.terminal.times import seconds
+
+    form = chosen_format(output, json)
+    limit = seconds("--timeout", timeout) if timeout else None
+    with session_of(ctx).runner() as runner:
+        found = [find(runner, handle)[0] for handle in handles]
+        ended = wait_for_all(runner, list(dict.fromkeys(found)), limit)
+        if form != "text":
+            emit([as_data(handle, status) for handle, status in ended.items()], form, hide=True)
+    results = [_result(status) for status in ended.values()]
+    if None in results:
+        return EXIT_TIMEOUT
+    failed = [(_end_of(status), result) for status, result in zip(ended.values(), results, strict=True)]
+    return next((result for _, result in sorted(failed, key=lambda each: each[0]) if result), 0)
+
+
+def _end_of(status: AppStatus | None) -> float:
+    return status.ended_at.timestamp() if status is not None and status.ended_at is not None else 0.0
+
+
+def _result(status: AppStatus | None) -> int | None:
+    """Returns the exit code that tells how an application ended; None while it runs."""
+    from torchx_cli.terminal.attach import exit_code
+
+    if status is None:
+        return 1  # nobody knows it any more
+    return exit_code(status) if status.is_terminal() else None
+
+
+def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dict[str, AppStatus | None]:
+    """Waits for the end of applications, tells the end of each as it comes, and returns how they fare.
+
+    Args:
+        runner: looks after them.
+        handles: the applications.
+        limit: seconds to wait at most; None for ever.
+    """
+    from queue import Queue
+    from threading import Thread, Timer
+
+    from torchx_cli.terminal.attach import app_id_of, tell_end
+
+    end = None if limit is None else time.monotonic() + limit
+    ready: Queue[tuple[str, AppStatus | Exception | None]] = Queue()
+
+    def wait(handle: str) -> None:
+        left = None if end is None else max(0.0, end - time.monotonic())
+        try:
+            ready.put((handle, runner.wait(handle, timeout=left)))
+        except Exception as error:  # a thread has no caller: the main one raises it
+            ready.put((handle, error))
+
+    for handle in handles:
+        Thread(target=wait, args=(handle,), daemon=True).start()
+    ended: dict[str, AppStatus | None] = dict.fromkeys(handles)
+    patience = Timer(PATIENCE, _tell_what_for, [runner, handles])
+    patience.daemon = True
+    patience.start()
+    for _ in handles:
+        handle, status = ready.get()
+        if isinstance(status, Exception):
+            raise status
+        patience.cancel()
+        ended[handle] = status
+        if status is None:
+            note(f"{app_id_of(handle)} is no longer known to its scheduler")
+        elif status.is_terminal():
+            tell_end(runner, handle, status, seen=False)
+        else:
+            note(f"{app_id_of(handle)} is still {status.state.name}: the time is up")
+    return ended
+
+
+def _tell_what_for(runner: Runner, handles: list[str]) -> None:
+    from torchx_cli.terminal.attach import app_id_of
+
+    if len(handles) > 1:
+        note(f"waiting for {len(handles)} applications")
+        return
+    for handle in handles:
+        try:
+            status = runner.status(handle)
+        except Exception:  # whatever it is, the wait itself meets it, and has a caller
+            return
+        why = f": {status.msg}" if status is not None and status.msg else ""
+        if status is not None and not status.is_terminal():
+            note(f"waiting for {app_id_of(handle)}, which is {status.state.name}{why}")

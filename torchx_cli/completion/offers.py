@@ -1,0 +1,304 @@
+"""The words that a shell can be offered: applications, roles, components and their flags, options, files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torchx.discovery.source.outline import Argument, Outline
+    from torchx.runner.api import Runner
+
+QUICK = ("local_cwd", "local_dir")
+"""The schedulers that know their applications from files of this machine; no other is asked on a key."""
+
+RECENT = 30
+"""How many ended applications are offered beside those that run."""
+
+
+class Offer(NamedTuple):
+    """A word, and a remark about it; one that ends in ``/``, ``=``, ``:`` or ``,`` goes on."""
+
+    word: str
+    help: str = ""
+
+
+# --- values of flags -----------------------------------------------------------------------------
+
+
+def of_flag(
+    name: str, command: str, current: str, values: dict[str, list[str]], rest: list[str]
+) -> Iterator[Offer]:
+    """Yields the values of a flag.
+
+    Args:
+        name: the flag's parameter.
+        command: whose flag it is.
+        current: what is typed of the value.
+        values: those of the other flags.
+        rest: the words that are no flags.
+    """
+    if name == "scheduler":
+        yield from schedulers()
+    elif name == "cfg":
+        yield from run_options((values.get("scheduler") or [""])[-1], current)
+    elif name == "output":
+        yield from map(Offer, ("json", "yaml") if command not in ("log",) else ("json",))
+    elif name == "state":
+        yield from _one_of_several(current, ("running", "failed", "succeeded", "cancelled", "pending"))
+    elif name == "streams":
+        yield from map(Offer, ("stdout", "stderr", "combined"))
+    elif name == "roles" and rest:
+        yield from _one_of_several(current, [role for role, _ in _roles(rest[0])])
+    elif name == "workspace":
+        yield from files(current, folders=True)
+    elif name == "show":
+        yield from components()
+    elif name == "log_level":
+        from torchx_cli.session import LEVELS
+
+        yield from map(Offer, LEVELS)
+
+
+def _one_of_several(current: str, known: tuple[str, ...] | list[str]) -> Iterator[Offer]:
+    before = current[: current.rfind(",") + 1]
+    yield from (Offer(before + word) for word in known if word not in before.split(","))
+
+
+def schedulers() -> Iterator[Offer]:
+    """Yields the names of the schedulers."""
+    with _runner() as runner:
+        yield from map(Offer, runner.scheduler_backends())
+
+
+def run_options(scheduler: str, current: str) -> Iterator[Offer]:
+    """Yields the run options of a scheduler, or the values of the one that is being typed."""
+    from torchx.config import load_config
+
+    with _runner() as runner:
+        named = load_config().get("cli:run", "scheduler")
+        opts = runner.scheduler_run_opts(
+            scheduler or (named.value if named else "") or runner.default_scheduler
+        )
+    at = current.rfind(",") + 1
+    before, piece = current[:at], current[at:]
+    key, equals, _ = piece.partition("=")
+    if equals:
+        option = opts.get(key)
+        if option is not None and option.opt_type is bool:
+            yield from (Offer(f"{before}{key}={value}") for value in ("true", "false"))
+        elif option is not None and option.opt_type is str:
+            typed = piece[len(key) + 1 :]
+            yield from (Offer(f"{before}{key}={path.word}") for path in files(typed))
+        return
+    given = {part.partition("=")[0] for part in before.split(",")}
+    yield from (Offer(f"{before}{name}=", opt.help) for name, opt in opts if name not in given)
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer]:
+    """Yields what a command takes that is no flag.
+
+    Args:
+        command: the command.
+        before: the arguments that are there.
+        current: what is typed of the next one.
+    """
+    if command in ("cancel", "delete", "wait") or (command in _ABOUT_ONE and not before):
+        told = current.partition("://")[2 if "://" in current else 0]
+        if command in ("log", "attach", "exec") and "/" in told:
+            found = list(of_replicas(current))
+            if found:
+                yield from found
+                return
+        yield from (offer for offer in applications(command, current) if offer.word not in before)
+    elif command == "run":
+        yield from component_words(current)
+    elif command == "runopts" and not before:
+        yield from schedulers()
+    elif command == "lint" and not before:
+        yield from files(current, ".py")
+    elif command == "completion" and not before:
+        yield from map(Offer, ("bash", "zsh", "fish"))
+
+
+_ABOUT_ONE = ("status", "log", "describe", "attach", "exec")
+
+
+def applications(command: str, current: str) -> Iterator[Offer]:
+    """Yields the applications that a command can be about: those that run first, then what has ended."""
+    from torchx.scheduling.query import AppQuery
+
+    ended = command not in ("cancel", "attach", "wait", "exec")
+    query = AppQuery(states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING")))
+    running: list[Offer] = []
+    others: list[Offer] = []
+    with _runner() as runner:
+        for backend in QUICK:
+            for app in islice(runner.select(backend, query), RECENT * 10):
+                plain = backend == runner.default_scheduler and "://" not in current
+                offer = Offer(
+                    app.app_id if plain else app.app_handle, _remark(app.state.name, app.submitted_at)
+                )
+                (running if app.ended_at is None else others).append(offer)
+    if command != "delete":
+        yield from running
+    yield from others[:RECENT]
+    if running or others:
+        yield Offer("@last", "the one that was submitted last")
+
+
+def _remark(state: str, when: object) -> str:
+    from datetime import datetime
+
+    from torchx_cli.terminal.times import ago
+
+    return f"{state}  {ago(when)}" if isinstance(when, datetime) else state
+
+
+def of_replicas(current: str) -> Iterator[Offer]:
+    """Yields the roles of an application after ``HANDLE/``, and replicas after ``HANDLE/ROLE/``."""
+    at = current.find("/", current.find("/", current.find("://") + 3) + 1 if "://" in current else 0)
+    if at < 0:
+        return
+    handle, typed = current[:at], current[at + 1 :]
+    roles = _roles(handle)
+    role, slash, replicas = typed.partition("/")
+    if not slash:
+        yield from (Offer(f"{handle}/{name}", f"{n} replicas") for name, n in roles)
+        return
+    count = dict(roles).get(role, 0)
+    before = replicas[: replicas.rfind(",") + 1]
+    yield from (Offer(f"{handle}/{role}/{before}{k}") for k in range(min(count, 100)))
+
+
+def _roles(text: str) -> list[tuple[str, int]]:
+    from torchx_cli.applications import find
+
+    with _runner() as runner:
+        _, described = find(runner, text)
+    return [(role.role, len(role.replicas)) for role in described.roles_statuses]
+
+
+# --- components ----------------------------------------------------------------------------------
+
+
+def components() -> Iterator[Offer]:
+    """Yields the components that have a name."""
+    from torchx.discovery.find.catalogue import list_components
+
+    yield from (Offer(each.name, each.description) for each in list_components() if not each.problems)
+
+
+def component_words(current: str) -> Iterator[Offer]:
+    """Yields the components that a word can become: those with a name, files, and those of a file."""
+    path, colon, _ = current.rpartition(":")
+    if colon and path.endswith(".py"):
+        from torchx.discovery.source.docstrings import summary
+
+        for each in _outlines(path):
+            yield Offer(f"{path}:{each.name}", summary(each.docstring))
+        return
+    yield from components()
+    for offer in files(current, ".py"):
+        yield offer if offer.word.endswith("/") else Offer(offer.word + ":")
+
+
+def of_component(name: str, words: list[str], current: str) -> Iterator[Offer]:
+    """Yields the flags of a component, and the values of those that have a choice; nothing of it is run.
+
+    Args:
+        name: the component.
+        words: the words after it.
+        current: what is typed of the next one.
+    """
+    found = _outline(name)
+    if found is None or "--" in words:
+        yield from files(current)
+        return
+    by_flag = {f"--{each.name}": each for each in found.arguments}
+    waiting = by_flag.get(words[-1].replace("--no-", "--")) if words else None
+    if waiting is not None and _kind(waiting) != "bool":
+        yield from (Offer(value) for value in _choices(waiting))
+        yield from files(current) if not _choices(waiting) else ()
+    elif current.startswith("-"):
+        from torchx.discovery.source.docstrings import Docs
+
+        docs = Docs(found.docstring)
+        for flag, each in by_flag.items():
+            yield Offer(flag, docs.of(each.name))
+            if _kind(each) == "bool":
+                yield Offer("--no-" + flag[2:], docs.of(each.name))
+        yield Offer("--help", "Show what the component takes.")
+    else:
+        yield from files(current)
+
+
+def _outlines(path: str) -> list[Outline]:
+    from torchx.discovery.model import LinterMessage
+    from torchx.discovery.source import outline
+    from torchx.discovery.source.component_source import read_source
+
+    source = read_source(os.path.expanduser(path))  # noqa: PTH111  # a word of the line
+    return [] if isinstance(source, LinterMessage) else list(outline.components(source))
+
+
+def _outline(name: str) -> Outline | None:
+    from torchx.discovery.find.locate import locate_source
+
+    path, function = locate_source(name)
+    return next((each for each in _outlines(str(path)) if each.name == function), None)
+
+
+def _kind(argument: Argument) -> str:
+    import ast
+
+    return ast.unparse(argument.annotation) if argument.annotation is not None else ""
+
+
+def _choices(argument: Argument) -> list[str]:
+    import ast
+
+    node = argument.annotation
+    if not isinstance(node, ast.Subscript) or ast.unparse(node.value).rpartition(".")[2] != "Literal":
+        return []
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+
+
+# --- files and the rest --------------------------------------------------------------------------
+
+
+def files(current: str, ending: str = "", *, folders: bool = False) -> Iterator[Offer]:
+    """Yields the files that a half-typed path can become; folders with a slash behind.
+
+    Args:
+        current: what is typed.
+        ending: only files whose names end so.
+        folders: folders alone.
+    """
+    folder, _, start = current.rpartition("/")
+    shown = current[: len(current) - len(start)]
+    place = os.path.expanduser(folder) if folder else "/" if shown else "."  # noqa: PTH111
+    try:
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.name.startswith(start) or (entry.name.startswith(".") and not start.startswith(".")):
+            continue
+        if entry.is_dir():
+            yield Offer(f"{shown}{entry.name}/")
+        elif not folders and entry.name.endswith(ending):
+            yield Offer(f"{shown}{entry.name}")
+
+
+def _runner() -> Runner:
+    from torchx.runner import get_runner
+    from torchx_cli.session import SESSION
+
+    return get_runner(SESSION)

@@ -1,0 +1,172 @@
+"""The help page of a component: what it is for, each flag with type, default and docstring text."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torchx.discovery.call.flags import is_switch
+from torchx.discovery.model import REQUIRED, VARARGS, Component, Parameter
+from torchx.discovery.types.converters import ChoiceConverter
+from torchx.printable import one_line, printable
+from torchx_cli.terminal.output import colour as painted
+
+_GAP = "  "
+_BOLD, _YELLOW, _DIM = "1", "33", "2"
+_LONGEST_DEFAULT = 26
+_WIDEST_FLAGS = 34
+_NARROW = 60
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One flag: how it is written, what it is, and what it is when it is not given."""
+
+    flags: str
+    text: str
+    default: str
+    required: bool = False
+    is_rest: bool = False
+
+
+def render(component: Component, width: int, colour: bool = False) -> str:
+    """Returns the help page of a component, with a line end after each line; to be printed with ``say``.
+
+    Args:
+        component: the component.
+        width: the widest a line may be, in columns.
+        colour: mark flags and what is required with terminal colours.
+    """
+    width = max(width, 20)
+    about = printable(component.description or f"{component.name}: no description")
+    parts = ["\n".join(_paragraphs(about, width))]
+    rows = [_printable_row(_row(p)) for top in component.parameters for p in top.leaves()]
+    rows.sort(key=lambda row: row.is_rest)  # the words for *args come last, as on the command line
+    if rows:
+        parts.append("\n".join(_table(rows, width, colour)))
+    parts.append("\n".join(_example(component, width)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _paragraphs(text: str, width: int) -> Iterator[str]:
+    """Fills each paragraph; indented blocks (examples, code) keep their lines."""
+    for number, block in enumerate(re.split(r"\n\s*\n", text.strip("\n"))):
+        if number:
+            yield ""
+        lines = block.split("\n")
+        if any(line.startswith((" ", "\t", ">>>", "-", "*")) for line in lines):
+            for line in lines:
+                indent = line[: len(line) - len(line.lstrip())]
+                yield from textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=True) or [""]
+        else:
+            yield from textwrap.wrap(" ".join(lines), width)
+
+
+def _printable_row(row: _Row) -> _Row:
+    """Returns a row whose texts are as wide as they look: docstrings and defaults may hold anything."""
+    return replace(row, flags=one_line(row.flags), text=printable(row.text), default=one_line(row.default))
+
+
+def _row(parameter: Parameter) -> _Row:
+    if parameter.kind == VARARGS:
+        text = parameter.help or "words that are handed on as they are"
+        return _Row(f"{parameter.name.upper()}…", text, "", is_rest=True)
+    words = sorted(parameter.flags, key=len)
+    text = parameter.help
+    if is_switch(parameter):
+        flags = ", ".join([*words, "--no-" + parameter.flags[0][2:]])
+        flags = flags.replace(", --no-", " / --no-")
+    elif isinstance(parameter.converter, ChoiceConverter) or len(parameter.type_name) > 16:
+        flags = ", ".join(words)
+        text = f"{text}: {parameter.type_name}" if text else parameter.type_name
+    else:
+        flags = f"{', '.join(words)} {parameter.type_name}"
+    default = _default(parameter)
+    if len(default) > _LONGEST_DEFAULT:  # would make its column too wide for the rest
+        text, default = f"{text} ({default})" if text else default, ""
+    return _Row(flags, text, default, parameter.required)
+
+
+def _default(parameter: Parameter) -> str:
+    if parameter.required:
+        return "required"
+    value: Any = parameter.default
+    if value is None or value is REQUIRED:
+        return ""
+    if is_switch(parameter):
+        return "default yes" if value else "default no"
+    try:
+        text = parameter.converter.write(value)
+    except (TypeError, ValueError, AttributeError):  # a default that is not of its own type
+        text = str(value)
+    text = text.replace("\n", "\\n") or '""'
+    return f"default {text}"
+
+
+def _table(rows: list[_Row], width: int, colour: bool) -> Iterator[str]:
+    """Sets flags, text and default in columns; on a narrow page the text goes below its flag."""
+    last = max(len(r.default) for r in rows)
+    first = max((len(r.flags) for r in rows if len(r.flags) <= _WIDEST_FLAGS), default=_WIDEST_FLAGS)
+    room = width - len(_GAP) * 3 - first - last
+    if width < _NARROW or room < 16:
+        for row in rows:
+            yield from _stacked(row, width, colour)
+        return
+    used = min(room, max(1, *(len(r.text) for r in rows)))
+    for row in rows:
+        lines = textwrap.wrap(row.text, used, break_on_hyphens=False) or [""]
+        if len(row.flags) > first:  # too long for its column: the rest starts on the next line
+            yield from _wrapped_flags(row.flags, width, colour)
+            head = " " * (len(_GAP) + first)
+        else:
+            head = _GAP + _paint(row.flags, _BOLD, colour) + " " * (first - len(row.flags))
+        tail = _GAP + _paint(row.default, _YELLOW if row.required else _DIM, colour) if row.default else ""
+        yield (head + _GAP + lines[0].ljust(used) + tail).rstrip()
+        for line in lines[1:]:
+            yield " " * (len(_GAP) * 2 + first) + line
+
+
+def _stacked(row: _Row, width: int, colour: bool) -> Iterator[str]:
+    yield from _wrapped_flags(row.flags, width, colour)
+    text = f"{row.text} ({row.default})" if row.text and row.default else row.text or row.default
+    indent = _GAP * 3
+    yield from textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+
+
+def _wrapped_flags(flags: str, width: int, colour: bool) -> Iterator[str]:
+    for line in textwrap.wrap(flags, width - len(_GAP), break_on_hyphens=False):
+        yield _GAP + _paint(line, _BOLD, colour)
+
+
+def _paint(text: str, code: str, colour: bool) -> str:
+    return painted(text, code) if colour and text else text
+
+
+def _example(component: Component, width: int) -> Iterator[str]:
+    """Returns a command line that can be pasted: the required flags with values of their types."""
+    words = ["torchx", "run", "-s", "local_cwd", component.name]
+    groups = [" ".join(map(shlex.quote, words))]
+    for parameter in (p for top in component.parameters for p in top.leaves()):
+        if parameter.required:
+            groups.append(f"{parameter.flags[0]} {shlex.quote(_sample(parameter))}")
+    if component.varargs:
+        groups.append("-- " + shlex.quote(_sample(component.varargs)))
+    lines = [groups[0]]
+    for group in groups[1:]:
+        if len(lines[-1]) + 1 + len(group) + 2 > width:
+            lines[-1] += " \\"
+            lines.append("  " + group)
+        else:
+            lines[-1] += " " + group
+    yield from lines
+
+
+def _sample(parameter: Parameter) -> str:
+    if parameter.kind == VARARGS:
+        return "ARGS" if parameter.converter.label == "TEXT" else parameter.converter.sample
+    last = parameter.name.rpartition(".")[2]
+    return last.upper() if parameter.converter.label in ("TEXT", "ANY") else parameter.converter.sample
