@@ -108,8 +108,8 @@ CASES = (
     Case("stauts", (), 2, (r"\Aerror: unknown command `stauts`\n.*status",)),
     Case("status", (), 2, (r"\Aerror: missing argument",)),
     Case("config shwo", (), 2, (r"\Aerror: no such command",)),
-    Case("--debug status nonsense-1", (), 1, (r"\ATraceback", r"\nerror: ")),
-    Case("status nonsense-1", (), 1, (r"\Aerror: ",)),
+    Case("--debug status nonsense-1", (), 69, (r"\ATraceback", r"\nerror: ")),
+    Case("status nonsense-1", (), 69, (r"\Aerror: local_docker did not answer",)),
     Case("run --dryrun -s local_cwd greet.py:greet", (), 2, (r"--name",)),
 )
 
