@@ -5,10 +5,17 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# started by nohup or in the background, this process ignores them, and so would every program it starts: tests
+# that close a terminal or press Ctrl-C would wait for ever
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
