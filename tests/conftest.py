@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-# started by nohup or in the background, this process ignores them, and so would every program it starts: tests
-# that close a terminal or press Ctrl-C would wait for ever
+# under nohup, or in the background of a script, this process ignores these signals, and so would each program
+# that it starts: tests that close a terminal or press Ctrl-C would wait forever
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
