@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.api.objects import count_of, label
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
-from torchx.schedulers.kubernetes.manifests.escaping import Words, restored
+from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER, ROLE_INDEX, ROLE_NAME
 from torchx.schedulers.kubernetes.manifests.pod import FIELD_PATH
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
@@ -58,28 +58,28 @@ def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) 
     hidden = role.get(HIDDEN)
     if hidden is None:
         return dict(role)  # written by version 0.1.0: it is complete
-    found = {key: value for key, value in role.items() if key != HIDDEN}
+    result = {key: value for key, value in role.items() if key != HIDDEN}
     unpacked = any(each.get("name") == UNPACKER for each in _list(template, "spec", "initContainers"))
     # Volcano has a template for each replica, with its id filled in
-    words = Words(facts.app_id, 0 if facts.kind == "volcano" else None, FOLDER if unpacked else "")
+    filler = MacroFiller(facts.app_id, 0 if facts.kind == "volcano" else None, FOLDER if unpacked else "")
     main = _main(template)
     marks = hidden.get("args") or {}
-    found["args"] = [
-        restored(str(arg), marks.get(str(number), []), words)
+    result["args"] = [
+        restored(str(arg), marks.get(str(number), []), filler)
         for number, arg in enumerate(attempts.own_arguments(_list(main, "args")))
     ]
     given = {entry.get("name"): entry for entry in _list(main, "env")}
-    found["env"] = {
-        name: _variable(given[name], marks, words)
+    result["env"] = {
+        name: _variable(given[name], marks, filler)
         for name, marks in (hidden.get("env") or {}).items()
         if name in given
     }
-    return found
+    return result
 
 
-def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], words: Words) -> str:
+def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], filler: MacroFiller) -> str:
     path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
-    return f"{FIELD_PATH}{path}" if path else restored(str(entry.get("value") or ""), marks, words)
+    return f"{FIELD_PATH}{path}" if path else restored(str(entry.get("value") or ""), marks, filler)
 
 
 def _role(job: dict[str, Any]) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def _at(data: Any, *path: str) -> Mapping[str, Any]:
 
 def _list(data: Any, *path: str) -> list[Any]:
     """Returns the list at a path, without items of a wrong type; an empty one where it is missing."""
-    found = _at(data, *path[:-1]).get(path[-1])
-    if not isinstance(found, list):
+    items = _at(data, *path[:-1]).get(path[-1])
+    if not isinstance(items, list):
         return []
-    return found if path[-1] in ("args", "command") else [each for each in found if isinstance(each, dict)]
+    return items if path[-1] in ("args", "command") else [each for each in items if isinstance(each, dict)]
 
 
 def _number(text: str) -> int:

@@ -29,14 +29,14 @@ from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
 
-AT_ONCE = 16
+MAX_PARALLEL = 16
 """How many pods are ended at the same time."""
 BACK_OFF = 8.0
 """Seconds in which pods may end before the first of them would be started again; a cluster waits ten."""
 APPEARS_WITHIN = 5.0
 """Seconds in which a Job makes the pods that it is to have."""
 PAUSE = 0.2
-MOST_NOTES = 30
+MAX_NOTES = 30
 """Pods that were taken away which are noted in a job at most."""
 
 
@@ -150,7 +150,7 @@ def _note_taken(cluster: Cluster, facts: Facts) -> None:
     for main in facts.mains:
         job = job_facts(facts.kind, main)
         known = main["metadata"].get("annotations") or {}
-        if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MOST_NOTES:
+        if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MAX_NOTES:
             continue
         due = job.ending or _spec(main).get("suspend") or known.get(CANCELLED) or known.get(STOPPED)
         pods = [pod for pod in facts.pods if _owns(main, pod)]
@@ -228,7 +228,7 @@ def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
     pods = _pods_of(cluster, facts, main)
     due = [pod for pod in pods if live(pod) and not deleted(pod) and not ended_by_us(pod)]
     if due:
-        with ThreadPoolExecutor(min(AT_ONCE, len(due))) as pool:
+        with ThreadPoolExecutor(min(MAX_PARALLEL, len(due))) as pool:
             list(pool.map(lambda pod: end_pod(cluster, facts.namespace, pod), due))
     return pods
 
@@ -259,8 +259,8 @@ def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> 
     wanted = int(_spec(main).get("completions") or 1)
     end = time.monotonic() + APPEARS_WITHIN
     while len(seen) < wanted:
-        found = cluster.find(main_path("job", facts.namespace, main["metadata"]["name"]))
-        if found is None or shaped(found) is None or is_terminal(job_facts("job", found).state):
+        job = cluster.find(main_path("job", facts.namespace, main["metadata"]["name"]))
+        if job is None or shaped(job) is None or is_terminal(job_facts("job", job).state):
             return True
         if time.monotonic() > end:
             return False

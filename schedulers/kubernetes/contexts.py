@@ -20,16 +20,16 @@ _LONGEST = 16_384
 
 def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:
     """Notes the options by which the cluster was found; nothing when it is the usual one."""
-    told = {key: str(cfg[key]) for key in _KEPT if cfg.get(key)}
-    if not told:
+    options = {key: str(cfg[key]) for key in _KEPT if cfg.get(key)}
+    if not options:
         return
-    if "kubeconfig" in told:
-        told["kubeconfig"] = str(Path(told["kubeconfig"]).expanduser().absolute())
+    if "kubeconfig" in options:
+        options["kubeconfig"] = str(Path(options["kubeconfig"]).expanduser().absolute())
     with suppress(OSError, TorchxError):  # it runs: a convenience must not turn that into an error
         state_home()
         path = _note(app_id)
         files.make_folder(path.parent)
-        files.write_file(path, json.dumps(told).encode())
+        files.write_file(path, json.dumps(options).encode())
 
 
 def recall(app_id: str) -> dict[str, CfgVal]:
@@ -42,12 +42,12 @@ def recall(app_id: str) -> dict[str, CfgVal]:
     """
     _refuse_foreign_home()
     try:
-        found = json.loads(files.read_file(_note(app_id), _LONGEST))
+        options = json.loads(files.read_file(_note(app_id), _LONGEST))
     except (OSError, ValueError, RecursionError, TorchxError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(options, dict):
         return {}
-    return {key: found[key] for key in _KEPT if isinstance(found.get(key), str)}
+    return {key: options[key] for key in _KEPT if isinstance(options.get(key), str)}
 
 
 def forget(app_id: str) -> None:

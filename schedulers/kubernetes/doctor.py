@@ -36,9 +36,11 @@ def diagnose(cluster: Cluster | TorchxError) -> Iterator[Finding]:
         yield Finding("cluster", verdict, cluster.message, cluster.hint or "")
         return
     try:
-        told = cluster.get("/version")
+        version = cluster.get("/version")
         yield Finding(
-            "cluster", Verdict.GOOD, f"{cluster.host} ({cluster.origin}), Kubernetes {told.get('gitVersion')}"
+            "cluster",
+            Verdict.GOOD,
+            f"{cluster.host} ({cluster.origin}), Kubernetes {version.get('gitVersion')}",
         )
         for name, (path, purpose) in KINDS.items():
             there = cluster.find(path) is not None
@@ -52,7 +54,7 @@ def diagnose(cluster: Cluster | TorchxError) -> Iterator[Finding]:
 
 def _right(cluster: Cluster, verb: str, resource: str, group: str) -> Finding:
     name, _, sub = resource.partition("/")
-    asked = {
+    attributes = {
         "namespace": cluster.namespace,
         "verb": verb,
         "group": group,
@@ -62,14 +64,14 @@ def _right(cluster: Cluster, verb: str, resource: str, group: str) -> Finding:
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
+        "spec": {"resourceAttributes": attributes},
     }
     what = f"may {verb} {resource}"
     try:
-        told = cluster.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+        review = cluster.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
     except TorchxError as error:
         return Finding(what, Verdict.ABSENT, f"not known: {error.message}")
-    if (told.get("status") or {}).get("allowed"):
+    if (review.get("status") or {}).get("allowed"):
         return Finding(what, Verdict.GOOD, f"in namespace {cluster.namespace}")
     hint = f"ask who runs the cluster for the right to {verb} {resource}"
     return Finding(what, Verdict.WRONG, f"not in namespace {cluster.namespace}", hint)

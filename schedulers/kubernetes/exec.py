@@ -13,7 +13,7 @@ from torchx.errors import StateError
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import short
-from torchx.schedulers.kubernetes.exec_vigil import Vigil, require_node
+from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, require_node
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of, live, waits_for
@@ -26,7 +26,7 @@ BINARY = 2
 CLOSING = 8
 NEWEST = "v5.channel.k8s.io"
 """Only in this one can a client say that its input has ended."""
-LOOK_EVERY = 0.5
+POLL_INTERVAL = 0.5
 """Seconds after which the size of the terminal is looked at."""
 
 
@@ -57,27 +57,27 @@ def execute(cluster: Cluster, namespace: str, pod: Object, command: Sequence[str
     """
     require_node(cluster, pod)
     name = str(pod["metadata"]["name"])
-    asked = [("command", word) for word in command] + [("container", CONTAINER), ("stdout", "true")]
+    params = [("command", argument) for argument in command] + [("container", CONTAINER), ("stdout", "true")]
     if streams.stdin is not None:
-        asked.append(("stdin", "true"))
-    asked.append(("tty", "true") if streams.terminal else ("stderr", "true"))
-    connection = cluster.websocket(path_of("v1", "pods", namespace, name) + "/exec", asked)
+        params.append(("stdin", "true"))
+    params.append(("tty", "true") if streams.terminal else ("stderr", "true"))
+    connection = cluster.websocket(path_of("v1", "pods", namespace, name) + "/exec", params)
     over = threading.Event()
     feeder = threading.Thread(target=_feed, args=(connection, streams, over), name="exec stdin", daemon=True)
     feeder.start()
     try:
-        return _receive(connection, streams, command[0], Vigil(cluster, namespace, name))
+        return _receive(connection, streams, command[0], ConnectionMonitor(cluster, namespace, name))
     finally:
         over.set()
         feeder.join(timeout=2)
         connection.shutdown()
 
 
-def _receive(connection: Any, streams: Streams, program: str, vigil: Vigil) -> int:
+def _receive(connection: Any, streams: Streams, program: str, monitor: ConnectionMonitor) -> int:
     from websocket import WebSocketException
 
     while True:
-        vigil.until_readable(connection)
+        monitor.until_readable(connection)
         try:
             kind, frame = connection.recv_data_frame(True)
         except (WebSocketException, OSError) as error:
@@ -121,12 +121,12 @@ def _feed(connection: Any, streams: Streams, over: threading.Event) -> None:
         while not over.is_set():
             if streams.terminal and streams.size() != size:
                 size = streams.size()
-                told = json.dumps({"Height": size[0], "Width": size[1]}).encode()
-                connection.send(bytes([SIZE]) + told, BINARY)
+                message = json.dumps({"Height": size[0], "Width": size[1]}).encode()
+                connection.send(bytes([SIZE]) + message, BINARY)
             if source is None:
-                over.wait(LOOK_EVERY)
+                over.wait(POLL_INTERVAL)
                 continue
-            ready, _, _ = select.select([source], [], [], LOOK_EVERY)
+            ready, _, _ = select.select([source], [], [], POLL_INTERVAL)
             if not ready:
                 continue
             data = os.read(source, 1 << 16)

@@ -36,8 +36,8 @@ def provide_images(
     if plans:
         engine = Engine()
         for name, plan in plans.items():
-            image, told = provide_image(engine, plan, tell)
-            notes += told
+            image, image_notes = provide_image(engine, plan, tell)
+            notes += image_notes
             # an id means nothing to the nodes: what was not pushed they know by its name at most
             images[name] = image if plan.push else name
     return with_images(request, images), notes

@@ -21,13 +21,13 @@ from torchx.schedulers.kubernetes.watch import Watch
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.status import is_terminal
 
-TOGETHER = 0.02
+BATCH_WINDOW = 0.02
 """Seconds in which lines of other replicas are waited for once one has come, so that they stand in order."""
 PAUSE = 0.3
 """Seconds before a log that has ended, or broke off, is asked for again while its container runs."""
-LOOK_EVERY = 10.0
+POLL_INTERVAL = 10.0
 """Seconds after which a follower looks at the application, whatever its watch says."""
-CROWD = 10_000
+QUEUE_SIZE = 10_000
 
 
 class _Reader:
@@ -42,14 +42,14 @@ class _Reader:
     """
 
     def __init__(
-        self, cluster: Cluster, path: str, source: Source, number: int, found: queue.Queue[Line | int | None]
+        self, cluster: Cluster, path: str, source: Source, number: int, output: queue.Queue[Line | int | None]
     ) -> None:
-        self._cluster, self._path, self._source, self._number, self._found = (
+        self._cluster, self._path, self._source, self._number, self._output = (
             cluster,
             path,
             source,
             number,
-            found,
+            output,
         )
         self._last, self._at_last = 0, 0  # the time of the last line, and how many lines have it
         self._response: Any = None
@@ -104,11 +104,11 @@ class _Reader:
                 self._close_line()
         except (urllib3.exceptions.HTTPError, OSError):
             self.broken = True
-        self._hand_on(self._number)
+        self._emit(self._number)
 
     def _read(self, query: LogQuery) -> None:
-        asked = logs.question(self._source, query, follow=True, from_ns=self._last // SECOND * SECOND)
-        response = self._cluster.stream(self._path, asked)
+        params = logs.log_params(self._source, query, follow=True, from_ns=self._last // SECOND * SECOND)
+        response = self._cluster.stream(self._path, params)
         self._response = response
         seen, skip, before = self._last, self._at_last, self._last
         try:
@@ -131,7 +131,7 @@ class _Reader:
                     self._open = line  # the connection may have ended within it: it comes again, whole
                     return
                 self._open = None
-                self._hand_on(self.note(line))
+                self._emit(self.note(line))
         finally:
             self._response = None
             response.close()
@@ -141,17 +141,17 @@ class _Reader:
         line, over = self._open, self.done
         if line is not None and over:
             self._open = None
-            self._hand_on(self.note(line))
+            self._emit(self.note(line))
 
     def rest(self) -> Line | None:
         """Returns the last line of a log that ended without a line end and was not handed on."""
         line, self._open = self._open, None
         return line
 
-    def _hand_on(self, item: Line | int) -> None:
+    def _emit(self, item: Line | int) -> None:
         while not self._stopped.is_set():
             try:
-                self._found.put(item, timeout=0.5)
+                self._output.put(item, timeout=0.5)
                 return
             except queue.Full:
                 continue
@@ -168,8 +168,8 @@ class Follower:
 
     def __init__(self, cluster: Cluster, facts: Facts, query: LogQuery) -> None:
         self._cluster, self._facts, self._query = cluster, facts, query
-        self._keep = logs.keeping(query)
-        self._found: queue.Queue[Line | int | None] = queue.Queue(CROWD)
+        self._keep = logs.line_filter(query)
+        self._output: queue.Queue[Line | int | None] = queue.Queue(QUEUE_SIZE)
         self._sources: list[Source] = []
         self._readers: dict[tuple[str, int], _Reader] = {}
         self._changed = threading.Event()
@@ -184,7 +184,7 @@ class Follower:
             yield from self._history()
             while True:
                 self._changed.clear()
-                if self._look(watch) and not any(reader.reading for reader in self._readers.values()):
+                if self._update(watch) and not any(reader.reading for reader in self._readers.values()):
                     yield from self._last_lines()
                     return
                 for lines in self._batches():
@@ -212,30 +212,30 @@ class Follower:
     def _wake(self) -> None:
         self._changed.set()
         with suppress(queue.Full):  # it is awake
-            self._found.put_nowait(None)
+            self._output.put_nowait(None)
 
     def _history(self) -> Iterator[LogChunk]:
         """Yields what is there already, in the order of time."""
         query = self._query
-        found = logs.sources_of(self._facts, query)
-        readers = [self._reader(source) for source in found]
-        lines = logs.merged(self._cluster, self._facts, found, query) if found else iter(())
+        sources = logs.sources_of(self._facts, query)
+        readers = [self._reader(source) for source in sources]
+        lines = logs.merged(self._cluster, self._facts, sources, query) if sources else iter(())
         noted = filter(self._keep, (readers[line[1]].note(line) for line in lines))
         yield from logs.chunks(
             self._sources, noted if query.tail is None else iter(deque(noted, maxlen=query.tail))
         )
-        for reader, source in zip(readers, found, strict=True):
+        for reader, source in zip(readers, sources, strict=True):
             reader.done = source.ended
 
     def _reader(self, source: Source) -> _Reader:
         number = len(self._sources)
         self._sources.append(source)
         path = logs.log_path(self._facts.namespace, source.pod)
-        reader = _Reader(self._cluster, path, source, number, self._found)
+        reader = _Reader(self._cluster, path, source, number, self._output)
         self._readers[source.key] = reader
         return reader
 
-    def _look(self, watch: Watch) -> bool:
+    def _update(self, watch: Watch) -> bool:
         """Begins to read what has begun since; tells whether the application has ended."""
         if not self._over:
             facts = watch.facts()
@@ -267,16 +267,16 @@ class Follower:
         happened, begun = False, time.monotonic()
         while not happened or held:
             try:
-                left = LOOK_EVERY if end is None else max(0.0, end - time.monotonic())
-                item = self._found.get(timeout=left) if left else self._found.get_nowait()
+                left = POLL_INTERVAL if end is None else max(0.0, end - time.monotonic())
+                item = self._output.get(timeout=left) if left else self._output.get_nowait()
             except queue.Empty:
                 yield sorted(held, key=TIME)
                 held, end = [], None
-                happened = happened or self._changed.is_set() or time.monotonic() - begun > LOOK_EVERY
+                happened = happened or self._changed.is_set() or time.monotonic() - begun > POLL_INTERVAL
                 continue
             if isinstance(item, tuple):
                 held.append(item)
-                end = end if end is not None else time.monotonic() + TOGETHER
+                end = end if end is not None else time.monotonic() + BATCH_WINDOW
                 continue
             happened = True
             if item is not None:

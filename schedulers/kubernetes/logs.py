@@ -27,10 +27,10 @@ from torchx.schedulers.kubernetes.state.replicas import Member, members_of, numb
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 SECOND = 1_000_000_000
-TOGETHER = SECOND // 100
+CHUNK_WINDOW = SECOND // 100
 """Nanoseconds: lines of one replica within these come together."""
 BLOCK = 1 << 18
-AT_ONCE = 16
+MAX_PARALLEL = 16
 """How many logs are read at the same time; those of more replicas are put into files first."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 _NO_LOG = b"unable to retrieve container logs for "
@@ -70,15 +70,15 @@ def sources_of(facts: Facts, query: LogQuery) -> list[Source]:
     """Returns the logs that there are now, of the replicas that a query asks for."""
     members = {(m.role_index, m.replica): m for m in members_of(facts, facts.record)}
     older: dict[tuple[int, int], int] = {}
-    found: list[Source] = []
+    sources: list[Source] = []
     for pod in sorted(facts.pods, key=run_of):
         place = replica_of(pod)
         number = number_of(pod, older.get(place, 0))
         older[place] = older.get(place, 0) + 1
         member = members.get(place)
-        if member is not None and wants(query, member):
-            found += _of_pod(pod, member, number)
-    return found
+        if member is not None and is_selected(query, member):
+            sources += _of_pod(pod, member, number)
+    return sources
 
 
 def _of_pod(pod: Object, member: Member, number: int) -> Iterator[Source]:
@@ -96,7 +96,7 @@ def _of_pod(pod: Object, member: Member, number: int) -> Iterator[Source]:
         yield Source(name, restarts, False, member, number + restarts, "terminated" in state)
 
 
-def wants(query: LogQuery, member: Member) -> bool:
+def is_selected(query: LogQuery, member: Member) -> bool:
     """Tells whether a replica's lines are asked for."""
     if not query.replicas:
         return True
@@ -132,7 +132,7 @@ def _seconds(text: bytes, zone: bytes) -> int:
     return seconds - (offset if zone[:1] == b"+" else -offset)
 
 
-def keeping(query: LogQuery) -> Callable[[Line], bool]:
+def line_filter(query: LogQuery) -> Callable[[Line], bool]:
     """Returns what tells whether a line is wanted."""
     since = int(query.since.timestamp() * 1e6) * 1000 if query.since is not None else None
     until = int(query.until.timestamp() * 1e6) * 1000 if query.until is not None else None
@@ -146,7 +146,7 @@ def keeping(query: LogQuery) -> Callable[[Line], bool]:
     return keep
 
 
-def question(source: Source, query: LogQuery, *, follow: bool = False, from_ns: int = 0) -> dict[str, Any]:
+def log_params(source: Source, query: LogQuery, *, follow: bool = False, from_ns: int = 0) -> dict[str, Any]:
     """Returns how a log is asked for.
 
     Args:
@@ -155,20 +155,20 @@ def question(source: Source, query: LogQuery, *, follow: bool = False, from_ns: 
         follow: go on until it ends.
         from_ns: only from this second on; the cluster takes whole seconds.
     """
-    asked: dict[str, Any] = {"container": CONTAINER, "timestamps": "true"}
+    params: dict[str, Any] = {"container": CONTAINER, "timestamps": "true"}
     if source.previous:
-        asked["previous"] = "true"
+        params["previous"] = "true"
     if follow:
-        asked["follow"] = "true"
+        params["follow"] = "true"
     if not from_ns and query.since is not None:
         from_ns = int(query.since.timestamp()) * SECOND
     if from_ns:
         at = datetime.fromtimestamp(from_ns // SECOND, timezone.utc)
-        asked["sinceTime"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        params["sinceTime"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     # the cluster counts before it chooses: it may only count when all that it counts is wanted
     elif query.tail is not None and query.regex is None and query.until is None and not follow:
-        asked["tailLines"] = query.tail
-    return asked
+        params["tailLines"] = query.tail
+    return params
 
 
 def log_path(namespace: str, pod: str) -> str:
@@ -187,7 +187,7 @@ def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query:
 
     try:
         response = cluster.stream(
-            log_path(facts.namespace, source.pod), question(source, query), silence=60.0
+            log_path(facts.namespace, source.pod), log_params(source, query), silence=60.0
         )
     except ClusterError as error:
         if error.status in (400, 404):
@@ -210,23 +210,23 @@ def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query:
 def merged(cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery) -> Iterator[Line]:
     """Yields the lines of some logs that are there now, in the order of time."""
     readers = [read_log(cluster, facts, source, number, query) for number, source in enumerate(sources)]
-    if len(readers) <= AT_ONCE:
+    if len(readers) <= MAX_PARALLEL:
         yield from readers[0] if len(readers) == 1 else heapq.merge(*readers, key=TIME)
         return
     # a machine has a limit of open connections and files, and a cluster its patience
     with tempfile.TemporaryDirectory(prefix="torchx-logs-") as folder:
         files = [Path(folder) / str(number) for number in range(len(readers))]
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(_put, files, readers))
-        yield from heapq.merge(*(_taken(path, number) for number, path in enumerate(files)), key=TIME)
+        with ThreadPoolExecutor(MAX_PARALLEL) as pool:
+            list(pool.map(_spool, files, readers))
+        yield from heapq.merge(*(_read_spooled(path, number) for number, path in enumerate(files)), key=TIME)
 
 
-def _put(path: Path, lines: Iterable[Line]) -> None:
+def _spool(path: Path, lines: Iterable[Line]) -> None:
     with path.open("wb") as file:
         file.writelines(b"%d %s" % (line[0], line[2].removesuffix(b"\n") + b"\n") for line in lines)
 
 
-def _taken(path: Path, number: int) -> Iterator[Line]:
+def _read_spooled(path: Path, number: int) -> Iterator[Line]:
     """Yields the lines of a file that is only open while a block of it is read."""
     at = 0
     while True:
@@ -247,7 +247,7 @@ def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
     first: Line | None = None
     size = 0
     for line in lines:
-        if first is not None and (line[1] != first[1] or line[0] - first[0] > TOGETHER or size > BLOCK):
+        if first is not None and (line[1] != first[1] or line[0] - first[0] > CHUNK_WINDOW or size > BLOCK):
             yield _chunk(sources[first[1]], first, held)
             first, held, size = None, [], 0
         if first is None:
@@ -275,6 +275,6 @@ def read_logs(cluster: Cluster, facts: Facts, query: LogQuery) -> Iterator[LogCh
     """Yields the wanted lines that are there now."""
     sources = sources_of(facts, query)
     lines: Iterator[Line] = (
-        filter(keeping(query), merged(cluster, facts, sources, query)) if sources else iter(())
+        filter(line_filter(query), merged(cluster, facts, sources, query)) if sources else iter(())
     )
     yield from chunks(sources, lines if query.tail is None else iter(deque(lines, maxlen=query.tail)))

@@ -31,7 +31,7 @@ HELD = f"{PREFIX}held"
 _ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 """The value of a label: those of this project are narrower, but what others wrote can be deleted too."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-MOST_LOOKS = 20
+MAX_LOOKUPS = 20
 """Applications of a listing, and nodes, that are looked at one by one because something is wrong there."""
 
 Objects = list[Object]
@@ -150,17 +150,19 @@ def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) 
         name: its id within that.
         events: ask for events, too, where something waits.
     """
-    asked = selector(name)
-    jobs = _kept(cluster.items(path_of(BATCH, "jobs", namespace), asked))
-    owned = [job for job in jobs if _owner(job)]
-    kind, mains = ("job", jobs) if jobs and not owned else _other(cluster, namespace, asked, bool(owned))
+    query = selector(name)
+    jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
+    owned = [job for job in jobs if _is_owned(job)]
+    kind, mains = (
+        ("job", jobs) if jobs and not owned else _find_by_kind(cluster, namespace, query, bool(owned))
+    )
     if not mains:
         return None
-    pods = cluster.items(path_of("v1", "pods", namespace), asked)
+    pods = cluster.items(path_of("v1", "pods", namespace), query)
     lost = [pod for pod in pods if events and not_ready(pod)]
-    found = events_of(cluster, namespace, name) if events and (lost or waits(jobs, pods)) else []
+    warnings = events_of(cluster, namespace, name) if events and (lost or waits(jobs, pods)) else []
     nodes = nodes_of(cluster, lost)
-    return Facts(namespace, name, kind, mains, jobs if kind != "volcano" else [], pods, found, nodes)
+    return Facts(namespace, name, kind, mains, jobs if kind != "volcano" else [], pods, warnings, nodes)
 
 
 def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
@@ -168,37 +170,37 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
 
     Of their pods only those are asked for that say more than their jobs: those that wait or failed.
     """
-    asked = selector("")
-    jobs = _kept(cluster.items(path_of(BATCH, "jobs", namespace), asked))
-    mains = {"job": [job for job in jobs if not _owner(job)]}
+    query = selector("")
+    jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
+    mains = {"job": [job for job in jobs if not _is_owned(job)]}
     for kind in ("jobset", "volcano"):
-        mains[kind] = _optional(cluster, main_path(kind, namespace), asked)
-    unusual = {**asked, "fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
+        mains[kind] = _items_if_allowed(cluster, main_path(kind, namespace), query)
+    unusual = {**query, "fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
     pods = _by_app(cluster.items(path_of("v1", "pods", namespace), unusual) if any(mains.values()) else [])
     children = _by_app(jobs)
     listed = []
-    looks = MOST_LOOKS
+    lookups = MAX_LOOKUPS
     for kind, all_of_kind in mains.items():
-        for name, found in _by_app(all_of_kind).items():
+        for name, app_mains in _by_app(all_of_kind).items():
             if not _ID.fullmatch(name):
                 continue  # an empty label is that of no application
             mine = children.get(name, [])
-            if looks and _troubled(mine, pods.get(name, [])):
-                looks -= 1
+            if lookups and _may_be_disrupted(mine, pods.get(name, [])):
+                lookups -= 1
                 whole = gather(cluster, namespace, name)
                 if whole is not None:
                     listed.append(whole)
                     continue
-            listed.append(Facts(namespace, name, kind, found, mine, pods.get(name, []), partial=True))
+            listed.append(Facts(namespace, name, kind, app_mains, mine, pods.get(name, []), partial=True))
     return listed
 
 
-def _troubled(jobs: Objects, pods: Objects) -> bool:
+def _may_be_disrupted(jobs: Objects, pods: Objects) -> bool:
     """Returns True if the status of a job hints at an eviction, a lost node or a deletion by hand."""
     pending = sum(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
     for job in jobs:
         status = job.get("status") or {}
-        if _over(job):
+        if _has_ended(job):
             continue
         if status.get("terminating"):
             return True
@@ -209,17 +211,17 @@ def _troubled(jobs: Objects, pods: Objects) -> bool:
 
 def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
     """Returns the nodes of some pods by name; none where they may not be read."""
-    found: dict[str, Object] = {}
-    for name in sorted({node_of(pod) for pod in pods})[:MOST_LOOKS]:
+    nodes: dict[str, Object] = {}
+    for name in sorted({node_of(pod) for pod in pods})[:MAX_LOOKUPS]:
         try:
             node = cluster.find(path_of("v1", "nodes", "", name))
         except ClusterError as error:
             if error.status != 403:
                 raise
-            return found
+            return nodes
         if node is not None and shaped(node) is not None:
-            found[name] = node
-    return found
+            nodes[name] = node
+    return nodes
 
 
 def gather_namespaces(cluster: Cluster, namespaces: Sequence[str]) -> list[Facts]:
@@ -228,62 +230,64 @@ def gather_namespaces(cluster: Cluster, namespaces: Sequence[str]) -> list[Facts
     Raises:
         ClusterError: none of them may be read, or the cluster does not answer.
     """
-    found: list[Facts] = []
+    apps: list[Facts] = []
     refused: list[ClusterError] = []
     for namespace in namespaces:
         try:
-            found += gather_all(cluster, namespace)
+            apps += gather_all(cluster, namespace)
         except ClusterError as error:
             if error.status != 403:
                 raise
             refused.append(error)
     if len(refused) == len(namespaces):
         raise refused[-1]
-    return found
+    return apps
 
 
 def _by_app(objects: Iterable[Object]) -> dict[str, Objects]:
-    found: dict[str, Objects] = {}
+    groups: dict[str, Objects] = {}
     for each in objects:
-        found.setdefault(label(each, APP_ID), []).append(each)
-    return found
+        groups.setdefault(label(each, APP_ID), []).append(each)
+    return groups
 
 
-def _owner(job: Object) -> bool:
+def _is_owned(job: Object) -> bool:
     return any(owner.get("controller") for owner in job["metadata"].get("ownerReferences") or [])
 
 
-def _other(cluster: Cluster, namespace: str, asked: dict[str, str], owned: bool) -> tuple[str, Objects]:
+def _find_by_kind(
+    cluster: Cluster, namespace: str, query: dict[str, str], owned: bool
+) -> tuple[str, Objects]:
     """Looks for an application among the kinds that not every cluster has."""
     for kind in ("jobset",) if owned else ("jobset", "volcano"):
-        found = _optional(cluster, main_path(kind, namespace), asked)
-        if found:
-            return kind, found
+        objects = _items_if_allowed(cluster, main_path(kind, namespace), query)
+        if objects:
+            return kind, objects
     return "job", []
 
 
-def _optional(cluster: Cluster, path: str, asked: dict[str, str]) -> Objects:
+def _items_if_allowed(cluster: Cluster, path: str, query: dict[str, str]) -> Objects:
     """Returns what is in a list that the cluster may not have, or not show."""
     try:
-        return _kept(cluster.items(path, asked))
+        return _not_deleted(cluster.items(path, query))
     except ClusterError as error:
         if error.status in (403, 404):
             return []
         raise
 
 
-def _kept(objects: Objects) -> Objects:
+def _not_deleted(objects: Objects) -> Objects:
     """Leaves out what is being deleted: the cluster only waits for the end of its pods."""
     return [each for each in objects if not each["metadata"].get("deletionTimestamp")]
 
 
 def waits(jobs: Objects, pods: Objects) -> bool:
     """Tells whether something does not run yet for a reason that the pods may not tell."""
-    wanted = sum(int(job.get("spec", {}).get("parallelism") or 0) for job in jobs if not _over(job))
+    wanted = sum(int(job.get("spec", {}).get("parallelism") or 0) for job in jobs if not _has_ended(job))
     return len(pods) < wanted or any(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
 
 
-def _over(job: Object) -> bool:
+def _has_ended(job: Object) -> bool:
     conditions = job.get("status", {}).get("conditions") or []
     return bool(job.get("spec", {}).get("suspend")) or any(
         c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions
@@ -292,11 +296,11 @@ def _over(job: Object) -> bool:
 
 def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
     """Returns the warnings about the objects of an application; none where they may not be read."""
-    asked = {"fieldSelector": "type=Warning"}
+    query = {"fieldSelector": "type=Warning"}
     try:
-        found = cluster.items(path_of("v1", "events", namespace), asked)
+        events = cluster.items(path_of("v1", "events", namespace), query)
     except ClusterError as error:
         if error.status in (403, 404):
             return []
         raise
-    return [e for e in found if str((e.get("involvedObject") or {}).get("name", "")).startswith(name)]
+    return [e for e in events if str((e.get("involvedObject") or {}).get("name", "")).startswith(name)]

@@ -103,7 +103,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
             )
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
-    for secret in words(cfg, "image_pull_secrets"):
+    for secret in strings(cfg, "image_pull_secrets"):
         _require_dns_name("image_pull_secrets", secret)
     for option in ("labels", "annotations", "node_selector"):
         check_labels(pairs(cfg, option), option)
@@ -117,7 +117,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     tolerations(cfg)
 
 
-def words(cfg: Mapping[str, CfgVal], option: str) -> list[str]:
+def strings(cfg: Mapping[str, CfgVal], option: str) -> list[str]:
     """Returns the value of an option that is a list; empty when there is none."""
     value = cfg.get(option)
     return list(value) if isinstance(value, list) else []
@@ -146,20 +146,20 @@ def tolerations(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
     >>> tolerations({"tolerations": ["gpu", "team:a:NoSchedule"]})[1]
     {'key': 'team', 'operator': 'Equal', 'value': 'a', 'effect': 'NoSchedule'}
     """
-    return [_toleration(word) for word in words(cfg, "tolerations")]
+    return [_toleration(text) for text in strings(cfg, "tolerations")]
 
 
-def _toleration(word: str) -> dict[str, Any]:
-    parts = re.split("[:=]", word)
+def _toleration(text: str) -> dict[str, Any]:
+    parts = re.split("[:=]", text)
     effect = parts.pop() if len(parts) > 1 and parts[-1] in _EFFECTS else None
     if not parts[0] or len(parts) > (1 if parts[0] == "*" else 2):
         raise UsageError(
-            f"run option `tolerations` of kubernetes has `{word}`, which names no taint",
+            f"run option `tolerations` of kubernetes has `{text}`, which names no taint",
             hint="e.g. nvidia.com/gpu, spot:NoSchedule or team:a:NoSchedule",
         )
-    found: dict[str, Any] = {} if parts[0] == "*" else {"key": parts[0]}
-    found |= {"operator": "Equal", "value": parts[1]} if len(parts) > 1 else {"operator": "Exists"}
-    return found | ({"effect": effect} if effect else {})
+    toleration: dict[str, Any] = {} if parts[0] == "*" else {"key": parts[0]}
+    toleration |= {"operator": "Equal", "value": parts[1]} if len(parts) > 1 else {"operator": "Exists"}
+    return toleration | ({"effect": effect} if effect else {})
 
 
 def _require_dns_name(option: str, value: CfgVal) -> None:

@@ -31,7 +31,7 @@ LONGEST = 90_000
 ``kubectl apply`` adds one that holds all of the object once more."""
 UNPACKED = 8_000_000
 """Bytes of a record after decompression, at most."""
-MOST_REPLICAS = 100_000
+MAX_REPLICAS = 100_000
 """Replicas of an application in a record, at most; a cluster takes no Job with more pods."""
 DEEPEST = 60
 """Levels of nesting in a record, at most."""
@@ -88,14 +88,14 @@ def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
     Values of the environment, arguments, and options that only concern the caller, such as the path of a
     kubeconfig, are left out.
     """
-    told = {
+    options = {
         key: value for key, value in cfg.items() if value is not None and key not in ("kubeconfig", "context")
     }
     plain = app_to_dict(app, strict=False)
     for role, data in zip(app.roles, plain["roles"], strict=True):
         _hide(role, data)
     plain["metadata"] = _without_values(plain["metadata"])
-    data = {"schema": SCHEMA, "app": plain, "cfg": told}
+    data = {"schema": SCHEMA, "app": plain, "cfg": options}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     if text != text.encode("utf-8", "ignore").decode():
         text = json.dumps(data, separators=(",", ":"))  # half a letter can only be written in ASCII
@@ -142,13 +142,13 @@ def _check_counts(app: Mapping[str, Any]) -> None:
     if "roles" not in app or any("name" not in role for role in roles):
         raise RecordError("its record cannot be read: it has no roles, or one without a name")
     parts = [role.get(HIDDEN, {}).get(part, {}) for role in roles for part in ("args", "env")]
-    marks = [mark for part in parts for found in part.values() for mark in found]
+    marks = [mark for part in parts for entries in part.values() for mark in entries]
     if any([type(item) for item in mark] != [int, str] for mark in marks):
         raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
-    if any(not 0 <= role.get(key, 1) <= MOST_REPLICAS for role in roles for key in _COUNTS):
-        raise RecordError(f"its record cannot be read: a count is not from 0 to {MOST_REPLICAS}")
-    if sum(role.get("num_replicas", 1) for role in roles) > MOST_REPLICAS:
-        raise RecordError(f"its record cannot be read: more than {MOST_REPLICAS} replicas")
+    if any(not 0 <= role.get(key, 1) <= MAX_REPLICAS for role in roles for key in _COUNTS):
+        raise RecordError(f"its record cannot be read: a count is not from 0 to {MAX_REPLICAS}")
+    if sum(role.get("num_replicas", 1) for role in roles) > MAX_REPLICAS:
+        raise RecordError(f"its record cannot be read: more than {MAX_REPLICAS} replicas")
 
 
 _COUNTS = ("num_replicas", "max_retries")
@@ -180,10 +180,10 @@ def marks_of(text: str) -> list[list[int | str]]:
     """
     marks: list[list[int | str]] = []
     last = 0
-    for found in Template.pattern.finditer(text):
-        if found["escaped"] is not None or (found["named"] or found["braced"]) in _MACROS:
-            marks.append([found.start() - last, found[0]])
-            last = found.end()
+    for match in Template.pattern.finditer(text):
+        if match["escaped"] is not None or (match["named"] or match["braced"]) in _MACROS:
+            marks.append([match.start() - last, match[0]])
+            last = match.end()
     return marks
 
 

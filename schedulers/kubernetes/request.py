@@ -15,8 +15,8 @@ from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
 from torchx.schedulers.kubernetes.manifests import volcano
 from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names
-from torchx.schedulers.kubernetes.manifests.overlays import lay_over
-from torchx.schedulers.kubernetes.manifests.pod import Place
+from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
+from torchx.schedulers.kubernetes.manifests.pod import AppContext
 from torchx.schedulers.kubernetes.manifests.workspace import archives_of, config_map, config_map_names
 from torchx.schedulers.kubernetes.manifests.yaml_text import dump
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
@@ -53,9 +53,9 @@ def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) ->
         cfg: run options.
         has_jobset: whether the cluster is known to have JobSets; a dry run asks no cluster.
     """
-    asked = cfg.get("kind") or AUTO
-    if asked != AUTO:
-        return str(asked)
+    kind = cfg.get("kind") or AUTO
+    if kind != AUTO:
+        return str(kind)
     whole = len(app.roles) > 1 or any(
         jobs.restarts_as_a_whole(role) and role.num_replicas > 1 for role in app.roles
     )
@@ -84,27 +84,27 @@ def to_request(
     packed = config_map_names(name, archives)
     if kind == VOLCANO:
         names = role_names(name, app.roles, spare=volcano.PODS_SPARE)
-        place = Place(app, name, cfg, volcano.rank0_host(name, names[0]), workspaces=packed)
-        found = list(volcano.manifests(place, names))
+        context = AppContext(app, name, cfg, volcano.rank0_host(name, names[0]), workspaces=packed)
+        manifests = list(volcano.manifests(context, names))
     elif kind == JOBSET:
         names = role_names(name, app.roles, spare=jobsets.PODS_SPARE)
-        place = Place(app, name, cfg, f"{name}-{names[0]}-0-0", workspaces=packed)
-        found = list(jobsets.manifests(place, names))
+        context = AppContext(app, name, cfg, f"{name}-{names[0]}-0-0", workspaces=packed)
+        manifests = list(jobsets.manifests(context, names))
     else:
         names = role_names(name, app.roles)
-        place = Place(app, name, cfg, f"{name}-{names[0]}-0", subdomain=name, workspaces=packed)
-        found = list(jobs.manifests(place, names))
-    lay_over(place, found)
+        context = AppContext(app, name, cfg, f"{name}-{names[0]}-0", subdomain=name, workspaces=packed)
+        manifests = list(jobs.manifests(context, names))
+    apply_overlays(context, manifests)
     record = write_record(app, cfg)
     if record is not None:
-        first = next(manifest for manifest in found if manifest["kind"] != "Service")
+        first = next(manifest for manifest in manifests if manifest["kind"] != "Service")
         first["metadata"].setdefault("annotations", {})[APP] = record
     maps = {
-        packed[number]: config_map(place.metadata(packed[number], place.labels), archive)
+        packed[number]: config_map(context.metadata(packed[number], context.labels), archive)
         for number, archive in archives.items()
     }
-    _check_size(found, kind)
-    return KubernetesJob(name, place.namespace, kind, [*maps.values(), *found])
+    _check_size(manifests, kind)
+    return KubernetesJob(name, context.namespace, kind, [*maps.values(), *manifests])
 
 
 def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:
@@ -127,8 +127,8 @@ def with_images(request: KubernetesJob, images: Mapping[str, str]) -> Kubernetes
 
     def changed(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):
-            told = key == "env" and value.get("name") == settings.TORCHX_IMAGE
-            return {k: changed(v, "image" if told and k == "value" else k) for k, v in value.items()}
+            is_image = key == "env" and value.get("name") == settings.TORCHX_IMAGE
+            return {k: changed(v, "image" if is_image and k == "value" else k) for k, v in value.items()}
         if isinstance(value, list):
             return [changed(v, key) for v in value]
         return images.get(value, value) if key == "image" and isinstance(value, str) else value

@@ -97,18 +97,18 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes.api.errors import ClusterError
         from torchx.schedulers.kubernetes.contexts import remember
         from torchx.schedulers.kubernetes.manifests.workspace import needs_images
-        from torchx.schedulers.kubernetes.submit import of_context, submit
+        from torchx.schedulers.kubernetes.submit import namespace_hint, submit
 
         cfg = dryrun_info.cfg
-        cluster = self._of_options(cfg)
-        request = self._chosen(cluster, dryrun_info)
-        tell = _silence if cfg.get("quiet") else dryrun_info.tell
+        cluster = self._cluster_from(cfg)
+        request = self._resolve_kind(cluster, dryrun_info)
+        tell = _discard if cfg.get("quiet") else dryrun_info.tell
         if dryrun_info.app is not None and needs_images(dryrun_info.app):
             from torchx.schedulers.kubernetes.images import provide_images
 
             request, notes = provide_images(request, dryrun_info.app, tell)
             dryrun_info.notes += notes
-        other = of_context(cluster, request.namespace)
+        other = namespace_hint(cluster, request.namespace)
         try:
             dryrun_info.notes += submit(
                 cluster, request, validate=bool(cfg.get("validate_spec", True)), tell=tell
@@ -123,7 +123,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         remember(app_id, cfg)
         return app_id
 
-    def _chosen(self, cluster: Cluster, info: AppDryRunInfo[KubernetesJob]) -> KubernetesJob:
+    def _resolve_kind(self, cluster: Cluster, info: AppDryRunInfo[KubernetesJob]) -> KubernetesJob:
         """Returns the request in the kind that the cluster has for it, where that was left open."""
         from torchx.schedulers.kubernetes.request import kind_of, to_request
 
@@ -185,9 +185,9 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes.objects import gather_namespaces
         from torchx.schedulers.kubernetes.state.damage import list_safely
 
-        cluster = self._of_options(cfg or {}, quick=True)
-        told = _text(cfg, "namespace")
-        namespaces = [told] if told else list(dict.fromkeys(("default", cluster.namespace)))
+        cluster = self._cluster_from(cfg or {}, quick=True)
+        namespace = _text(cfg, "namespace")
+        namespaces = [namespace] if namespace else list(dict.fromkeys(("default", cluster.namespace)))
         now = time.time()
         lines = [list_safely(facts, now) for facts in gather_namespaces(cluster, namespaces)]
         return sorted(
@@ -201,14 +201,14 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes.wait import wait
 
         facts = self._facts(app_id)
-        return facts is None or wait(self._of(app_id), facts, timeout)
+        return facts is None or wait(self._cluster_of(app_id), facts, timeout)
 
     def _cancel_existing(self, app_id: str) -> None:
         from torchx.schedulers.kubernetes.cancel import cancel
 
-        facts = self._own(app_id)
+        facts = self._own_facts(app_id)
         if facts is not None:
-            cancel(self._of(app_id), facts)
+            cancel(self._cluster_of(app_id), facts)
 
     def reconcile(self, app_id: str) -> None:
         """Ends what a failed replica or role leaves behind: jobs know nothing of each other."""
@@ -216,15 +216,15 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
         facts = self._facts(app_id)
         if facts is not None:
-            reconcile(self._of(app_id), facts)
+            reconcile(self._cluster_of(app_id), facts)
 
     def kill(self, app_id: str) -> None:
         """Ends all pods of an application at once."""
         from torchx.schedulers.kubernetes.cancel import kill
 
-        facts = self._own(app_id)
+        facts = self._own_facts(app_id)
         if facts is not None:
-            kill(self._of(app_id), facts)
+            kill(self._cluster_of(app_id), facts)
 
     def cancel(self, app_id: str) -> None:
         """Ends an application; nothing happens when it has ended already or is not known."""
@@ -235,9 +235,9 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.schedulers.kubernetes.cancel import delete
         from torchx.schedulers.kubernetes.contexts import forget
 
-        facts = self._own(app_id)
+        facts = self._own_facts(app_id)
         if facts is not None:
-            delete(self._of(app_id), facts)
+            delete(self._cluster_of(app_id), facts)
         forget(app_id)
 
     # --- logs ------------------------------------------------------------------------------------
@@ -262,10 +262,10 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         if query.follow and query.until is None:
             from torchx.schedulers.kubernetes.log_follow import Follower
 
-            return Follower(self._of(app_id), facts, query).read()
+            return Follower(self._cluster_of(app_id), facts, query).read()
         from torchx.schedulers.kubernetes.logs import read_logs
 
-        return read_logs(self._of(app_id), facts, query)
+        return read_logs(self._cluster_of(app_id), facts, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program in the container of a replica, and returns its exit code.
@@ -278,7 +278,9 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         facts = self._facts(app_id)
         if facts is None:
             raise StateError(f"{self.backend} knows no application `{app_id}`")
-        return execute(self._of(app_id), facts.namespace, pod_of(facts, role_name, k), command, streams)
+        return execute(
+            self._cluster_of(app_id), facts.namespace, pod_of(facts, role_name, k), command, streams
+        )
 
     # --- the cluster -----------------------------------------------------------------------------
 
@@ -287,17 +289,17 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         from torchx.errors import TorchxError
         from torchx.schedulers.kubernetes.api.config import require_config
 
-        found: Cluster | TorchxError
+        cluster: Cluster | TorchxError
         try:
             require_config()
-            found = self._of_options({}, quick=True)
+            cluster = self._cluster_from({}, quick=True)
         except TorchxError as error:
-            found = error
+            cluster = error
         from torchx.schedulers.kubernetes.doctor import diagnose
 
-        return diagnose(found)
+        return diagnose(cluster)
 
-    def _of_options(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> Cluster:
+    def _cluster_from(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> Cluster:
         from torchx.schedulers.kubernetes.api.client import CONNECT, Cluster
 
         key = _text(cfg, "context"), _text(cfg, "kubeconfig"), quick
@@ -305,13 +307,13 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             self._clusters[key] = Cluster(key[0], key[1], connect=LIST_CONNECT if quick else CONNECT)
         return self._clusters[key]
 
-    def _of(self, app_id: str) -> Cluster:
+    def _cluster_of(self, app_id: str) -> Cluster:
         """Returns the cluster that an application was submitted to, as far as this machine remembers it."""
         from torchx.schedulers.kubernetes.contexts import recall
 
-        return self._of_options(recall(app_id))
+        return self._cluster_from(recall(app_id))
 
-    def _own(self, app_id: str) -> Facts | None:
+    def _own_facts(self, app_id: str) -> Facts | None:
         """Returns the cluster's objects of an application that the caller may change."""
         from torchx.schedulers.kubernetes.owner import require_own
 
@@ -324,7 +326,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """Returns what the cluster has of an application."""
         from torchx.schedulers.kubernetes.objects import gather, split_id
 
-        cluster = self._of(app_id)
+        cluster = self._cluster_of(app_id)
         namespace, name = split_id(app_id, cluster.namespace)
         facts = gather(cluster, namespace, name)
         if facts is None and ":" not in app_id and namespace != "default":
@@ -337,7 +339,7 @@ def _text(cfg: Mapping[str, CfgVal] | None, option: str) -> str | None:
     return str(value) if value else None
 
 
-def _silence(line: str) -> None:
+def _discard(line: str) -> None:
     """Tells nobody."""
 
 

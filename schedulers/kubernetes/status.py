@@ -43,7 +43,7 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     for at, member in enumerate(replicas.members):  # times stop with the job, also where a pod is lost
         job = _job_of(jobs, member)
         if over or is_terminal(job.state):
-            statuses[at] = reasons.at_rest(statuses[at], job.ended_at or ended)
+            statuses[at] = reasons.as_ended(statuses[at], job.ended_at or ended)
     roles: dict[str, RoleStatus] = {}
     for status in statuses:
         roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
@@ -76,21 +76,21 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     )
 
 
-def listed(facts: Facts, now: float) -> ListAppResponse:
+def list_row(facts: Facts, now: float) -> ListAppResponse:
     """Returns the line of an application in a listing."""
-    told = describe(facts, now)
-    code = 0 if told.state is AppState.SUCCEEDED else None
-    if told.state is AppState.FAILED and told.first_failure is not None:
-        code = told.first_failure.result
+    status = describe(facts, now)
+    code = 0 if status.state is AppState.SUCCEEDED else None
+    if status.state is AppState.FAILED and status.first_failure is not None:
+        code = status.first_failure.result
     return ListAppResponse(
-        app_id=told.app_id,
-        state=told.state,
-        name=told.name,
-        submitted_at=told.submitted_at,
-        started_at=told.started_at,
-        ended_at=told.ended_at,
+        app_id=status.app_id,
+        state=status.state,
+        name=status.name,
+        submitted_at=status.submitted_at,
+        started_at=status.started_at,
+        ended_at=status.ended_at,
         exit_code=code,
-        msg=told.msg or (told.first_failure.msg if told.first_failure is not None else ""),
+        msg=status.msg or (status.first_failure.msg if status.first_failure is not None else ""),
     )
 
 
@@ -161,12 +161,12 @@ _VOLCANO = {
 
 
 def _volcano_facts(role: int, status: Mapping[str, Any]) -> JobFacts:
-    told = status.get("state") or {}
-    state = _VOLCANO.get(str(told.get("phase")), AppState.SUBMITTED)
-    at = time_of(told.get("lastTransitionTime")) if is_terminal(state) else None
-    ending = str(told.get("phase")) in ("Completing", "Aborting", "Terminating")
+    reported = status.get("state") or {}
+    state = _VOLCANO.get(str(reported.get("phase")), AppState.SUBMITTED)
+    at = time_of(reported.get("lastTransitionTime")) if is_terminal(state) else None
+    ending = str(reported.get("phase")) in ("Completing", "Aborting", "Terminating")
     return JobFacts(
-        role, state, str(told.get("reason") or ""), short(told.get("message")), at, ending, status
+        role, state, str(reported.get("reason") or ""), short(reported.get("message")), at, ending, status
     )
 
 
@@ -181,7 +181,7 @@ def _state(
         main for main, job in zip(facts.mains, jobs, strict=True)
         if not is_terminal(job.state) and not annotation(main, CANCELLED) and not annotation(main, STOPPED)
     ]  # fmt: skip
-    running = running or not _at_rest(facts, jobs)
+    running = running or not _ends_observed(facts, jobs)
     if failed:
         if open_jobs and not facts.fails_fast:
             return AppState.RUNNING, "a replica failed, the others go on"
@@ -205,7 +205,7 @@ def _state(
             else (AppState.SUBMITTED, "it is being submitted")
         )
     if any(job.reason == "Suspended" for job in jobs) and not running:
-        return AppState.SUBMITTED, reasons.held_back(facts)
+        return AppState.SUBMITTED, reasons.suspension_reason(facts)
     if replicas.started or any(
         job.state is not AppState.PENDING and job.state is not AppState.SUBMITTED for job in jobs
     ):
@@ -218,17 +218,17 @@ def _state(
     return (AppState.PENDING if pending else AppState.SUBMITTED), ""
 
 
-def _at_rest(facts: Facts, jobs: list[JobFacts]) -> bool:
+def _ends_observed(facts: Facts, jobs: list[JobFacts]) -> bool:
     """Tells whether the cluster has taken note of each end asked for: until then it may make pods."""
-    asked = [
+    ending = [
         main for main, job in zip(facts.mains, jobs, strict=True)
         if not is_terminal(job.state) and (annotation(main, CANCELLED) or annotation(main, STOPPED))
     ]  # fmt: skip
     if facts.kind == "volcano":
-        return not asked
-    if facts.kind == "jobset" and asked:
-        asked += [job for job in facts.jobs if not is_terminal(job_facts("job", job).state)]
-    return all("Suspended" in _true(each) for each in asked)
+        return not ending
+    if facts.kind == "jobset" and ending:
+        ending += [job for job in facts.jobs if not is_terminal(job_facts("job", job).state)]
+    return all("Suspended" in _true(each) for each in ending)
 
 
 def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:

@@ -75,7 +75,7 @@ def submit(
         for manifest in manifests:
             tried.append(manifest)
             made.append(_create(cluster, manifest))
-        notes = _belong(cluster, made)
+        notes = _set_owners(cluster, made)
         for manifest in held:
             change = {"spec": {"suspend": False}, "metadata": {"annotations": {HELD: None}}}
             cluster.patch(path_to(manifest), change)
@@ -90,7 +90,7 @@ def submit(
     return notes
 
 
-def of_context(cluster: Cluster, namespace: str) -> str:
+def namespace_hint(cluster: Cluster, namespace: str) -> str:
     """Returns what to know when the context has another namespace than the default one; empty otherwise.
 
     Args:
@@ -118,7 +118,7 @@ def path_to(manifest: Object, *, name: bool = True) -> str:
 def _create(cluster: Cluster, manifest: Object, query: dict[str, str] | None = None) -> Object:
     """Makes an object, also when the answer to the first try got lost on the way."""
     try:
-        return _tried(cluster, manifest, query)
+        return _create_with_retries(cluster, manifest, query)
     except ClusterError as error:
         # a server, or a webhook of it, may quote a part of what it refuses
         error.message = without_values(error.message, manifest)
@@ -126,7 +126,7 @@ def _create(cluster: Cluster, manifest: Object, query: dict[str, str] | None = N
         raise
 
 
-def _tried(cluster: Cluster, manifest: Object, query: dict[str, str] | None) -> Object:
+def _create_with_retries(cluster: Cluster, manifest: Object, query: dict[str, str] | None) -> Object:
     path = path_to(manifest, name=False)
     lost: ClusterError | None = None
     for _ in range(_TRIES):
@@ -134,9 +134,9 @@ def _tried(cluster: Cluster, manifest: Object, query: dict[str, str] | None) -> 
             return cluster.create(path, manifest, query)
         except ClusterError as error:
             if error.reason == "AlreadyExists":
-                found = cluster.find(path_to(manifest))
-                if lost is not None and found is not None:
-                    return found
+                existing = cluster.find(path_to(manifest))
+                if lost is not None and existing is not None:
+                    return existing
                 raise UsageError(
                     f"{manifest['kind']} {manifest['metadata']['name']} is there already: was this request "
                     "submitted before?",
@@ -149,7 +149,7 @@ def _tried(cluster: Cluster, manifest: Object, query: dict[str, str] | None) -> 
     raise lost
 
 
-def _belong(cluster: Cluster, made: list[Object]) -> list[str]:
+def _set_owners(cluster: Cluster, made: list[Object]) -> list[str]:
     """Ties what the jobs need to the jobs, so that the cluster removes it with the last of them."""
     owners = [
         {

@@ -12,9 +12,9 @@ from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Watch
 from torchx.specs.status import is_terminal
 
-LOOK_EVERY = 30.0
+POLL_INTERVAL = 30.0
 """Seconds after which an application is looked at, whatever its watch says."""
-AGAIN_AFTER = 2.0
+RETRY_AFTER = 2.0
 """Seconds after which an end is begun again that the cluster did not take."""
 
 
@@ -31,10 +31,10 @@ def wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
     with Watch(cluster, facts, changed.set) as watch:
         while True:
             changed.clear()
-            found = watch.facts()
-            if found is None or is_terminal(describe(found, time.time()).state):
+            current = watch.facts()
+            if current is None or is_terminal(describe(current, time.time()).state):
                 return True
-            pause = LOOK_EVERY if reconcile(cluster, found) else AGAIN_AFTER
+            pause = POLL_INTERVAL if reconcile(cluster, current) else RETRY_AFTER
             left = pause if end is None else min(end - time.monotonic(), pause)
             if left <= 0:
                 return False

@@ -39,7 +39,7 @@ class Mirror:
         self._version = ""
         self._response: Any = None
         self._stop = threading.Event()
-        self._heard = time.monotonic()
+        self._last_response = time.monotonic()
         self.error: ClusterError | None = None
         self._list()
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
@@ -58,14 +58,14 @@ class Mirror:
         self._thread.join(timeout=5)
 
     def _list(self) -> None:
-        found, self._version = self._cluster.listed(self._path, self._query)
-        self._objects = {each["metadata"]["uid"]: each for each in found}
-        self._heard = time.monotonic()
+        objects, self._version = self._cluster.list_with_version(self._path, self._query)
+        self._objects = {each["metadata"]["uid"]: each for each in objects}
+        self._last_response = time.monotonic()
 
     def _run(self) -> None:
         pause = FIRST_PAUSE
         while not self._stop.is_set():
-            before = self._heard
+            before = self._last_response
             try:
                 if not self._version:
                     self._list()
@@ -74,12 +74,12 @@ class Mirror:
             except ClusterError as error:
                 if error.status == GONE:
                     self._version = ""
-                elif not error.passes or time.monotonic() - self._heard > LOST:
+                elif not error.passes or time.monotonic() - self._last_response > LOST:
                     self.error = error
                     self._changed()
                     return
                 pause = max(pause, min(error.retry_after or 0.0, LONGEST_PAUSE))
-            if self._heard > before:
+            if self._last_response > before:
                 pause = FIRST_PAUSE
             self._stop.wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -88,31 +88,31 @@ class Mirror:
         """Takes in what happens until the connection ends, as it does now and then."""
         import urllib3
 
-        asked = {
+        params = {
             **self._query,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": ROUND,
             "resourceVersion": self._version,
         }
-        response = self._cluster.stream(self._path, asked, silence=ROUND + 10)
+        response = self._cluster.stream(self._path, params, silence=ROUND + 10)
         self._response = response
-        self._heard = time.monotonic()
+        self._last_response = time.monotonic()
         try:
             if self._stop.is_set():
                 return  # it was closed before it could know what to hang up
             for line in lines_of(response):
                 if self._stop.is_set():
                     return
-                self._take(json.loads(line))
+                self._apply(json.loads(line))
         except (urllib3.exceptions.HTTPError, OSError, ValueError, RecursionError):
             return  # it broke off, perhaps within a line: the next one goes on where this one was
         finally:
             self._response = None
             response.close()
 
-    def _take(self, event: dict[str, Any]) -> None:
-        self._heard = time.monotonic()
+    def _apply(self, event: dict[str, Any]) -> None:
+        self._last_response = time.monotonic()
         kind, thing = (event.get("type"), event.get("object")) if isinstance(event, dict) else ("", None)
         if not isinstance(thing, dict):
             return
@@ -146,7 +146,7 @@ class Watch:
 
     def __init__(self, cluster: Cluster, facts: Facts, changed: Callable[[], None]) -> None:
         self._cluster, self._first = cluster, facts
-        asked = selector(facts.name)
+        query = selector(facts.name)
         self._mirrors: dict[str, Mirror] = {}
         paths = {
             "pods": path_of("v1", "pods", facts.namespace),
@@ -156,7 +156,7 @@ class Watch:
             paths["jobs"] = path_of(BATCH, "jobs", facts.namespace)
         try:
             for name, path in paths.items():
-                self._mirrors[name] = Mirror(cluster, path, asked, changed)
+                self._mirrors[name] = Mirror(cluster, path, query, changed)
         except BaseException:
             self.close()
             raise
@@ -197,5 +197,7 @@ class Watch:
             if first.kind == "job"
             else []
         )
-        told = events_of(self._cluster, first.namespace, first.name) if events and waits(jobs, pods) else []
-        return Facts(first.namespace, first.name, first.kind, mains, jobs, pods, told)
+        warnings = (
+            events_of(self._cluster, first.namespace, first.name) if events and waits(jobs, pods) else []
+        )
+        return Facts(first.namespace, first.name, first.kind, mains, jobs, pods, warnings)

@@ -1,4 +1,4 @@
-"""A cluster over HTTP: paths of its API in, plain data out, each call with a time limit."""
+"""Client for the API of a cluster: takes paths, returns plain data, limits the time of each call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchx.schedulers.kubernetes.api.config import load
 from torchx.schedulers.kubernetes.api.connection import BROKEN_OFF, ended_at, why, within
 from torchx.schedulers.kubernetes.api.connection import hang_up as hang_up
 from torchx.schedulers.kubernetes.api.connection import lines_of as lines_of
-from torchx.schedulers.kubernetes.api.errors import ClusterError, refused
+from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.version import __version__
 
@@ -21,46 +21,46 @@ Object = dict[str, Any]
 """An object of the API as plain data."""
 
 CONNECT = 5.0
-"""Seconds within which a cluster has to take a connection."""
+"""Seconds to wait for a connection."""
 ANSWER = 30.0
-"""Seconds within which it has to answer, to the last byte."""
+"""Seconds to wait for a complete response."""
 BEGIN = 60.0
-"""Seconds within which a stream has to begin: with a lost node the cluster answers after some 45 s."""
+"""Seconds to wait for the start of a stream: with a lost node the cluster responds after about 45 s."""
 SILENCE = 300.0
-"""Seconds without a byte after which a stream is taken for dead, unless a caller says otherwise."""
+"""Seconds without data after which a stream is considered dead (default)."""
 LARGEST = 256 * 1024 * 1024
-"""Bytes of an answer, at most."""
+"""Maximum size of a response in bytes."""
 PAGE = 500
-"""Objects that are asked for at once; a cluster hands out long lists in such pages."""
+"""Objects per page of a list."""
 PAUSE = 0.2
-"""Seconds before a call that may be asked again is asked again; doubled each time."""
+"""Seconds before the first retry of a call; doubled each time."""
 
 MERGE = "application/merge-patch+json"
 
 
 class Cluster:
-    """One cluster; nothing is sent before the first call.
+    """A cluster. Nothing is sent before the first call.
 
     Args:
-        context: the context of the kubeconfig; the current one unless told.
-        kubeconfig: path of the kubeconfig; that of KUBECONFIG or the usual one unless told.
-        connect: seconds within which the cluster has to take a connection.
+        context: the context of the kubeconfig; default: the current one.
+        kubeconfig: path of the kubeconfig; default: KUBECONFIG, or ``~/.kube/config``.
+        connect: seconds to wait for a connection.
 
     Attributes:
-        namespace: the namespace that the configuration chooses.
+        namespace: the namespace of the configuration.
         host: the address of the API.
-        origin: what says so, in words.
+        origin: the source of the configuration, as a phrase.
 
     Raises:
-        StateError: nothing says where a cluster is, or the package that speaks to one is missing.
-        UsageError: there is no such context.
+        StateError: no cluster is configured, or the package ``kubernetes`` is missing.
+        UsageError: the context does not exist.
     """
 
     def __init__(
         self, context: str | None = None, kubeconfig: str | None = None, *, connect: float = CONNECT
     ) -> None:
         self._configuration, self.namespace, self.origin = load(context, kubeconfig)
-        # the package makes the connections: certificates, proxies and what else it knows to set up
+        # the package makes the connections, with their certificates and proxies
         from kubernetes.client.rest import RESTClientObject
 
         self.host: str = self._configuration.host.rstrip("/")
@@ -73,11 +73,11 @@ class Cluster:
         self._pool.clear()
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Object:
-        """Returns an object, or one page of a list."""
+        """Returns an object or one page of a list."""
         return self.call("GET", path, query)
 
     def find(self, path: str) -> Object | None:
-        """Returns an object, None when it does not exist."""
+        """Returns an object, or None if it does not exist."""
         try:
             return self.get(path)
         except ClusterError as error:
@@ -90,13 +90,13 @@ class Cluster:
         return self.call("POST", path, query, body)
 
     def patch(self, path: str, body: Object) -> Object:
-        """Merges something into an object."""
+        """Merges a patch into an object."""
         return self.call("PATCH", path, None, body, content_type=MERGE)
 
     def delete(self, path: str, query: Mapping[str, Any] | None = None) -> None:
-        """Deletes an object or those of a collection that are chosen; nothing happens when there is none.
+        """Deletes an object, or the selected objects of a collection, if they exist.
 
-        What belongs to it goes after it, unless the query says otherwise: without that, it would stay.
+        Dependent objects are deleted afterwards, unless the query sets another propagation policy.
         """
         try:
             self.call("DELETE", path, {"propagationPolicy": "Background", **(query or {})})
@@ -106,28 +106,30 @@ class Cluster:
 
     def items(self, path: str, query: Mapping[str, Any] | None = None) -> list[Object]:
         """Returns all objects of a list, page by page."""
-        return self.listed(path, query)[0]
+        return self.list_with_version(path, query)[0]
 
-    def listed(self, path: str, query: Mapping[str, Any] | None = None) -> tuple[list[Object], str]:
-        """Returns all objects of a list, and the version of the list, from which it can be watched."""
-        asked = {**(query or {}), "limit": PAGE}
-        found: list[Object] = []
+    def list_with_version(
+        self, path: str, query: Mapping[str, Any] | None = None
+    ) -> tuple[list[Object], str]:
+        """Returns all objects of a list, and the version of the list to start a watch from."""
+        params = {**(query or {}), "limit": PAGE}
+        objects: list[Object] = []
         while True:
             try:
-                page = self.get(path, asked)
+                page = self.get(path, params)
             except ClusterError as error:
-                if error.status != 410 or "continue" not in asked:
+                if error.status != 410 or "continue" not in params:
                     raise
-                # the list took so long that its version is gone: once more, from its start
-                found, asked = [], {key: value for key, value in asked.items() if key != "continue"}
+                # the version of the list has expired: start again
+                objects, params = [], {key: value for key, value in params.items() if key != "continue"}
                 continue
             items, metadata = page.get("items") or [], page.get("metadata") or {}
             if not isinstance(items, list) or not isinstance(metadata, dict):
                 raise self._not_a_cluster(f"a list of {path} without items")
-            found += [each for item in items if (each := shaped(item)) is not None]
+            objects += [each for item in items if (each := shaped(item)) is not None]
             if not metadata.get("continue"):
-                return found, str(metadata.get("resourceVersion", ""))
-            asked["continue"] = metadata["continue"]
+                return objects, str(metadata.get("resourceVersion", ""))
+            params["continue"] = metadata["continue"]
 
     def call(
         self,
@@ -139,12 +141,12 @@ class Cluster:
         content_type: str = "application/json",
         timeout: float = ANSWER,
     ) -> Object:
-        """Asks the cluster for something and returns the answer.
+        """Sends a request and returns the response.
 
-        What changes nothing, and what the cluster itself wants to be asked again, is asked again.
+        Retries requests that change nothing, and those that the cluster asks to repeat.
 
         Raises:
-            ClusterError: it was refused, or no answer came in time.
+            ClusterError: the request was rejected or timed out.
         """
         end, pause = time.monotonic() + timeout, PAUSE
         while True:
@@ -192,20 +194,20 @@ class Cluster:
         """Opens a stream, such as a watch or a log that is followed.
 
         Args:
-            path: of what.
-            query: what is asked for.
-            silence: seconds without a byte after which a read fails.
+            path: path of the resource.
+            query: query parameters.
+            silence: seconds without data after which a read fails.
 
         Returns:
-            The response, to be read and closed by :func:`hang_up`.
+            The response; close it with :func:`hang_up`.
 
         Raises:
-            ClusterError: it was refused, or no answer came in time.
+            ClusterError: the request was rejected or timed out.
         """
         response = self._send("GET", path, query, None, "", BEGIN)
-        found = getattr(response.connection, "sock", None)
-        if found is not None:
-            found.settimeout(silence)
+        sock = getattr(response.connection, "sock", None)
+        if sock is not None:
+            sock.settimeout(silence)
         return response
 
     def _send(
@@ -238,40 +240,40 @@ class Cluster:
                 response.close()
         except urllib3.exceptions.HTTPError as error:
             raise self._no_answer(error) from None
-        raise refused(method, path, response.status, answer, response.headers)
+        raise response_error(method, path, response.status, answer, response.headers)
 
     def websocket(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
-        """Opens a connection that goes both ways, as the package makes it: with its certificates and proxies.
+        """Opens a bidirectional connection with the certificates and proxies of the configuration.
 
-        That it opens says nothing of the node behind it: the server takes it before it reaches the node.
+        The server accepts it before it reaches the node, so an open connection does not prove a live node.
 
         Raises:
-            ClusterError: it was refused, or no answer came.
+            ClusterError: the request was rejected or timed out.
         """
         from kubernetes.stream.ws_client import create_websocket
         from websocket import WebSocketBadStatusException, WebSocketException
 
         url = f"{self.host.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
-        # the first of them is the one in which the end of what is handed on can be told
+        # only the first protocol can signal the end of the input
         headers = {**self._auth(), "sec-websocket-protocol": "v5.channel.k8s.io,v4.channel.k8s.io"}
         try:
             return within(self._connect + BEGIN, lambda: create_websocket(self._configuration, url, headers))
         except WebSocketBadStatusException as error:
             body = error.resp_body if isinstance(error.resp_body, bytes) else b""
-            raise refused("POST", path, error.status_code, body, {}) from None
+            raise response_error("POST", path, error.status_code, body, {}) from None
         except (WebSocketException, OSError) as error:
             raise self._no_answer(error) from None
 
     def _auth(self) -> dict[str, str]:
-        """Returns the headers that tell who asks; a token that has run out is renewed by the package."""
+        """Returns the authentication headers; the package renews an expired token."""
         with self._lock:
             try:
                 settings = self._configuration.auth_settings()
             except Exception as error:
-                # a program that gives out tokens can fail in any way
-                told = " ".join(str(error).split())
+                # a credential plugin can fail in any way
+                detail = " ".join(str(error).split())
                 raise ClusterError(
-                    f"no credentials for the cluster at {self.host}: {told}", status=401
+                    f"no credentials for the cluster at {self.host}: {detail}", status=401
                 ) from None
         return {
             s["key"]: str(s["value"]).strip()
@@ -280,31 +282,31 @@ class Cluster:
         }
 
     def _no_answer(self, error: Exception) -> ClusterError:
-        found = ClusterError(
+        failure = ClusterError(
             f"no cluster answers at {self.host} ({why(error)})",
             hint=f"this is {self.origin}; another: -cfg context=NAME; without a cluster: -s local_cwd",
         )
-        # a connection that breaks off may be one that was kept for too long: that is tried again
-        found.hopeless = why(error) != BROKEN_OFF
-        return found
+        # a kept-alive connection may have expired: retry
+        failure.hopeless = why(error) != BROKEN_OFF
+        return failure
 
     def _parsed(self, data: bytes) -> Object:
         try:
-            found = json.loads(data)
+            parsed = json.loads(data)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise self._not_a_cluster(repr(data[:60].decode("utf-8", "replace")))
-        return found
+        return parsed
 
     def _not_a_cluster(self, answer: str) -> ClusterError:
-        error = ClusterError(f"what answers at {self.host} is no Kubernetes cluster: it says {answer}")
+        error = ClusterError(f"{self.host} is not a Kubernetes cluster: it returned {answer}")
         error.hopeless = True
         return error
 
 
 def path_of(api_version: str, resource: str, namespace: str = "", name: str = "") -> str:
-    """Returns the path of an object, or of a collection.
+    """Returns the path of an object or a collection.
 
     >>> path_of("batch/v1", "jobs", "research", "train")
     '/apis/batch/v1/namespaces/research/jobs/train'

@@ -1,4 +1,4 @@
-"""Where the cluster is: a kubeconfig and its context, or the account of the pod that this runs in."""
+"""The configuration of the cluster: a kubeconfig and its context, or the service account of this pod."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from typing import Any
 
 from torchx.errors import AbsentError, StateError, UsageError
 from torchx.machine.files import read_file
-from torchx.schedulers.kubernetes.api.exec_plugins import Plugin, PluginError, complaints, plugin_of
+from torchx.schedulers.kubernetes.api.exec_plugins import Plugin, PluginError, logged_errors, plugin_of
 from torchx.suggestions import did_you_mean
 from torchx.yaml_limits import LARGEST, load_yaml
 
 INSTALL = "pip install 'torchx-cli[kubernetes]'"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds the token and the namespace of its account."""
+"""The folder of a pod's service account token and namespace."""
 
 
 class NoPackageError(AbsentError):
-    """The package that speaks to clusters is not installed."""
+    """The package ``kubernetes`` is not installed."""
 
 
-def kubeconfigs(told: str | None = None) -> list[Path]:
-    """Returns the kubeconfig files that count, those of KUBECONFIG or the usual one, as far as they exist."""
-    told = told or os.environ.get("KUBECONFIG", "")
-    paths = [Path(part).expanduser() for part in told.split(os.pathsep) if part]
+def kubeconfigs(kubeconfig: str | None = None) -> list[Path]:
+    """Returns the existing kubeconfig files: those given, those of KUBECONFIG, or ``~/.kube/config``."""
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG", "")
+    paths = [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
     return [path for path in paths or [Path("~/.kube/config").expanduser()] if path.is_file()]
 
 
 def in_cluster() -> bool:
-    """Tells whether this runs in a pod that has an account."""
+    """Returns True in a pod with a service account."""
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (ACCOUNT / "token").is_file()
 
 
-def require_config(told: str | None = None) -> None:
-    """Looks whether anything says where a cluster is, which costs less than loading what speaks to one.
+def require_config(kubeconfig: str | None = None) -> None:
+    """Checks that a cluster is configured, without loading the package ``kubernetes``.
 
     Args:
-        told: the kubeconfig that was asked for.
+        kubeconfig: the requested kubeconfig.
 
     Raises:
-        StateError: KUBECONFIG names no file that exists.
-        AbsentError: nothing says where a cluster is.
+        StateError: the kubeconfig does not exist.
+        AbsentError: no cluster is configured.
     """
-    if kubeconfigs(told) or (in_cluster() and not told):
+    if kubeconfigs(kubeconfig) or (in_cluster() and not kubeconfig):
         return
-    origin = "run option `kubeconfig`" if told else "KUBECONFIG"
-    told = told or os.environ.get("KUBECONFIG", "")
-    if told:
+    origin = "run option `kubeconfig`" if kubeconfig else "KUBECONFIG"
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG", "")
+    if kubeconfig:
         raise StateError(
-            f"there is no kubeconfig at {told} (from {origin})",
+            f"no kubeconfig at {kubeconfig} (from {origin})",
             hint="set KUBECONFIG to the file that your cluster gave you; without a cluster: -s local_cwd",
         )
     raise AbsentError(
@@ -59,19 +59,19 @@ def require_config(told: str | None = None) -> None:
 
 
 def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, str]:
-    """Reads the configuration as the package ``kubernetes`` does it.
+    """Loads the configuration with the package ``kubernetes``.
 
     Args:
-        context: the context of the kubeconfig; the current one unless told.
-        kubeconfig: its path; what KUBECONFIG says or the usual one unless told.
+        context: the context of the kubeconfig; default: the current one.
+        kubeconfig: its path; default: KUBECONFIG, or ``~/.kube/config``.
 
     Returns:
-        The package's configuration, the namespace that it chooses (or ``default``), and what it is, in words.
+        The package's configuration, its namespace (default: ``default``), and a description.
 
     Raises:
         NoPackageError: the package is not installed.
-        StateError: nothing says where a cluster is, or what says so cannot be read.
-        UsageError: there is no such context.
+        StateError: no cluster is configured, or the configuration cannot be read.
+        UsageError: the context does not exist.
     """
     require_config(kubeconfig)
     try:
@@ -97,23 +97,23 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
                 )
             current = contexts[names.index(context)]
         plugin = plugin_of(read, str(current["name"]))
-        with complaints() as told:
+        with logged_errors() as errors:
             config.load_kube_config(joined, context=current["name"], client_configuration=configuration)
-        if plugin is not None and told and not (configuration.api_key or configuration.cert_file):
-            raise plugin.failed(told[0])
+        if plugin is not None and errors and not (configuration.api_key or configuration.cert_file):
+            raise plugin.failed(errors[0])
     except (UsageError, PluginError):
         raise
-    except Exception as error:  # what is in such a file can break its reader in any way
+    except Exception as error:  # a kubeconfig can break its reader in any way
         where = os.pathsep.join(map(str, files)) or "the account of this pod"
         raise StateError(
-            f"{where} cannot be used: {_one_line(error)}", hint="see what is in it: kubectl config view"
+            f"{where} cannot be used: {_one_line(error)}", hint="show it: kubectl config view"
         ) from None
     namespace = (current.get("context") or {}).get("namespace") or "default"
     return configuration, namespace, f"context {current['name']} of {joined}"
 
 
 def _load(path: Path) -> object:
-    """Reads a kubeconfig within limits; the package's own reader has none."""
+    """Reads a kubeconfig with size limits, which the package's reader lacks."""
     source = f"the kubeconfig {path} cannot be read"
     try:
         data = read_file(path, LARGEST, own=False, follow=True)

@@ -1,4 +1,4 @@
-"""Connections to a cluster: their time limits, their ends, and the reasons for which they fail."""
+"""Connections to a cluster: time limits, closing, and reasons for failures."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from queue import Empty, Queue
 from threading import Event, Thread, Timer
 from typing import Any
 
-BROKEN_OFF = "it broke the connection off"
-LATE = "it does not answer in time"
+BROKEN_OFF = "it closed the connection"
+LATE = "it timed out"
 
 
 @contextmanager
 def ended_at(response: Any, end: float) -> Iterator[None]:
-    """Reads an answer until a time: the limit of a socket is for each of its reads, and bytes that drip in
-    would never reach it.
+    """Limits the total time of reading a response; the time limit of a socket applies to each read.
 
     Args:
-        response: the answer; its connection is closed at that time.
-        end: the time, by the monotonic clock.
+        response: the response; its connection is closed at the deadline.
+        end: the deadline, by the monotonic clock.
 
     Raises:
-        TimeoutError: it was not complete by then.
+        TimeoutError: the response was incomplete at the deadline.
     """
     late = Event()
 
@@ -48,37 +47,37 @@ def ended_at(response: Any, end: float) -> Iterator[None]:
 
 
 def within(limit: float, make: Callable[[], Any]) -> Any:
-    """Returns a connection that a package makes without a time limit of its own.
+    """Makes a connection within a time limit.
 
     Raises:
-        TimeoutError: it took longer; the connection is closed when it comes.
+        TimeoutError: it took longer; a connection that is made later is closed.
     """
     made: Queue[Any] = Queue()
     abandoned = Event()
 
     def run() -> None:
         try:
-            found = make()
+            connection = make()
         except BaseException as error:  # the caller raises it
             made.put((None, error))
             return
-        made.put((found, None))
+        made.put((connection, None))
         if abandoned.is_set():
-            found.shutdown()
+            connection.shutdown()
 
     Thread(target=run, name="connect", daemon=True).start()
     try:
-        found, error = made.get(timeout=limit)
+        connection, error = made.get(timeout=limit)
     except Empty:
         abandoned.set()
         raise TimeoutError(LATE) from None
     if error is not None:
         raise error
-    return found
+    return connection
 
 
 def why(error: BaseException) -> str:
-    """Returns the reason why a cluster does not answer, as a short phrase."""
+    """Returns the reason of a connection error, as a short phrase."""
     import urllib3.exceptions as kinds
 
     inner = error
@@ -86,14 +85,14 @@ def why(error: BaseException) -> str:
         inner = inner.reason
     text = str(inner)
     if isinstance(inner, kinds.ProxyError):
-        return "its proxy does not let it through"
+        return "its proxy rejected the connection"
     if "Failed to resolve" in text or "[Errno -2]" in text or "nodename nor servname" in text:
-        return "there is no host of this name"
+        return "unknown host"
     for known in ("Connection refused", "No route to host", "Network is unreachable"):
         if known in text:
             return known.lower()
     if isinstance(inner, kinds.ConnectTimeoutError):
-        return "it does not take a connection in time"
+        return "the connection timed out"
     if isinstance(inner, (kinds.ReadTimeoutError, TimeoutError)):
         return LATE
     if isinstance(inner, kinds.SSLError):
@@ -104,21 +103,21 @@ def why(error: BaseException) -> str:
 
 
 def hang_up(response: Any) -> None:
-    """Closes a stream, also while another thread reads from it: that one then sees its end."""
+    """Closes a stream; a thread that reads from it sees its end."""
     import socket
 
     with suppress(OSError, ValueError):  # it is closed already
-        found = getattr(response.connection, "sock", None)
-        if found is not None:
-            found.shutdown(socket.SHUT_RDWR)
+        sock = getattr(response.connection, "sock", None)
+        if sock is not None:
+            sock.shutdown(socket.SHUT_RDWR)
             return
-        # a connection for this answer alone: only the answer has it still
+        # a connection of this response only: the pool has dropped it
         with socket.socket(fileno=os.dup(response.fileno())) as copy:
             copy.shutdown(socket.SHUT_RDWR)
 
 
 def lines_of(response: Any) -> Iterator[bytes]:
-    """Yields the lines of a stream as they come, each with its line end; the last may lack its own."""
+    """Yields the lines of a stream with their line ends; the last line may lack one."""
     held: list[bytes] = []  # joined once: a line may be long
     for data in response.stream(1 << 16):
         first, newline, rest = data.partition(b"\n")

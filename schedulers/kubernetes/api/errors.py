@@ -1,4 +1,4 @@
-"""What a cluster answers when it does not do what it was asked, in one sentence."""
+"""Error responses of a cluster as one-sentence messages."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _QUOTED = re.compile(r",? error found in #\d+ byte of .*")
 
 
 class ClusterError(StateError):
-    """A cluster did not do what it was asked.
+    """A request to a cluster failed.
 
     Args:
-        message: the sentence.
-        hint: what to type next.
-        status: the HTTP status; 0 when no answer came.
-        reason: the word that the API has for it, such as ``AlreadyExists``.
-        retry_after: seconds after which the cluster wants to be asked again; None when it does not say.
+        message: the message.
+        hint: the next step.
+        status: the HTTP status; 0 without a response.
+        reason: the API's reason code, such as ``AlreadyExists``.
+        retry_after: seconds after which the cluster accepts a retry, or None.
 
     Attributes:
-        hopeless: it makes no sense to ask again at once.
+        hopeless: an immediate retry would fail too.
     """
 
     def __init__(
@@ -48,22 +48,24 @@ class ClusterError(StateError):
 
     @property
     def passes(self) -> bool:
-        """Tells whether the same may succeed when it is asked again in a while."""
+        """True if a later retry may succeed."""
         return self.status in (0, 408, 429, 500, 502, 503, 504)
 
 
-def refused(method: str, path: str, status: int, body: bytes, headers: Mapping[str, str]) -> ClusterError:
-    """Returns the error for an answer that is one.
+def response_error(
+    method: str, path: str, status: int, body: bytes, headers: Mapping[str, str]
+) -> ClusterError:
+    """Returns the exception for an error response.
 
     Args:
-        method: what was asked.
-        path: of what.
+        method: the HTTP method of the request.
+        path: the path of the request.
         status: the HTTP status.
-        body: the answer; a ``Status`` as JSON, as a rule.
-        headers: those of the answer.
+        body: the response, usually a ``Status`` as JSON.
+        headers: the response headers.
     """
     data = _status(body)
-    # decoders of older versions quote what stands around an error, which may be a value of the environment
+    # older decoders quote the text around an error, which may be a value of the environment
     message = _QUOTED.sub("", " ".join(str(data.get("message") or "").split()))[:_LONGEST]
     reason = str(data.get("reason") or "")
     where = _RESOURCE.match(path)
@@ -102,9 +104,9 @@ def _sentence(
             "a Job is on every cluster: -cfg kind=job",
         )
     if status == 409 and "object is being deleted" in message:
-        return f"what was called so before is still being deleted: {message}", "try again in a while"
+        return f"the previous object of this name is still being deleted: {message}", "try again later"
     if status == 422 or reason == "Invalid":
-        return _invalid(what, message, data), "see what would be sent: --dryrun -o yaml"
+        return _invalid(what, message, data), "show the request: --dryrun -o yaml"
     if status >= 500 and _KUBELET.search(message):
         # the address of the node is of no use to the caller
         return (
@@ -112,26 +114,26 @@ def _sentence(
             f"kubectl get pod {parts.get('name')} -n {namespace} -o wide, then kubectl get node NODE",
         )
     if status == 429:
-        return f"the cluster has too much to do: {message or 'too many requests'}", "try again in a while"
+        return f"the cluster is overloaded: {message or 'too many requests'}", "try again later"
     verb = _VERBS.get(method, "read")
     return f"the cluster could not {verb} {what}: {message or f'status {status}'}", None
 
 
 def _invalid(what: str, message: str, data: dict[str, Any]) -> str:
-    """Tells all that is wrong with an object, without the grammar of names."""
+    """Lists the errors of an object, without the regular expressions of names."""
     named = re.match(r'(\w+)\S* "([^"]*)" is invalid', message)
     if named:
         what = f"{named[1]} {named[2]}"
     causes = _causes(data)
-    told = [f"{c.get('field')}: {c.get('message')}" for c in causes[:5]] or [message]
-    brief = dict.fromkeys(re.sub(r",? (\(e\.g\.|regex used for).*", "", each) for each in told)
+    details = [f"{c.get('field')}: {c.get('message')}" for c in causes[:5]] or [message]
+    brief = dict.fromkeys(re.sub(r",? (\(e\.g\.|regex used for).*", "", each) for each in details)
     return f"the cluster refuses {what}: {'; '.join(brief)}"
 
 
 def _forbidden(
     method: str, parts: Mapping[str, str | None], message: str, data: dict[str, Any]
 ) -> tuple[str, str | None]:
-    """Tells the three things that a 403 stands for: no right, no quota left, a namespace that goes away."""
+    """Distinguishes the causes of a 403: a missing right, a used-up quota, a namespace in deletion."""
     namespace, resource = parts.get("namespace"), parts.get("resource")
     causes = _causes(data)
     if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
@@ -139,19 +141,19 @@ def _forbidden(
     quota = re.search(r"exceeded quota: .*", message)
     if quota:
         return (
-            f"namespace `{namespace}` has no room left for it: {quota[0]}",
-            f"see who uses it: kubectl describe quota -n {namespace}",
+            f"namespace `{namespace}` has no quota left: {quota[0]}",
+            f"show its usage: kubectl describe quota -n {namespace}",
         )
     missing = re.search(r'User "([^"]*)" cannot (\S+) resource "([^"]*)"', message)
     if missing:
         user, verb, resource = missing.groups()
         group = parts.get("group")
-        asked = f"{resource}.{group}" if group else str(resource)
+        target = f"{resource}.{group}" if group else str(resource)
         scope = f"-n {namespace}" if namespace else "-A"
         place = f"in namespace `{namespace}`" if namespace else "in the whole cluster"
         return (
             f"the cluster does not let {user or 'you'} {verb} {resource} {place}",
-            f"ask for the right, then try: kubectl auth can-i {verb} {asked} {scope}",
+            f"request the right, then check: kubectl auth can-i {verb} {target} {scope}",
         )
     verb = _VERBS.get(method, "read")
     return f"the cluster does not let you {verb} {_thing(parts)}: {message}", None

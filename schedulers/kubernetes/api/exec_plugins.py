@@ -1,4 +1,4 @@
-"""Programs that a kubeconfig names to obtain credentials: found before they run, and named when they fail."""
+"""Credential plugins of a kubeconfig: checked before they run, and named in errors."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _LONGEST = 300
 
 
 class PluginError(StateError):
-    """The program that obtains credentials for a cluster is missing, or has failed."""
+    """A credential plugin is missing or has failed."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A program that a kubeconfig names to obtain credentials.
+    """A credential plugin of a kubeconfig.
 
     Attributes:
         command: its name or path.
         user: the user of the kubeconfig.
         path: the kubeconfig.
-        context: the context that chooses the user.
-        hint: the first line of the kubeconfig's hint of how to install it.
+        context: the context of the user.
+        hint: the first line of the kubeconfig's installation hint.
     """
 
     command: str
@@ -38,19 +38,19 @@ class Plugin:
 
     @property
     def origin(self) -> str:
-        """The place that names the program, as a phrase."""
+        """The place in the kubeconfig, as a phrase."""
         return f"the exec plugin of user `{self.user}` in {self.path}"
 
     def require(self) -> None:
-        """Refuses a program that is not there.
+        """Checks that the program exists.
 
         Raises:
-            PluginError: it is not on PATH, or not at the path that the kubeconfig names.
+            PluginError: the program is not on PATH or at the path of the kubeconfig.
         """
         relative = "/" in self.command and not Path(self.command).is_absolute()
         where = str(self.path.parent / self.command) if relative else self.command
         if shutil.which(where) is None:
-            place = "there is no such program" if "/" in self.command else "which is not on PATH"
+            place = "which does not exist" if "/" in self.command else "which is not on PATH"
             raise PluginError(
                 f"context `{self.context}` gets credentials from `{self.command}`, {place} ({self.origin})",
                 hint=self.hint or "install it, or choose another context: kubectl config get-contexts",
@@ -58,35 +58,35 @@ class Plugin:
 
     def failed(self, complaint: str) -> PluginError:
         """Returns the error for a program that gave no credentials."""
-        told = " ".join(complaint.removeprefix("exec: ").split())[:_LONGEST]
+        detail = " ".join(complaint.removeprefix("exec: ").split())[:_LONGEST]
         return PluginError(
-            f"`{self.command}` gave no credentials for context `{self.context}`: {told} ({self.origin})",
+            f"`{self.command}` gave no credentials for context `{self.context}`: {detail} ({self.origin})",
             hint="log in again as your cluster requires, then try: kubectl auth whoami",
         )
 
 
 def plugin_of(files: Sequence[tuple[Path, object]], context: str) -> Plugin | None:
-    """Returns the program that obtains the credentials of a context; None when there is none.
+    """Returns the credential plugin of a context, or None.
 
     Args:
-        files: the kubeconfigs as plain data, in their order: of two entries of a name the first counts.
+        files: the kubeconfigs as plain data; the first entry of a name counts.
         context: its name.
 
     Raises:
-        PluginError: the program is not there.
+        PluginError: the program does not exist.
     """
     chosen = _first(files, "contexts", "context", context)
     name = chosen[1].get("user") if chosen is not None else None
-    found = _first(files, "users", "user", name)
-    # the package takes a token in place of the program
-    if found is None or found[1].get("token") or found[1].get("tokenFile") or "auth-provider" in found[1]:
+    user = _first(files, "users", "user", name)
+    # the package prefers a token to the plugin
+    if user is None or user[1].get("token") or user[1].get("tokenFile") or "auth-provider" in user[1]:
         return None
-    told = found[1].get("exec")
-    command = told.get("command") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(command, str) or not command:
+    program = user[1].get("exec")
+    command = program.get("command") if isinstance(program, dict) else None
+    if not isinstance(program, dict) or not isinstance(command, str) or not command:
         return None
-    hint = str(told.get("installHint") or "").strip().partition("\n")[0][:_LONGEST]
-    plugin = Plugin(command, str(name), found[0], context, hint)
+    hint = str(program.get("installHint") or "").strip().partition("\n")[0][:_LONGEST]
+    plugin = Plugin(command, str(name), user[0], context, hint)
     plugin.require()
     return plugin
 
@@ -103,22 +103,22 @@ def _first(
 
 
 @contextmanager
-def complaints() -> Iterator[list[str]]:
-    """Collects the errors that the package ``kubernetes`` logs in place of raising them."""
+def logged_errors() -> Iterator[list[str]]:
+    """Collects errors that the package ``kubernetes`` logs instead of raising."""
     import logging  # loaded on demand: it is slow to import
 
-    found: list[str] = []
+    messages: list[str] = []
 
     class Collector(logging.Handler):
-        """Keeps messages of errors."""
+        """Collects error messages."""
 
         def emit(self, record: logging.LogRecord) -> None:
-            found.append(record.getMessage())
+            messages.append(record.getMessage())
 
     collector = Collector(logging.ERROR)
     root = logging.getLogger()
     root.addHandler(collector)
     try:
-        yield found
+        yield messages
     finally:
         root.removeHandler(collector)

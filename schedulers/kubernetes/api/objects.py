@@ -13,17 +13,17 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
 
 
 def label(thing: Object, key: str) -> str:
-    """Returns a label of an object, empty when it has none."""
+    """Returns a label of an object, or an empty string."""
     return str((thing.get("metadata", {}).get("labels") or {}).get(key, ""))
 
 
 def annotation(thing: Object, key: str) -> str:
-    """Returns an annotation of an object, empty when it has none."""
+    """Returns an annotation of an object, or an empty string."""
     return str((thing.get("metadata", {}).get("annotations") or {}).get(key, ""))
 
 
 def count_of(text: str) -> int | None:
-    """Returns the number from 0 that a label or an annotation holds; None when it holds none.
+    """Returns the non-negative number in a label or an annotation, or None.
 
     >>> count_of("12"), count_of("\u00b2"), count_of("1234567")
     (12, None, None)
@@ -32,7 +32,7 @@ def count_of(text: str) -> int | None:
 
 
 def time_of(text: Any) -> datetime | None:
-    """Reads a time of the API; None for one that stands for none.
+    """Parses a time of the API; returns None for a zero time.
 
     >>> time_of("2026-11-21T01:11:33.938975097Z").microsecond
     938975
@@ -45,17 +45,17 @@ def time_of(text: Any) -> datetime | None:
     micro = (match[2] or "")[:6].ljust(6, "0")
     try:
         return datetime.fromisoformat(f"{match[1]}.{micro}+00:00").astimezone()
-    except (ValueError, OverflowError):  # the 30th of February, or a year that no clock shows
+    except (ValueError, OverflowError):  # an invalid date, such as February 30
         return None
 
 
 def deleted(pod: Object) -> bool:
-    """Tells whether somebody has asked for the pod's end."""
+    """Returns True if the pod is being deleted."""
     return bool(pod.get("metadata", {}).get("deletionTimestamp"))
 
 
 def short(text: Any) -> str:
-    """Returns a text as one line of bearable length.
+    """Returns a text as one line, truncated.
 
     >>> short(" a\\n  b ")
     'a b'

@@ -1,7 +1,7 @@
-"""The types of fields in data that others wrote: objects of a cluster, records in annotations.
+"""Type checks for untrusted data: objects of a cluster, records in annotations.
 
-A cluster checks the objects of its own kinds; those of other kinds, and everything in annotations, may hold
-anything. A field of a wrong type is dropped where objects are read, so that no reader has to expect it.
+A cluster validates only its built-in kinds and no annotations. Fields of a wrong type are dropped when
+objects are read, so that no other code has to expect them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 MALFORMED = "torchx.pytorch.org/malformed"
-"""Key that :func:`shaped` adds to an object whose status or specification had a field of a wrong type."""
+"""Key that :func:`shaped` adds to an object with a wrong type in its status or specification."""
 LARGEST_NUMBER = 2**53
-"""Larger numbers do not occur in the API: JSON numbers are exact up to here."""
+"""The largest number accepted: JSON numbers are exact up to here."""
 
 
 class AnyOf:
-    """A field that has one of several types; None means null."""
+    """A field with one of several types; None means null."""
 
     def __init__(self, *kinds: Any) -> None:
         self.kinds = kinds
@@ -83,11 +83,11 @@ _OBJECT = {
 
 
 def shaped(data: Any) -> dict[str, Any] | None:
-    """Returns an object of a cluster in which each known field has its type; None when it has no name.
+    """Returns an object of a cluster with fields of a wrong type removed, or None if it has no name.
 
     Args:
-        data: the object; changed in place. Fields of a wrong type are dropped, and the key MALFORMED says
-            which, where it is more than a label or an annotation.
+        data: the object; changed in place. The key MALFORMED describes the first removed field outside
+            the metadata.
 
     >>> found = shaped({"metadata": {"name": "a", "labels": {"b": 1}}, "status": {"active": "x"}})
     >>> found["metadata"], found["status"], found[MALFORMED]
@@ -109,7 +109,7 @@ def shaped(data: Any) -> dict[str, Any] | None:
 
 
 def check(data: Any, shape: Any) -> str:
-    """Returns the first field of a wrong type, as a sentence; empty when each has its own.
+    """Returns a message about the first field of a wrong type, or an empty string.
 
     >>> check({"roles": [{"name": 1}]}, {"roles": [{"name": str}]})
     '`roles[0].name` is a number, expected a text'
@@ -120,21 +120,21 @@ def check(data: Any, shape: Any) -> str:
 
 
 def too_deep(data: Any, most: int) -> bool:
-    """Returns True if plain data is nested in more levels than that; for data of any depth."""
-    level, found = [data], 0
-    while level and found <= most:
+    """Returns True if plain data has more than the given number of levels."""
+    level, depth = [data], 0
+    while level and depth <= most:
         level = [
             item
             for each in level
             if isinstance(each, (dict, list))
             for item in (each.values() if isinstance(each, dict) else each)
         ]
-        found += 1
+        depth += 1
     return bool(level)
 
 
 def _drop(data: Any, shape: Any, where: str, wrong: list[str], *, keep: bool = False) -> bool:
-    """Returns whether a value has its shape; takes out of it, in place, the parts that have not."""
+    """Returns True if a value has its shape; removes parts without theirs, in place."""
     if shape is object:
         return True
     if isinstance(shape, AnyOf):
@@ -161,10 +161,10 @@ def _fields(data: dict[str, Any], shape: Mapping[str, Any], where: str, wrong: l
         expected = shape.get(key, every)
         value = data[key]
         if value is None and not keep:
-            del data[key]  # to the API a null is the same as a field that is absent
+            del data[key]  # in the API, null and an absent field are the same
         elif _drop(value, expected, f"{where}.{key}", wrong, keep=keep):
             if isinstance(value, str) and not keep and not value.isascii():
-                data[key] = value.encode("utf-8", "replace").decode()  # half a letter cannot be printed
+                data[key] = value.encode("utf-8", "replace").decode()  # a lone surrogate cannot be printed
         else:
             wrong.append(_sentence(f"{where}.{key}", value, expected))
             if not keep:
@@ -198,9 +198,9 @@ _NAMES = {
 
 def _sentence(where: str, data: Any, shape: Any) -> str:
     expected = _expected(shape)
-    found = _NAMES.get(type(data), type(data).__name__)
-    found = "out of range" if found == expected else found
-    return f"`{where.lstrip('.')[:100]}` is {found}, expected {expected}"
+    actual = _NAMES.get(type(data), type(data).__name__)
+    actual = "out of range" if actual == expected else actual
+    return f"`{where.lstrip('.')[:100]}` is {actual}, expected {expected}"
 
 
 def _expected(shape: Any) -> str:

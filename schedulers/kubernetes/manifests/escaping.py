@@ -1,4 +1,4 @@
-"""Words of users as Kubernetes reads them: what it would take for a variable of its own is escaped.
+"""MacroFiller of users as Kubernetes reads them: what it would take for a variable of its own is escaped.
 
 In arguments and values of the environment Kubernetes replaces ``$(NAME)``, and takes ``$$`` for ``$``.
 """
@@ -14,7 +14,7 @@ from torchx.specs.macro import macros
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """The variable that holds a replica's id in the pods of an Indexed Job."""
 INDEX = f"$({INDEX_VARIABLE})"
-_MARK = "\0index\0"  # no word can hold it: programs are handed words that end at such a character
+_MARK = "\0index\0"  # no word can hold it: programs are handed filler that end at such a character
 _DOLLARS = re.compile(r"\$+(?=[(\0])|\$\$+")
 
 
@@ -24,10 +24,10 @@ def escaped(text: str) -> str:
     >>> escaped("$HOME $(date) $$")
     '$HOME $$(date) $$$$'
     """
-    return _DOLLARS.sub(lambda found: found[0] * 2, text)
+    return _DOLLARS.sub(lambda match: match[0] * 2, text)
 
 
-class Words:
+class MacroFiller:
     """Fills in macros and escapes the rest.
 
     Args:
@@ -45,18 +45,18 @@ class Words:
             rank0_env=settings.TORCHX_RANK0_HOST,
         )
 
-    def filled(self, text: str) -> str:
+    def fill(self, text: str) -> str:
         """Returns a text with its macros replaced.
 
-        >>> Words("ns:a", None).filled("--id=${app_id} --rank ${replica_id} $$${rank0_env} $$(date)")
+        >>> MacroFiller("ns:a", None).fill("--id=${app_id} --rank ${replica_id} $$${rank0_env} $$(date)")
         '--id=ns:a --rank $(JOB_COMPLETION_INDEX) $TORCHX_RANK0_HOST $$(date)'
         """
         return escaped(self._values.substitute(text)).replace(_MARK, self.index)
 
-    def filling(self, written: str) -> str:
+    def value_of(self, written: str) -> str:
         """Returns the text that stands for a macro, before anything is escaped.
 
-        >>> Words("ns:a", 3).filling("${replica_id}"), Words("ns:a", 3).filling("$$")
+        >>> MacroFiller("ns:a", 3).value_of("${replica_id}"), MacroFiller("ns:a", 3).value_of("$$")
         ('3', '$')
         """
         return self._values.substitute(written)
@@ -65,26 +65,26 @@ class Words:
 _VARIABLE = re.compile(r"\$\$|" + re.escape(INDEX))
 
 
-def restored(text: str, marks: Iterable[Sequence[int | str]], words: Words) -> str:
+def restored(text: str, marks: Iterable[Sequence[int | str]], filler: MacroFiller) -> str:
     """Returns a text as the role had it before its macros were filled in and the rest was escaped.
 
     Args:
         text: as it stands in a manifest.
         marks: where its macros stood, see ``record.marks_of``.
-        words: what they were filled in with.
+        filler: what they were filled in with.
 
     Returns:
         The text with its macros; where the marks do not fit, the text that the program is given.
 
-    >>> words = Words("ns:a", None)
-    >>> restored(words.filled("--n ${replica_id} $(x)"), [[4, "${replica_id}"]], words)
+    >>> filler = MacroFiller("ns:a", None)
+    >>> restored(filler.fill("--n ${replica_id} $(x)"), [[4, "${replica_id}"]], filler)
     '--n ${replica_id} $(x)'
     """
-    plain = _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else _MARK, text)
+    plain = _VARIABLE.sub(lambda match: "$" if match[0] == "$$" else _MARK, text)
     pieces: list[str] = []
     at = 0
     for before, written in marks:
-        filling = words.filling(str(written))
+        filling = filler.value_of(str(written))
         end = at + int(before)
         if not at <= end <= len(plain) or not plain.startswith(filling, end):
             pieces, at = [], 0

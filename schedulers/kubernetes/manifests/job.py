@@ -7,7 +7,7 @@ from typing import Any
 
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_INDEX, ROLE_INDEX
-from torchx.schedulers.kubernetes.manifests.pod import Place, pod_template
+from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.specs.app import RetryPolicy, Role
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -15,38 +15,38 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 MANY = 2**31 - 1
 
 
-def manifests(place: Place, names: list[str]) -> Iterator[dict[str, Any]]:
+def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
     """Yields the services, then the jobs.
 
     Args:
-        place: the application.
+        context: the application.
         names: of its roles within names, see ``names.role_names``.
     """
-    yield service(place, place.app_id, {APP_ID: place.app_id})
-    yield rank0_service(place, f"{place.app_id}-{names[0]}-0")
+    yield service(context, context.app_id, {APP_ID: context.app_id})
+    yield rank0_service(context, f"{context.app_id}-{names[0]}-0")
     for number, name in enumerate(names):
-        labels = {**place.role_labels(number), **queue_labels(place)}
+        labels = {**context.role_labels(number), **queue_labels(context)}
         yield {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": place.metadata(f"{place.app_id}-{name}", labels),
+            "metadata": context.metadata(f"{context.app_id}-{name}", labels),
             "spec": {
-                **job_spec(place, number),
-                **lifetime(place),
-                "template": pod_template(place, number, retries_at=field_of(place.app.roles[number])),
+                **job_spec(context, number),
+                **lifetime(context),
+                "template": pod_template(context, number, retries_at=field_of(context.app.roles[number])),
             },
         }
 
 
-def job_spec(place: Place, number: int) -> dict[str, Any]:
+def job_spec(context: AppContext, number: int) -> dict[str, Any]:
     """Returns the part of an Indexed Job for one role: how many pods, and what happens when one fails."""
-    role = place.app.roles[number]
-    found: dict[str, Any] = {
+    role = context.app.roles[number]
+    spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
     }
-    return found | retries(role, fail_fast=bool(place.cfg.get("fail_fast", True)))
+    return spec | retries(role, fail_fast=bool(context.cfg.get("fail_fast", True)))
 
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
@@ -73,35 +73,35 @@ def restarts_as_a_whole(role: Role) -> bool:
     return role.max_retries > 0 and role.retry_policy is not RetryPolicy.REPLICA
 
 
-def lifetime(place: Place) -> dict[str, Any]:
+def lifetime(context: AppContext) -> dict[str, Any]:
     """Returns when a job may start, and when the cluster removes it."""
-    ttl = place.cfg.get("ttl")
+    ttl = context.cfg.get("ttl")
     return {
-        **({"suspend": True} if place.cfg.get("queue") else {}),
+        **({"suspend": True} if context.cfg.get("queue") else {}),
         **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
     }
 
 
-def queue_labels(place: Place) -> dict[str, str]:
+def queue_labels(context: AppContext) -> dict[str, str]:
     """Returns the label that lets Kueue admit an object."""
-    queue = place.cfg.get("queue")
+    queue = context.cfg.get("queue")
     return {QUEUE: str(queue)} if queue else {}
 
 
-def service(place: Place, name: str, selector: dict[str, str]) -> dict[str, Any]:
+def service(context: AppContext, name: str, selector: dict[str, str]) -> dict[str, Any]:
     """Returns a headless service: a name for pods, from the moment they have an address."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": place.metadata(name, place.labels),
+        "metadata": context.metadata(name, context.labels),
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
     }
 
 
-def rank0_service(place: Place, host: str) -> dict[str, Any]:
+def rank0_service(context: AppContext, host: str) -> dict[str, Any]:
     """Returns the service that lets all pods find rank 0 by the name that it has for itself.
 
     torchrun on rank 0 compares the host it is told with its own host name, and only then opens the port.
     """
-    first = {APP_ID: place.app_id, ROLE_INDEX: "0", JOB_COMPLETION_INDEX: "0"}
-    return service(place, host, first)
+    first = {APP_ID: context.app_id, ROLE_INDEX: "0", JOB_COMPLETION_INDEX: "0"}
+    return service(context, host, first)

@@ -14,36 +14,36 @@ from torchx.schedulers.kubernetes.manifests.job import (
     rank0_service,
     restarts_as_a_whole,
 )
-from torchx.schedulers.kubernetes.manifests.pod import Place, pod_template
+from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 
 API = "jobset.x-k8s.io/v1alpha2"
 PODS_SPARE = len("-0") + len("-xxxxx")
 """What the names of its pods have beyond those of a Job: the number of the Job, and five random letters."""
 
 
-def manifests(place: Place, names: list[str]) -> Iterator[dict[str, Any]]:
+def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
     """Yields the service of rank 0, then the JobSet, which makes the service of all pods itself."""
-    yield rank0_service(place, f"{place.app_id}-{names[0]}-0-0")
+    yield rank0_service(context, f"{context.app_id}-{names[0]}-0-0")
     yield {
         "apiVersion": API,
         "kind": "JobSet",
-        "metadata": place.metadata(place.app_id, {**place.labels, **queue_labels(place)}),
+        "metadata": context.metadata(context.app_id, {**context.labels, **queue_labels(context)}),
         "spec": {
             "network": {
                 "enableDNSHostnames": True,
-                "subdomain": place.app_id,
+                "subdomain": context.app_id,
                 "publishNotReadyAddresses": True,
             },
-            "failurePolicy": failure_policy(place, names),
-            **lifetime(place),
-            "replicatedJobs": [_replicated(place, number, name) for number, name in enumerate(names)],
+            "failurePolicy": failure_policy(context, names),
+            **lifetime(context),
+            "replicatedJobs": [_replicated(context, number, name) for number, name in enumerate(names)],
         },
     }
 
 
-def failure_policy(place: Place, names: list[str]) -> dict[str, Any]:
+def failure_policy(context: AppContext, names: list[str]) -> dict[str, Any]:
     """Returns how often all of it starts again; a role that is not to do that ends all of it at once."""
-    roles = place.app.roles
+    roles = context.app.roles
     whole = [name for role, name in zip(roles, names, strict=True) if restarts_as_a_whole(role)]
     final = [name for role, name in zip(roles, names, strict=True) if not restarts_as_a_whole(role)]
     restarts = max((role.max_retries for role in roles if restarts_as_a_whole(role)), default=0)
@@ -62,13 +62,13 @@ def failure_policy(place: Place, names: list[str]) -> dict[str, Any]:
     return {"maxRestarts": restarts, "rules": rules}
 
 
-def _replicated(place: Place, number: int, name: str) -> dict[str, Any]:
-    labels = place.role_labels(number)
-    role = place.app.roles[number]
+def _replicated(context: AppContext, number: int, name: str) -> dict[str, Any]:
+    labels = context.role_labels(number)
+    role = context.app.roles[number]
     alone = role.max_retries and not restarts_as_a_whole(role)
-    together = any(restarts_as_a_whole(each) for each in place.app.roles)
+    together = any(restarts_as_a_whole(each) for each in context.app.roles)
     retries_at = RESTARTS if together and not alone else field_of(role)
-    spec = job_spec(place, number)
+    spec = job_spec(context, number)
     if restarts_as_a_whole(role):
         # the first failure ends the Job, and with that the JobSet's rules come in
         spec = {key: spec[key] for key in ("completionMode", "completions", "parallelism")} | {
@@ -80,6 +80,6 @@ def _replicated(place: Place, number: int, name: str) -> dict[str, Any]:
         "replicas": 1,
         "template": {
             "metadata": {"labels": labels},
-            "spec": {**spec, "template": pod_template(place, number, retries_at=retries_at)},
+            "spec": {**spec, "template": pod_template(context, number, retries_at=retries_at)},
         },
     }

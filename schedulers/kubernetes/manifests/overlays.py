@@ -9,7 +9,7 @@ from typing import Any
 from torchx import settings
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER, PREFIX, ROLE_INDEX
-from torchx.schedulers.kubernetes.manifests.pod import Place, share_processes
+from torchx.schedulers.kubernetes.manifests.pod import AppContext, share_processes
 from torchx.schedulers.kubernetes.manifests.volumes import SHM
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
 from torchx.specs.app import AppDef, Role
@@ -43,8 +43,8 @@ _MOUNTED = f"spec.containers.{CONTAINER}.volumeMounts."
 _Kept = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def lay_over(place: Place, manifests: Iterable[dict[str, Any]]) -> None:
-    """Lays the overlays of an application and of its roles over its manifests, in place.
+def apply_overlays(context: AppContext, manifests: Iterable[dict[str, Any]]) -> None:
+    """Lays the overlays of an application and of its roles over its manifests, in context.
 
     Raises:
         OverlayError: one sets what is for the scheduler to set.
@@ -53,39 +53,41 @@ def lay_over(place: Place, manifests: Iterable[dict[str, Any]]) -> None:
     for manifest in manifests:
         kind = (manifest["apiVersion"].partition("/")[0], manifest["kind"])
         if kind == ("batch", "Job"):
-            _job(place, manifest)
+            _job(context, manifest)
         elif kind[1] == "JobSet":
             for replicated in manifest["spec"]["replicatedJobs"]:
-                _job(place, replicated["template"])
-            _whole(place, manifest, "jobset", "replicatedJobs")
+                _job(context, replicated["template"])
+            _whole(context, manifest, "jobset", "replicatedJobs")
         elif kind[1] == "Job":
             for task in manifest["spec"]["tasks"]:
-                _pod(place, task["template"])
-            _whole(place, manifest, "volcano", "tasks")
+                _pod(context, task["template"])
+            _whole(context, manifest, "volcano", "tasks")
 
 
-def _job(place: Place, job: dict[str, Any]) -> None:
+def _job(context: AppContext, job: dict[str, Any]) -> None:
     number = int(job["metadata"]["labels"][ROLE_INDEX])
-    for target in (place.app, place.app.roles[number]):
-        _apply(place, target, JOB, job, _kept_of_job)
-    _pod(place, job["spec"]["template"])
+    for target in (context.app, context.app.roles[number]):
+        _apply(context, target, JOB, job, _kept_of_job)
+    _pod(context, job["spec"]["template"])
 
 
-def _pod(place: Place, template: dict[str, Any]) -> None:
+def _pod(context: AppContext, template: dict[str, Any]) -> None:
     number = int(template["metadata"]["labels"][ROLE_INDEX])
-    for target in (place.app, place.app.roles[number]):
-        _apply(place, target, POD, template, _kept_of_pod)
+    for target in (context.app, context.app.roles[number]):
+        _apply(context, target, POD, template, _kept_of_pod)
     share_processes(template["spec"])
 
 
-def _whole(place: Place, manifest: dict[str, Any], kind: str, parts: str) -> None:
+def _whole(context: AppContext, manifest: dict[str, Any], kind: str, parts: str) -> None:
     def kept(whole: dict[str, Any]) -> dict[str, Any]:
         return {**_kept_of_metadata(whole), f"spec.{parts}": copy.deepcopy(_at(whole, "spec", parts))}
 
-    _apply(place, place.app, WHOLE[kind], manifest, kept)
+    _apply(context, context.app, WHOLE[kind], manifest, kept)
 
 
-def _apply(place: Place, target: AppDef | Role, spec: OverlaySpec, base: dict[str, Any], kept: _Kept) -> None:
+def _apply(
+    context: AppContext, target: AppDef | Role, spec: OverlaySpec, base: dict[str, Any], kept: _Kept
+) -> None:
     """Lays one overlay over a part of the request, and looks whether the scheduler's own is left."""
     overlay = _noted(target, spec)
     if not overlay:
@@ -100,7 +102,7 @@ def _apply(place: Place, target: AppDef | Role, spec: OverlaySpec, base: dict[st
                 hint=did_you_mean(key, ("metadata", "spec")),
             )
     before = kept(base)
-    apply_overlay(base, _filled(place, overlay))
+    apply_overlay(base, _filled(context, overlay))
     after = kept(base)
     lost = [name for name, value in before.items() if after.get(name) != value]
     if lost and lost[0].startswith(_MOUNTED):
@@ -130,7 +132,7 @@ def _noted(target: AppDef | Role, spec: OverlaySpec) -> Overlay:
 
 
 def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
-    """Yields the overlays that have no place in what an application becomes, and whose they are.
+    """Yields the overlays that have no context in what an application becomes, and whose they are.
 
     Args:
         app: the application.
@@ -144,11 +146,11 @@ def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
                 yield spec.kind, target.name
 
 
-def _filled(place: Place, overlay: Overlay) -> Overlay:
+def _filled(context: AppContext, overlay: Overlay) -> Overlay:
     """Fills in macros, as in all metadata; a replica's id is what only its pod knows."""
     values = macros.Values(
         img_root="",
-        app_id=f"{place.namespace}:{place.app_id}",
+        app_id=f"{context.namespace}:{context.app_id}",
         replica_id=INDEX,
         rank0_env=settings.TORCHX_RANK0_HOST,
     )
@@ -174,24 +176,24 @@ def _kept_of_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def _kept_of_pod(template: dict[str, Any]) -> dict[str, Any]:
     spec = _at(template, "spec") or {}
-    found = {f"spec.{name}": spec.get(name) for name in ("restartPolicy", "subdomain", "hostname")}
+    kept = {f"spec.{name}": spec.get(name) for name in ("restartPolicy", "subdomain", "hostname")}
     containers = spec.get("containers")
     main = [c for c in containers or () if isinstance(c, dict) and c.get("name") == CONTAINER]
     for name in ("image", "command", "args"):
-        found[f"spec.containers.{CONTAINER}.{name}"] = (
+        kept[f"spec.containers.{CONTAINER}.{name}"] = (
             copy.deepcopy(main[0].get(name)) if len(main) == 1 else None
         )
     unpackers = [
         c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("name") == UNPACKER
     ]
-    found[f"spec.initContainers.{UNPACKER}"] = copy.deepcopy(unpackers)
-    found.update(_mounted(spec, main))
+    kept[f"spec.initContainers.{UNPACKER}"] = copy.deepcopy(unpackers)
+    kept.update(_mounted(spec, main))
     env = (main[0].get("env") if len(main) == 1 else None) or ()
     for name in _ENV:
-        found[f"spec.containers.{CONTAINER}.env.{name}"] = [
+        kept[f"spec.containers.{CONTAINER}.env.{name}"] = [
             dict(entry) for entry in env if isinstance(entry, dict) and entry.get("name") == name
         ]
-    return {**_kept_of_metadata(template), **found}
+    return {**_kept_of_metadata(template), **kept}
 
 
 def _mounted(spec: dict[str, Any], main: list[dict[str, Any]]) -> dict[str, Any]:

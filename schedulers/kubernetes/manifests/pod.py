@@ -12,7 +12,7 @@ from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
 from torchx.schedulers.kubernetes import options
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
-from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, Words, escaped
+from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, MacroFiller, escaped
 from torchx.schedulers.kubernetes.manifests.names import (
     APP_ID,
     APP_NAME,
@@ -41,7 +41,7 @@ NO_SIDECAR = "sidecar.istio.io/inject"
 
 
 @dataclass(frozen=True)
-class Place:
+class AppContext:
     """What a pod has to know of the application that it belongs to.
 
     Attributes:
@@ -92,12 +92,12 @@ class Place:
 
 
 def pod_template(
-    place: Place, number: int, replica: int | None = None, retries_at: str | None = ""
+    context: AppContext, number: int, replica: int | None = None, retries_at: str | None = ""
 ) -> dict[str, Any]:
     """Returns the template of a role's pods.
 
     Args:
-        place: the application.
+        context: the application.
         number: which role, from 0.
         replica: for this replica alone; None for all, which find out their number when they start.
         retries_at: the field of a pod in which the cluster counts its retries; empty where there are none,
@@ -106,10 +106,10 @@ def pod_template(
     Raises:
         UsageError: the role asks for what no pod can have.
     """
-    role, cfg = place.app.roles[number], place.cfg
+    role, cfg = context.app.roles[number], context.cfg
     volumes = volumes_of(role)
-    packed = place.workspaces.get(number)
-    words = Words(f"{place.namespace}:{place.app_id}", replica, FOLDER if packed else "")
+    packed = context.workspaces.get(number)
+    filler = MacroFiller(f"{context.namespace}:{context.app_id}", replica, FOLDER if packed else "")
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": role.image,
@@ -117,9 +117,9 @@ def pod_template(
         "command": [escaped(_text(role, role.entrypoint))],
         "args": [
             *attempts.arguments(escaped(role.entrypoint), retries_at),
-            *(words.filled(_text(role, arg)) for arg in role.args),
+            *(filler.fill(_text(role, arg)) for arg in role.args),
         ],
-        "env": _env(place, number, words, replica, retries_at),
+        "env": _env(context, number, filler, replica, retries_at),
         "resources": resources_of(role, cfg),
         "volumeMounts": volumes.mounts,
         # the end of the log is kept with the pod's state
@@ -131,12 +131,12 @@ def pod_template(
         container["ports"] = _ports(role)
     if volumes.privileged:
         container["securityContext"] = {"privileged": True}
-    labels = {**place.role_labels(number), NO_SIDECAR: "false"}
+    labels = {**context.role_labels(number), NO_SIDECAR: "false"}
     if replica is not None:
         labels[REPLICA_ID] = str(replica)
     spec = {
         "restartPolicy": "Never",
-        **({"subdomain": place.subdomain} if place.subdomain else {}),
+        **({"subdomain": context.subdomain} if context.subdomain else {}),
         "terminationGracePeriodSeconds": options.number(cfg, "grace_period", 30),
         **_where(role, cfg),
         "containers": [container],
@@ -149,7 +149,7 @@ def pod_template(
 
 
 def share_processes(spec: dict[str, Any]) -> None:
-    """Gives the processes of a pod a namespace whose process 1 is not the program; in place.
+    """Gives the processes of a pod a namespace whose process 1 is not the program; in context.
 
     The kernel drops the signals that process 1 has no handler for: such a program would not end on TERM, nor
     by a signal of its own, as by abort(). Where a pod has further containers they could see and trace each
@@ -180,41 +180,41 @@ def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
     requests: dict[str, str] = {}
     if resource.cpu > 0:
         cpu = max(1, int(resource.cpu * 1000))
-        limits["cpu"], requests["cpu"] = f"{cpu}m", f"{_asked(cpu, cfg, 'reserved_millicpu', 100)}m"
+        limits["cpu"], requests["cpu"] = f"{cpu}m", f"{_request(cpu, cfg, 'reserved_millicpu', 100)}m"
     if resource.memMB > 0:
         memory = int(resource.memMB)
         limits["memory"] = f"{memory}Mi"
-        requests["memory"] = f"{_asked(memory, cfg, 'reserved_memmb', 1024)}Mi"
+        requests["memory"] = f"{_request(memory, cfg, 'reserved_memmb', 1024)}Mi"
     devices = {GPU: int(resource.gpu)} if resource.gpu > 0 else {}
     # what has no domain before its name is no device that a cluster hands out
     devices |= {name: count for name, count in resource.devices.items() if "/" in name}
     if cfg.get("efa_device_count") is not None:
         devices[EFA_DEVICE] = options.number(cfg, "efa_device_count", 0)
     given = {name: str(count) for name, count in devices.items() if count > 0}
-    found = {"limits": {**limits, **given}, "requests": {**requests, **given}}
-    return {name: amounts for name, amounts in found.items() if amounts}
+    resources = {"limits": {**limits, **given}, "requests": {**requests, **given}}
+    return {name: amounts for name, amounts in resources.items() if amounts}
 
 
-def _asked(limit: int, cfg: Mapping[str, CfgVal], option: str, otherwise: int) -> int:
+def _request(limit: int, cfg: Mapping[str, CfgVal], option: str, otherwise: int) -> int:
     return max(limit - options.number(cfg, option, otherwise), (limit + 1) // 2)
 
 
 def _env(
-    place: Place, number: int, words: Words, replica: int | None, retries_at: str | None
+    context: AppContext, number: int, filler: MacroFiller, replica: int | None, retries_at: str | None
 ) -> list[dict[str, Any]]:
     """The variables of a container; one that is named in the value of another stands before it."""
-    role = place.app.roles[number]
+    role = context.app.roles[number]
     first: list[dict[str, Any]] = []
     if replica is None:
         path = f"metadata.annotations['{JOB_COMPLETION_INDEX}']"
         first.append({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}})
     ports = {port_variable(name): str(port) for name, port in role.port_map.items()}
     own = {
-        settings.TORCHX_RANK0_HOST: place.rank0,
+        settings.TORCHX_RANK0_HOST: context.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
-        settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{words.index}",
+        settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{filler.index}",
     }
-    written = {name: _variable(role, name, value, words) for name, value in role.env.items()}
+    written = {name: _variable(role, name, value, filler) for name, value in role.env.items()}
     plain = {name: {"name": name, "value": value} for name, value in (ports | own).items()}
     counted = attempts.variables(retries_at)
     # as on other engines: a role may set a port, and nothing else that is the scheduler's
@@ -222,14 +222,14 @@ def _env(
     return first + [entry for name, entry in chosen.items() if name != INDEX_VARIABLE or replica is not None]
 
 
-def _variable(role: Role, name: str, value: str, words: Words) -> dict[str, Any]:
+def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> dict[str, Any]:
     if not re.fullmatch(r"[ -<>-~]+", name):
         raise UsageError(
             f"role `{role.name}` sets the environment variable {name!r}, a name that no cluster takes"
         )
     if value.startswith(FIELD_PATH):
         return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value.removeprefix(FIELD_PATH)}}}
-    return {"name": name, "value": words.filled(_text(role, value))}
+    return {"name": name, "value": filler.fill(_text(role, value))}
 
 
 def _text(role: Role, text: str) -> str:
@@ -260,11 +260,11 @@ def _where(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
     instance = role.resource.capabilities.get(K8S_ITYPE)
     if instance:
         selector[K8S_ITYPE] = str(instance)
-    found: dict[str, Any] = {
+    spec: dict[str, Any] = {
         "nodeSelector": {**selector, **options.pairs(cfg, "node_selector")},
         "tolerations": options.tolerations(cfg),
         "serviceAccountName": cfg.get("service_account"),
         "priorityClassName": cfg.get("priority_class"),
-        "imagePullSecrets": [{"name": name} for name in options.words(cfg, "image_pull_secrets")],
+        "imagePullSecrets": [{"name": name} for name in options.strings(cfg, "image_pull_secrets")],
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in spec.items() if value}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.schedulers.kubernetes.manifests.job import restarts_as_a_whole
-from torchx.schedulers.kubernetes.manifests.pod import Place, pod_template
+from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.specs.app import RetryPolicy, Role
 
 API = "batch.volcano.sh/v1alpha1"
@@ -15,25 +15,25 @@ PODS_SPARE = len("-0")
 """What the names of its pods have beyond those of a Job: the number within the task."""
 
 
-def manifests(place: Place, names: list[str]) -> Iterator[dict[str, Any]]:
+def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
     """Yields the job; Volcano makes the service of its pods itself."""
-    roles = place.app.roles
+    roles = context.app.roles
     restarts = [role.max_retries for role in roles if role.max_retries]
-    ttl = place.cfg.get("ttl")
+    ttl = context.cfg.get("ttl")
     yield {
         "apiVersion": API,
         "kind": "Job",
-        "metadata": place.metadata(place.app_id, place.labels),
+        "metadata": context.metadata(context.app_id, context.labels),
         "spec": {
             "schedulerName": "volcano",
-            "queue": place.cfg["queue"],
+            "queue": context.cfg["queue"],
             "minAvailable": sum(role.min_replicas or role.num_replicas for role in roles),
             "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
             # a job has failed when this many restarts are due, so the last of them never comes
             "maxRetry": min(restarts, default=0) + 1,
             **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
             "tasks": [
-                _task(place, number, f"{name}-{replica}", replica)
+                _task(context, number, f"{name}-{replica}", replica)
                 for number, name in enumerate(names)
                 for replica in range(roles[number].num_replicas)
             ],
@@ -46,14 +46,14 @@ def rank0_host(app_id: str, first: str) -> str:
     return f"{app_id}-{first}-0-0.{app_id}"
 
 
-def _task(place: Place, number: int, name: str, replica: int) -> dict[str, Any]:
-    role = place.app.roles[number]
+def _task(context: AppContext, number: int, name: str, replica: int) -> dict[str, Any]:
+    role = context.app.roles[number]
     if (number, replica) == (0, 0):
         # by the name it has for itself: torchrun compares the two, and only then opens the port
-        place = replace(place, rank0=place.rank0.partition(".")[0])
-    counted = "" if not any(each.max_retries for each in place.app.roles) else None
-    template = pod_template(place, number, replica, counted)
-    policies = _policies(role, fail_fast=bool(place.cfg.get("fail_fast", True)))
+        context = replace(context, rank0=context.rank0.partition(".")[0])
+    counted = "" if not any(each.max_retries for each in context.app.roles) else None
+    template = pod_template(context, number, replica, counted)
+    policies = _policies(role, fail_fast=bool(context.cfg.get("fail_fast", True)))
     return {
         "name": name,
         "replicas": 1,

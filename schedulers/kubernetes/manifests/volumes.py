@@ -46,30 +46,34 @@ def volumes_of(role: Role) -> Volumes:
     Raises:
         UsageError: a mount cannot be made, or two have the same place.
     """
-    found = Volumes()
+    volumes = Volumes()
     paths = [mount.dst_path for mount in role.mounts]
     for path in paths:
         _check(role, path, paths)
     if SHM not in (path.rstrip("/") for path in paths):
         # as much as the memory of the container: what PyTorch's loaders hand over lies there
-        found.add("dshm", {"emptyDir": {"medium": "Memory"}}, SHM)
+        volumes.add("dshm", {"emptyDir": {"medium": "Memory"}}, SHM)
     for number, mount in enumerate(role.mounts):
-        _add(found, f"mount-{number}", mount, role)
-    return found
+        _add(volumes, f"mount-{number}", mount, role)
+    return volumes
 
 
-def _add(found: Volumes, name: str, mount: Mount, role: Role) -> None:
+def _add(volumes: Volumes, name: str, mount: Mount, role: Role) -> None:
     if isinstance(mount, BindMount):
-        found.add(name, {"hostPath": {"path": _host(role, mount.src_path)}}, mount.dst_path, mount.read_only)
+        volumes.add(
+            name, {"hostPath": {"path": _host(role, mount.src_path)}}, mount.dst_path, mount.read_only
+        )
     elif isinstance(mount, VolumeMount):
-        found.add(name, {"persistentVolumeClaim": {"claimName": mount.src}}, mount.dst_path, mount.read_only)
+        volumes.add(
+            name, {"persistentVolumeClaim": {"claimName": mount.src}}, mount.dst_path, mount.read_only
+        )
     elif isinstance(mount, TmpfsMount):
         size = {} if mount.size_mb is None else {"sizeLimit": f"{mount.size_mb}Mi"}
-        found.add(name, {"emptyDir": {"medium": "Memory", **size}}, mount.dst_path)
+        volumes.add(name, {"emptyDir": {"medium": "Memory", **size}}, mount.dst_path)
     elif isinstance(mount, DeviceMount):
-        found.privileged = True
+        volumes.privileged = True
         path = _host(role, mount.src_path)
-        found.add(name, {"hostPath": {"path": path}}, mount.dst_path, "w" not in mount.permissions)
+        volumes.add(name, {"hostPath": {"path": path}}, mount.dst_path, "w" not in mount.permissions)
     else:
         raise UsageError(
             f"role `{role.name}` has a {type(mount).__name__}, which cannot be mounted on Kubernetes"

@@ -67,13 +67,13 @@ def attempts_of(
     status = container_of(pod)
     restarts = int(status.get("restartCount") or 0)
     state = status.get("state") or {}
-    found = []
+    attempts = []
     last = (status.get("lastState") or {}).get("terminated")
     if last and restarts:
-        found.append(_ended(pod, last, number + restarts - 1, by_hand))
+        attempts.append(_ended(pod, last, number + restarts - 1, by_hand))
     if last and "waiting" in state and restarts:
-        return [*found, AttemptStatus(number + restarts, AppState.PENDING, msg=waits_for(pod, events))]
-    return [*found, _current(pod, state, number + restarts, events, by_hand)]
+        return [*attempts, AttemptStatus(number + restarts, AppState.PENDING, msg=waits_for(pod, events))]
+    return [*attempts, _current(pod, state, number + restarts, events, by_hand)]
 
 
 def _current(
@@ -101,15 +101,15 @@ def _stopped(pod: Object, by_hand: bool) -> bool:
     return deleted(pod) and not by_hand and not disruption(pod)
 
 
-def _ended(pod: Object, told: Mapping[str, Any], number: int, by_hand: bool) -> AttemptStatus:
-    code = int(told.get("exitCode") or 0)
-    named = signal_of(code) if told.get("reason") not in _NEVER_RAN else None
+def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: bool) -> AttemptStatus:
+    code = int(terminated.get("exitCode") or 0)
+    named = signal_of(code) if terminated.get("reason") not in _NEVER_RAN else None
     stopped = _stopped(pod, by_hand)
     # at its deadline a pod has failed, whatever its program made of TERM
     good = code == 0 and pod.get("status", {}).get("phase") != "Failed"
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
-    started, ended = time_of(told.get("startedAt")), time_of(told.get("finishedAt"))
-    never = told.get("reason") in _NEVER_RAN
+    started, ended = time_of(terminated.get("startedAt")), time_of(terminated.get("finishedAt"))
+    never = terminated.get("reason") in _NEVER_RAN
     return AttemptStatus(
         number,
         state,
@@ -118,7 +118,11 @@ def _ended(pod: Object, told: Mapping[str, Any], number: int, by_hand: bool) -> 
         signal=named,
         started_at=None if never else started,
         ended_at=ended or _ended_at(pod),
-        msg=ENDED if state is AppState.CANCELLED else disruption(pod) if good else _why(pod, told, by_hand),
+        msg=ENDED
+        if state is AppState.CANCELLED
+        else disruption(pod)
+        if good
+        else _why(pod, terminated, by_hand),
     )
 
 
@@ -137,10 +141,10 @@ def _ended_at(pod: Object) -> datetime | None:
     return max((at for at in times if at is not None), default=None)
 
 
-def _why(pod: Object, told: Mapping[str, Any], by_hand: bool) -> str:
+def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> str:
     """Returns why an attempt ended, where it is more than its exit code."""
     status = pod.get("status", {})
-    reason = str(told.get("reason") or "")
+    reason = str(terminated.get("reason") or "")
     taken = taken_away(pod, by_hand=by_hand)
     if taken:
         return taken
@@ -150,12 +154,12 @@ def _why(pod: Object, told: Mapping[str, Any], by_hand: bool) -> str:
         limit = _memory_limit(pod)
         return "out of memory" + (f": its limit is {limit}" if limit else "")
     if reason in ("StartError", "ContainerCannotRun"):
-        return f"it could not be started: {_start_error(str(told.get('message') or ''))}"
+        return f"it could not be started: {_start_error(str(terminated.get('message') or ''))}"
     if reason == "ContainerStatusUnknown":
         return "its node has lost it"
     if status.get("reason"):
         return f"{status['reason']}: {short(status.get('message'))}".rstrip(": ")
-    return "" if told else _init_failure(pod)
+    return "" if terminated else _init_failure(pod)
 
 
 def _start_error(message: str) -> str:
@@ -164,8 +168,8 @@ def _start_error(message: str) -> str:
     >>> _start_error('OCI runtime create failed: exec: "nope": executable file not found in $PATH: unknown')
     '"nope": executable file not found in $PATH'
     """
-    found = re.search(r"exec: (\".*)", message, re.DOTALL)
-    return short((found[1] if found else message).removesuffix(": unknown"))
+    match = re.search(r"exec: (\".*)", message, re.DOTALL)
+    return short((match[1] if match else message).removesuffix(": unknown"))
 
 
 def _init_failure(pod: Object) -> str:
@@ -192,9 +196,9 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
     status = pod.get("status", {})
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            told = short(_PREEMPTION.sub("", str(condition.get("message") or ""))).rstrip(". ")
+            detail = short(_PREEMPTION.sub("", str(condition.get("message") or ""))).rstrip(". ")
             gated = condition.get("reason") == "SchedulingGated"
-            return f"held back from the nodes: {told}" if gated else f"no node can take it: {told}"
+            return f"held back from the nodes: {detail}" if gated else f"no node can take it: {detail}"
     waiting = container_of(pod).get("state", {}).get("waiting") or {}
     for init in status.get("initContainerStatuses") or []:
         state = init.get("state") or {}
@@ -219,20 +223,20 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
 
 
 def _trouble(events: Iterable[Object]) -> str:
-    told = [e for e in events if e.get("type") == "Warning" and e.get("reason") != "FailedScheduling"]
-    if not told:
+    warnings = [e for e in events if e.get("type") == "Warning" and e.get("reason") != "FailedScheduling"]
+    if not warnings:
         return ""
-    newest = max(told, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
+    newest = max(warnings, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
     reason = "" if newest.get("reason") in ("Failed", "FailedCreate") else f"{newest.get('reason')}: "
     return reason + short(newest.get("message"))
 
 
 def _pull_error(message: str) -> str:
     """Returns which image and why, without what the back-off says before it."""
-    found = re.search(
+    match = re.search(
         r"failed to (?:pull|resolve) (?:and unpack )?(?:image|reference) \"([^\"]+)\".*?: ([^:]+)$", message
     )
-    return f"{found[1]}: {found[2]}" if found else message.removeprefix("Back-off pulling image ")
+    return f"{match[1]}: {match[2]}" if match else message.removeprefix("Back-off pulling image ")
 
 
 def signal_of(code: int) -> str | None:

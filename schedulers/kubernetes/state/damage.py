@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torchx.schedulers.kubernetes.api.objects import short
 from torchx.schedulers.kubernetes.objects import Facts
-from torchx.schedulers.kubernetes.status import describe, listed
+from torchx.schedulers.kubernetes.status import describe, list_row
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.status import AppState
 
@@ -19,18 +19,20 @@ def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
         now: seconds since the epoch.
     """
     try:
-        told = describe(facts, now)
+        response = describe(facts, now)
     except Exception as error:  # one application that cannot be judged must not end the command for others
         return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, msg=_defect(error), name=facts.name)
     if facts.damage:
-        return replace(told, state=AppState.UNKNOWN, msg=_reason(facts, told.state), first_failure=None)
-    return told
+        return replace(
+            response, state=AppState.UNKNOWN, msg=_reason(facts, response.state), first_failure=None
+        )
+    return response
 
 
 def list_safely(facts: Facts, now: float) -> ListAppResponse:
     """Returns the line of an application in a listing; see :func:`describe_safely`."""
     try:
-        line = listed(facts, now)
+        line = list_row(facts, now)
     except Exception as error:
         return ListAppResponse(facts.app_id, AppState.UNKNOWN, name=facts.name, msg=_defect(error))
     if facts.damage:

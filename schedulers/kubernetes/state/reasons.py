@@ -40,7 +40,7 @@ class JobFacts:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-GONE_WRONG = (
+REPLICA_FAILURES = (
     "BackoffLimitExceeded",
     "FailedIndexes",
     "MaxFailedIndexesExceeded",
@@ -50,12 +50,12 @@ GONE_WRONG = (
 """Reasons that only say that a replica has failed, which is told in detail."""
 
 ENDING = {
-    **dict.fromkeys(GONE_WRONG, BEING_ENDED),
+    **dict.fromkeys(REPLICA_FAILURES, BEING_ENDED),
     "DeadlineExceeded": "its time is up, it is being ended",
 }
 
 
-def held_back(facts: Facts) -> str:
+def suspension_reason(facts: Facts) -> str:
     """Returns why a suspended application does not run."""
     queue = label(facts.mains[0], "kueue.x-k8s.io/queue-name")
     return (
@@ -69,7 +69,7 @@ def why(job: JobFacts) -> str:
     """Returns why a job failed, where no replica tells it."""
     if job.reason == "DeadlineExceeded":
         return "its time was up"
-    if job.reason in GONE_WRONG:
+    if job.reason in REPLICA_FAILURES:
         return ""
     return job.message or job.reason
 
@@ -86,8 +86,8 @@ def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
             counts[f"attempt {last.number + 1} comes soon" if failed else last.msg] += 1
     counts.pop("", None)
     if counts:
-        told, number = counts.most_common(1)[0]
-        return told if number == len(statuses) == 1 else f"{told} ({number} of {len(statuses)} replicas)"
+        text, number = counts.most_common(1)[0]
+        return text if number == len(statuses) == 1 else f"{text} ({number} of {len(statuses)} replicas)"
     refused = [e for e in events if e.get("reason") == "FailedCreate"]
     if refused:
         message = str(refused[-1].get("message") or "")
@@ -104,11 +104,11 @@ def first_failure(facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStat
         return FirstFailure(first.role, first.id, last.number, last.exit_code, last.signal, last.msg)
     for job in jobs:
         # the pod is gone; where a rule ended the job, its message still names it
-        found = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)
-        if found and job.role < len(names := list(dict.fromkeys(s.role for s in statuses))):
-            code = int(found[2])
+        match = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)
+        if match and job.role < len(names := list(dict.fromkeys(s.role for s in statuses))):
+            code = int(match[2])
             name = signal_of(code)
-            return FirstFailure(names[max(job.role, 0)], int(found[1]), 1, None if name else code, name)
+            return FirstFailure(names[max(job.role, 0)], int(match[1]), 1, None if name else code, name)
     return None
 
 
@@ -119,7 +119,7 @@ def error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str
     return next(s.structured_error_msg for s in statuses if (s.role, s.id) == (first.role, first.replica))
 
 
-def at_rest(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
+def as_ended(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
     """Returns the status of a replica once its job has ended: nothing of it runs on."""
     if not status.attempts or is_terminal(status.attempts[-1].state):
         return status

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, label, short
 from torchx.schedulers.kubernetes.manifests.names import REPLICA_ID, ROLE_INDEX, ROLE_NAME
 from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, role_index
-from torchx.schedulers.kubernetes.record import MOST_REPLICAS
+from torchx.schedulers.kubernetes.record import MAX_REPLICAS
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
@@ -57,7 +57,7 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
         roles = [
             {
                 "name": label(main, ROLE_NAME) or main["metadata"]["name"],
-                "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MOST_REPLICAS),
+                "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MAX_REPLICAS),
             }
             for main in (facts.jobs or facts.mains)
         ]
@@ -136,7 +136,7 @@ class Replicas:
             role_index(main) or 0 for main in facts.mains if (main.get("spec") or {}).get("suspend")
         }
         self._spared = {role_index(main) or 0 for main in facts.mains if taken.spares_disrupted(main)}
-        self._news: dict[tuple[int, int], str] = {}
+        self._disruptions: dict[tuple[int, int], str] = {}
         self._by_hand = {
             name
             for main in facts.mains
@@ -162,10 +162,10 @@ class Replicas:
             events = self._events.get(pod["metadata"].get("name"), ())
             by_hand = no_reason and str(pod["metadata"].get("name")) in self._by_hand
             attempts += attempts_of(pod, number_of(pod, place), events, by_hand=by_hand)
-            self._news[key] = self._taken_now(pod, by_hand)
+            self._disruptions[key] = self._taken_now(pod, by_hand)
         state = self._state(member, attempts, job, whole)
         if attempts and state is AppState.RUNNING:
-            attempts[-1] = self._with_news(pods[-1], attempts[-1])
+            attempts[-1] = self._with_node_state(pods[-1], attempts[-1])
         elif not attempts:
             state, attempts = self._without_pod(key, state)
         newest = pods[-1] if pods else {}
@@ -188,7 +188,7 @@ class Replicas:
         done = member.replica in indexes(job.details.get("completedIndexes"))
         return self._single_jobs and not (over or due or done)
 
-    def _with_news(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
+    def _with_node_state(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
         """Returns a running attempt with the news of its node: a lost one is named."""
         events = self._events.get(str(pod["metadata"].get("name")), ())
         lost = taken.lost_node(pod, self._nodes, events, self._now)
@@ -215,21 +215,21 @@ class Replicas:
         Args:
             over: the application has ended, so what is the case now does not count.
         """
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for member in self.members:
             key = member.role_index, member.replica
             pods = self._pods.get(key, [])
-            news = "" if over else self._news.get(key, "")
+            news = "" if over else self._disruptions.get(key, "")
             before = max((taken.count_before(pod) for pod in pods), default=0)
             again = f"taken from its node {before} times" if before > 1 else "taken from its node once"
-            said = news or (self._notes.get(key) or [again if before else ""])[-1]
-            if said:
-                found[f"{member.role}/{member.replica}"] = said
-        if not found:
+            reason = news or (self._notes.get(key) or [again if before else ""])[-1]
+            if reason:
+                reasons[f"{member.role}/{member.replica}"] = reason
+        if not reasons:
             return ""
-        name, said = next(iter(found.items()))
-        more = f" (and {len(found) - 1} more replicas)" if len(found) > 1 else ""
-        return f"{name}: {said}{more}"
+        name, reason = next(iter(reasons.items()))
+        more = f" (and {len(reasons) - 1} more replicas)" if len(reasons) > 1 else ""
+        return f"{name}: {reason}{more}"
 
     def _taken_now(self, pod: Object, by_hand: bool) -> str:
         events = self._events.get(str(pod["metadata"].get("name")), ())
@@ -277,12 +277,12 @@ def _has_run(pod: Object) -> bool:
 def _refused(facts: Facts) -> dict[tuple[int, int], str]:
     """Returns why the cluster makes no pod for a replica, as its newest warning tells."""
     roles = {job["metadata"]["name"]: role_index(job) or 0 for job in facts.jobs}
-    found: dict[tuple[int, int], str] = {}
+    refusals: dict[tuple[int, int], str] = {}
     for event in facts.events:
         match = re.search(r'pods "(\S+)-(\d+)-\w+" is forbidden: (.*)', str(event.get("message") or ""))
         if event.get("reason") == "FailedCreate" and match and match[1] in roles:
-            found[roles[match[1]], _count(match[2])] = short(match[3])
-    return found
+            refusals[roles[match[1]], _count(match[2])] = short(match[3])
+    return refusals
 
 
 def _error_file(pod: Object) -> str:
@@ -292,10 +292,10 @@ def _error_file(pod: Object) -> str:
     if not ended.get("exitCode") or not text.startswith("{"):
         return NONE
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError):
         return NONE
-    return text if isinstance(found, dict) and "message" in found else NONE
+    return text if isinstance(data, dict) and "message" in data else NONE
 
 
 @functools.lru_cache(maxsize=64)
@@ -305,10 +305,10 @@ def indexes(text: str | None) -> frozenset[int]:
     >>> sorted(indexes("0-2,5")), sorted(indexes(None)), sorted(indexes("1,x,3-99999999999999,2"))
     ([0, 1, 2, 5], [], [1, 2])
     """
-    found: set[int] = set()
+    result: set[int] = set()
     for part in (text or "").split(","):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(found) < MOST_REPLICAS:
-            found.update(range(int(first), min(int(last), MOST_REPLICAS) + 1))
-    return frozenset(found)
+        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(result) < MAX_REPLICAS:
+            result.update(range(int(first), min(int(last), MAX_REPLICAS) + 1))
+    return frozenset(result)

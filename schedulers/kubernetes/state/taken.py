@@ -35,14 +35,14 @@ def condition_of(thing: Object, kind: str) -> Mapping[str, Any]:
 
 def disruption(pod: Object) -> str:
     """Returns why the cluster took the pod from its node, as a phrase; empty when it did not."""
-    found = condition_of(pod, "DisruptionTarget")
-    if found.get("status") != "True":
+    condition = condition_of(pod, "DisruptionTarget")
+    if condition.get("status") != "True":
         return ""
-    reason, node = str(found.get("reason", "")), node_of(pod)
+    reason, node = str(condition.get("reason", "")), node_of(pod)
     phrase = _DISRUPTIONS.get(reason, f"taken from node {{node}}: {reason}").format(node=node)
     if not node:
         phrase = phrase.replace("from node ", "before it had a node").replace("on node ", "")
-    detail = short(found.get("message"))
+    detail = short(condition.get("message"))
     return f"{phrase}: {detail}" if detail and reason == "TerminationByKubelet" else phrase
 
 
@@ -75,17 +75,17 @@ def deleted_by_hand(job: Object, pods: Iterable[Object]) -> set[str]:
         job: the job; neither it nor torchx has begun to end its pods.
         pods: its pods.
     """
-    found, failed = {}, False
+    deleting, failed = {}, False
     for pod in pods:
         spared = disruption(pod) or annotation(pod, ENDED)
         if deleted(pod) and not spared:
-            found[str(pod["metadata"].get("name"))] = str(pod["metadata"]["deletionTimestamp"])
+            deleting[str(pod["metadata"].get("name"))] = str(pod["metadata"]["deletionTimestamp"])
         elif (pod.get("status") or {}).get("phase") == "Failed" and not spared:
             failed = True
     if (job.get("spec") or {}).get("maxFailedIndexes") != 0:
-        return set(found)
-    first = min(found.values(), default="")
-    return set() if failed else {name for name, at in found.items() if at == first}
+        return set(deleting)
+    first = min(deleting.values(), default="")
+    return set() if failed else {name for name, at in deleting.items() if at == first}
 
 
 def not_ready(pod: Object) -> bool:
@@ -151,14 +151,14 @@ def note_key(pod: Object) -> str:
 def noted(main: Object) -> dict[int, list[str]]:
     """Returns why pods of a job were taken away, by replica, as far as torchx looked on."""
     notes = (main.get("metadata") or {}).get("annotations") or {}
-    found: dict[int, list[tuple[str, str]]] = {}
+    result: dict[int, list[tuple[str, str]]] = {}
     for key, text in notes.items():
         index = str(key).removeprefix(DISRUPTED).partition("-")[0]
         number = count_of(index) if str(key).startswith(DISRUPTED) else None
         if number is not None:
             at, _, why = str(text).partition(" ")
-            found.setdefault(number, []).append((at, short(why)))
-    return {index: [why for _, why in sorted(each)] for index, each in found.items()}
+            result.setdefault(number, []).append((at, short(why)))
+    return {index: [why for _, why in sorted(each)] for index, each in result.items()}
 
 
 def count_before(pod: Object) -> int:

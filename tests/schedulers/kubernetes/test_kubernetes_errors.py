@@ -16,7 +16,7 @@ from kubejobs import app, submit
 from torchx.errors import AbsentError, StateError, TorchxError, UsageError
 from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.client import Cluster
-from torchx.schedulers.kubernetes.api.errors import ClusterError, refused
+from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 
 RECORDED: dict[str, Any] = json.loads(
@@ -27,7 +27,7 @@ RECORDED: dict[str, Any] = json.loads(
 def sentence(name: str) -> ClusterError:
     found = RECORDED[name]
     body = found["body"] if isinstance(found["body"], str) else json.dumps(found["body"])
-    return refused(found["method"], found["path"], found["status"], body.encode(), {})
+    return response_error(found["method"], found["path"], found["status"], body.encode(), {})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from program import on_terminal, torchx
 
 from torchx.errors import StateError
 from torchx.schedulers.kubernetes import exec as kubernetes_exec
-from torchx.schedulers.kubernetes import exec_vigil as kubernetes_exec_vigil
+from torchx.schedulers.kubernetes import exec_monitor as kubernetes_exec_monitor
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.streams import Streams
@@ -90,8 +90,8 @@ def test_a_lost_node_ends_it_in_time(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server takes the connection, and no byte comes: recorded as 14d."""
-    monkeypatch.setattr(kubernetes_exec_vigil, "FIRST", 0.2)
-    monkeypatch.setattr(kubernetes_exec_vigil, "PROBE", 0.3)
+    monkeypatch.setattr(kubernetes_exec_monitor, "FIRST", 0.2)
+    monkeypatch.setattr(kubernetes_exec_monitor, "PROBE", 0.3)
     cluster.hung = True
     begin = time.monotonic()
     with pytest.raises(
@@ -131,10 +131,10 @@ def test_a_node_that_the_cluster_has_given_up_is_named_before_anything_is_sent(
 def test_a_pod_that_is_deleted_meanwhile_is_named(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_exec_vigil, "FIRST", 0.2)
+    monkeypatch.setattr(kubernetes_exec_monitor, "FIRST", 0.2)
     cluster.fault("GET", "/pods/[^/]+$", 404, times=9)
     cluster.hung = True
-    monkeypatch.setattr(kubernetes_exec_vigil, "PROBE", 0.2)
+    monkeypatch.setattr(kubernetes_exec_monitor, "PROBE", 0.2)
     with pytest.raises(StateError, match=r"the pod \S+ is gone"):
         run(scheduler, app_id, "true")
 

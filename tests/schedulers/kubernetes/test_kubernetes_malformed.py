@@ -25,11 +25,11 @@ from torchx.schedulers.kubernetes.application import app_of
 from torchx.schedulers.kubernetes.cancel import cancel, kill, reconcile
 from torchx.schedulers.kubernetes.logs import sources_of
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, ROLE_INDEX
-from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, _troubled, split_id
+from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, _may_be_disrupted, split_id
 from torchx.schedulers.kubernetes.record import RecordError, read_record, write_record
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.state.replicas import indexes
-from torchx.schedulers.kubernetes.status import describe, listed
+from torchx.schedulers.kubernetes.status import describe, list_row
 from torchx.schedulers.kubernetes.watch import Mirror
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef
@@ -107,13 +107,13 @@ def judge(
     found_pods = [found for each in pods if (found := shaped(copy.deepcopy(each))) is not None]
     found_events = [found for each in events if (found := shaped(copy.deepcopy(each))) is not None]
     found_nodes = dict.fromkeys("n", found) if (found := shaped(copy.deepcopy(node))) is not None else {}
-    _troubled(mains, found_pods)
+    _may_be_disrupted(mains, found_pods)
     for partial in (False, True):
         facts = Facts("default", "a", kind, mains, mains, found_pods, found_events, found_nodes, partial)
         for change in (reconcile, cancel, kill):
             change(Agreeable(), facts)  # type: ignore[arg-type]
         described = describe(facts, NOW)
-        line = listed(facts, NOW)
+        line = list_row(facts, NOW)
         json.dumps([str(described.state), described.msg, line.msg]).encode()
         app_of(facts)
         sources_of(facts, LogQuery())
@@ -293,8 +293,8 @@ def test_a_watch_goes_on_over_events_that_are_none(cluster: FakeCluster) -> None
         {"type": "ADDED", "object": {"metadata": []}},
         {"type": "MODIFIED", "object": {}},
     ):
-        mirror._take(event)  # type: ignore[arg-type]
-    mirror._take({"type": "ADDED", "object": {"metadata": {"name": "a", "labels": 7}}})
+        mirror._apply(event)  # type: ignore[arg-type]
+    mirror._apply({"type": "ADDED", "object": {"metadata": {"name": "a", "labels": 7}}})
     assert [each["metadata"] for each in mirror.objects()] == [{"name": "a", "uid": "a"}]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from manifests import EVERYTHING, KINDS, check, expanded, job_of, made, main_of, options, pods, role, run_as
 
 from torchx.errors import UsageError
-from torchx.schedulers.kubernetes.manifests.escaping import Words, escaped
+from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, escaped
 from torchx.schedulers.kubernetes.manifests.names import unique_name
 from torchx.schedulers.kubernetes.manifests.yaml_text import dump
 from torchx.schedulers.kubernetes.request import as_text, notes_of, to_request
@@ -122,7 +122,7 @@ def test_words_arrive_as_they_are(kind: str, args: list[str], env: dict[str, str
 @given(text=words, value=words)
 def test_a_word_is_escaped_as_much_as_it_needs(text: str, value: str) -> None:
     assert expanded(escaped(text), {"A": value}) == text
-    assert expanded(Words("x", None).filled(text.replace("$", "$$") + "${replica_id}"), {
+    assert expanded(MacroFiller("x", None).fill(text.replace("$", "$$") + "${replica_id}"), {
         "JOB_COMPLETION_INDEX": "7"
     }) == text + "7"  # fmt: skip
 

@@ -20,7 +20,7 @@ from support import wait_until
 
 from torchx.errors import StateError
 from torchx.schedulers.kubernetes import contexts as places
-from torchx.schedulers.kubernetes.api.errors import ClusterError, refused
+from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.logs import LogQuery
@@ -115,7 +115,7 @@ def test_a_refusal_that_quotes_a_value_is_shown_without_it(
 
 def test_what_decoders_quote_is_left_out() -> None:
     body = json.dumps({"message": f"bad quantity, error found in #10 byte of ...|{CANARY}|..."}).encode()
-    assert CANARY not in refused("POST", "/api/v1/namespaces/a/services", 400, body, {}).message
+    assert CANARY not in response_error("POST", "/api/v1/namespaces/a/services", 400, body, {}).message
 
 
 # --- the note of which cluster it was ------------------------------------------------------------

@@ -20,7 +20,7 @@ from program import torchx
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.client import Cluster
-from torchx.schedulers.kubernetes.api.errors import ClusterError, refused
+from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.logs import read_log, sources_of
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.logs import LogQuery
@@ -305,7 +305,7 @@ def test_an_answer_has_a_largest_size(slow: list[bytes], monkeypatch: pytest.Mon
 def test_a_lost_node_is_told_without_its_address(message: str, told: str) -> None:
     """Recorded as 14d: a log whose node hangs."""
     body = json.dumps({"kind": "Status", "message": message}).encode()
-    error = refused("GET", "/api/v1/namespaces/research/pods/train-0-x/log", 500, body, {})
+    error = response_error("GET", "/api/v1/namespaces/research/pods/train-0-x/log", 500, body, {})
     assert error.message == f"the node of pods/train-0-x in namespace `research` does not answer: {told}"
     assert "10.0.0.7" not in str(error)
 

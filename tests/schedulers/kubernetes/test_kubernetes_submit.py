@@ -30,7 +30,7 @@ def what_is_there(cluster: FakeCluster) -> list[str]:
     ]
 
 
-def test_everything_belongs_to_the_job(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+def test_everything_set_ownerss_to_the_job(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     app_id = submit(scheduler, "true")
     (job,) = cluster.objects("jobs")
     assert app_id == f"default:{job['metadata']['labels'][APP_ID]}"
@@ -94,7 +94,7 @@ def test_what_breaks_off_in_between_leaves_nothing(
     def interrupted(*args: Any) -> list[str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(kubernetes_submit, "_belong", interrupted)
+    monkeypatch.setattr(kubernetes_submit, "_set_owners", interrupted)
     with pytest.raises(KeyboardInterrupt):
         submit(scheduler, "true")
     wait_until(lambda: what_is_there(cluster) == [], "nothing is left")

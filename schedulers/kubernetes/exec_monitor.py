@@ -26,7 +26,7 @@ PROBE = 10.0
 """Seconds within which a node has to answer a probe."""
 
 
-class Vigil:
+class ConnectionMonitor:
     """Watches over a connection to a pod.
 
     Args:
@@ -52,17 +52,17 @@ class Vigil:
         self._proven = True
 
     def _find(self) -> Object:
-        found = self._cluster.find(path_of("v1", "pods", self._namespace, self._pod))
-        if found is None:
+        pod = self._cluster.find(path_of("v1", "pods", self._namespace, self._pod))
+        if pod is None:
             raise StateError(f"the pod {self._pod} is gone: it was deleted, or evicted from its node")
-        return found
+        return pod
 
     def _probe(self) -> None:
-        asked = [("command", "true"), ("container", CONTAINER), ("stdout", "true"), ("stderr", "true")]
+        params = [("command", "true"), ("container", CONTAINER), ("stdout", "true"), ("stderr", "true")]
         path = path_of("v1", "pods", self._namespace, self._pod) + "/exec"
         begin = time.monotonic()
         try:
-            connection = self._cluster.websocket(path, asked)
+            connection = self._cluster.websocket(path, params)
         except ClusterError as error:
             if error.status in (0, 500, 502, 503, 504):
                 raise self._lost(time.monotonic() - begin + FIRST) from None
@@ -114,10 +114,10 @@ def doubtful(pod: Object) -> bool:
 def node_trouble(cluster: Cluster, node: str) -> str:
     """Returns why a node is not ready; empty when it is, or when the caller may not read nodes."""
     try:
-        found = cluster.find(path_of("v1", "nodes", "", node))
+        result = cluster.find(path_of("v1", "nodes", "", node))
     except ClusterError:
         return ""
-    status = (found or {}).get("status")
+    status = (result or {}).get("status")
     conditions = status.get("conditions") if isinstance(status, dict) else None
     for condition in conditions if isinstance(conditions, list) else ():
         unready = isinstance(condition, dict) and condition.get("status") != "True"
