@@ -1,1 +1,1 @@
-"""Runs applications on a Kubernetes cluster: ``kubernetes``."""
+"""The scheduler ``kubernetes``: runs applications on a Kubernetes cluster."""

@@ -1,4 +1,4 @@
-"""An application on a cluster as it was submitted: its record, completed from its pod templates."""
+"""Restores a submitted application from its record and its pod templates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def app_of(facts: Facts) -> AppDef:
-    """Returns the application as it was submitted; without a readable record, as its jobs show it."""
+    """Returns an application as submitted; without a readable record, as far as its jobs describe it."""
     from torchx.specs.serialize import app_from_dict
 
     record = facts.record
@@ -29,20 +29,20 @@ def app_of(facts: Facts) -> AppDef:
         try:
             return app_from_dict(_whole(facts, record["app"]))
         except UsageError:
-            pass  # it has the shape of a record, and values that no application has
+            pass  # a record with values that are invalid for an application
     jobs = facts.jobs or facts.mains
     return app_from_dict({"name": facts.name, "roles": [_role(job) for job in jobs]})
 
 
 def _whole(facts: Facts, app: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the record of an application, with the arguments and environment that its manifests hold."""
+    """Returns the record of an application with the arguments and environment of its manifests."""
     templates = dict(_templates(facts))
     roles = [_filled(facts, role, templates.get(number, {})) for number, role in enumerate(app["roles"])]
     return {**app, "roles": roles}
 
 
 def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yields the pod template of each role by its number; of several, the one of replica 0."""
+    """Yields the number and the pod template of each role; with several templates, that of replica 0."""
     for main in reversed(facts.mains):
         if facts.kind == "job":
             yield _number(label(main, ROLE_INDEX)), _at(main, "spec", "template")
@@ -57,10 +57,10 @@ def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
     hidden = role.get(HIDDEN)
     if hidden is None:
-        return dict(role)  # written by version 0.1.0: it is complete
+        return dict(role)  # written by version 0.1.0: complete
     result = {key: value for key, value in role.items() if key != HIDDEN}
     unpacked = any(each.get("name") == UNPACKER for each in _list(template, "spec", "initContainers"))
-    # Volcano has a template for each replica, with its id filled in
+    # Volcano has a template for each replica, with its id inserted
     filler = MacroFiller(facts.app_id, 0 if facts.kind == "volcano" else None, FOLDER if unpacked else "")
     main = _main(template)
     marks = hidden.get("args") or {}
@@ -101,14 +101,14 @@ def _main(template: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _at(data: Any, *path: str) -> Mapping[str, Any]:
-    """Returns the mapping at a path; an empty one where it is missing."""
+    """Returns the mapping at a path; default: empty."""
     for key in path:
         data = data.get(key) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
 
 
 def _list(data: Any, *path: str) -> list[Any]:
-    """Returns the list at a path, without items of a wrong type; an empty one where it is missing."""
+    """Returns the list at a path, without items of a wrong type; default: empty."""
     items = _at(data, *path[:-1]).get(path[-1])
     if not isinstance(items, list):
         return []

@@ -1,8 +1,8 @@
-"""Ends applications on a cluster: cancels, kills, deletes, and stops what a failed replica leaves behind.
+"""Cancels, kills, deletes and reconciles applications on a cluster.
 
-A pod ends by a deadline of its own: its node sends TERM, waits for the time of grace and sends KILL, and
-the pod stays with its log. A pod that is deleted, as a suspended Job does it, takes its log with it; that is
-left for pods that no node has, and for kinds of objects that would start an ended pod again.
+A pod is ended by a deadline: its node sends TERM, waits for the grace period and sends KILL, and the pod
+keeps its log. Deleting a pod, as a suspended Job does, deletes its log too; this is used only for pods
+without a node, and for kinds of objects that would restart an ended pod.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
 
 MAX_PARALLEL = 16
-"""How many pods are ended at the same time."""
+"""Maximum number of pods that are ended in parallel."""
 BACK_OFF = 8.0
-"""Seconds in which pods may end before the first of them would be started again; a cluster waits ten."""
+"""Seconds for pods to end before a cluster restarts the first of them, after ten seconds."""
 APPEARS_WITHIN = 5.0
-"""Seconds in which a Job makes the pods that it is to have."""
+"""Seconds to wait until a Job has created its pods."""
 PAUSE = 0.2
 MAX_NOTES = 30
-"""Pods that were taken away which are noted in a job at most."""
+"""Maximum number of disrupted pods that are noted in a job."""
 
 
 def cancel(cluster: Cluster, facts: Facts) -> None:
-    """Ends what of an application has not ended; its objects and logs stay, so that it can be described."""
+    """Ends the running parts of an application; keeps its objects and logs, so that it can be described."""
     _end_jobs(cluster, facts, [m for m in facts.mains if not annotation(m, CANCELLED)], CANCELLED)
 
 
 def kill(cluster: Cluster, facts: Facts) -> None:
-    """Ends what of an application has not ended, with no time to clean up."""
+    """Ends the running parts of an application immediately, without a grace period."""
     for main in facts.mains:
         if not is_terminal(job_facts(facts.kind, main).state):
             _suspend(cluster, facts, main, "" if annotation(main, CANCELLED) else CANCELLED)
@@ -55,28 +55,27 @@ def kill(cluster: Cluster, facts: Facts) -> None:
 
 
 def delete(cluster: Cluster, facts: Facts) -> None:
-    """Removes an application with all that belongs to it; its pods get their time of grace."""
+    """Deletes an application with all its objects; its pods get their grace period."""
     for main in facts.mains:
-        # the pods go first: nothing of it can run when the object is gone
+        # deletes the pods first, so that none runs without the object
         path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
         cluster.delete(path, {"propagationPolicy": "Foreground"})
     for resource in ("services", "configmaps"):
         path = path_of("v1", resource, facts.namespace)
-        with suppress(ClusterError):  # the cluster removes them too: they belong to the jobs
+        with suppress(ClusterError):  # the jobs own them: the cluster deletes them too
             for each in cluster.items(path, selector(facts.name)):
                 cluster.delete(f"{path}/{each['metadata']['name']}")
 
 
 def reconcile(cluster: Cluster, facts: Facts) -> bool:
-    """Brings an application to its due state: when a replica has no attempt left, the others are ended.
+    """Reconciles an application: ends the other replicas if one has failed without attempts left.
 
-    Jobs know nothing of each other, and a Job by itself deletes the pods of its other replicas, with their
-    logs. An end that was begun by a command and not completed is completed. What took a pod from its node is
-    noted: once the pod is gone, nothing else says so. Applications of other users and malformed ones stay
-    unchanged.
+    Jobs are independent of each other, and a failed Job deletes the pods of its other replicas with their
+    logs. Also completes interrupted ends, and notes disruptions of pods in their job, since they cannot be
+    found once a pod is deleted. Applications of other users and malformed ones remain unchanged.
 
     Returns:
-        False if the cluster did not answer in time: it is to be done again soon.
+        False if the cluster did not respond in time and a retry is due.
     """
     if facts.kind != "job" or facts.malformed or is_foreign(facts):
         return True
@@ -85,25 +84,25 @@ def reconcile(cluster: Cluster, facts: Facts) -> bool:
         begun = [m for m in facts.mains if annotation(m, CANCELLED) or annotation(m, STOPPED)]
         _end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
         cancelled = any(annotation(main, CANCELLED) for main in begun)
-        fails_fast = facts.fails_fast and not facts.damage  # a record that is damaged does not say
+        fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
         if fails_fast and not cancelled and any(_has_failed(facts, m) for m in facts.mains):
             due = [
                 m for m in facts.mains if m not in begun and (_runs(facts, m) or not _has_failed(facts, m))
             ]
             _end_jobs(cluster, facts, due, STOPPED)
-    except ClusterError as error:  # a caller who may only read leaves it to others
+    except ClusterError as error:  # ignored for a caller with read access only
         return not error.passes
     return True
 
 
 def _runs(facts: Facts, main: Object) -> bool:
-    """Returns True if a job has pods that run and were not ended: else a failed one ends by itself."""
+    """Returns True if a job has running pods that were not ended; without any, a failed job ends itself."""
     pods = [pod for pod in facts.pods if _owns(main, pod)]
     return any(live(pod) and not deleted(pod) and not ended_by_us(pod) for pod in pods)
 
 
 def _is_unfinished(facts: Facts, main: Object) -> bool:
-    """Returns True if the end of a marked job was begun, and nothing is under way that completes it."""
+    """Returns True if the end of a marked job was started and would not complete by itself."""
     rests = bool(_spec(main).get("backoffLimitPerIndex")) and not any(
         not _is_over(pod) for pod in facts.pods if _owns(main, pod)
     )
@@ -126,8 +125,8 @@ def _owns(main: Object, pod: Object) -> bool:
 def _has_failed(facts: Facts, main: Object) -> bool:
     """Returns True if a job has failed, or one of its replicas has, with no attempt left.
 
-    The state of a container is a second or two ahead of what its Job makes of it: so the others can be ended
-    with their logs before the Job deletes them.
+    The state of a container is a second or two ahead of that of its Job, so the other pods can be ended and
+    keep their logs before the Job deletes them.
     """
     conditions = (main.get("status") or {}).get("conditions") or []
     if any(c.get("type") in ("Failed", "FailureTarget") and c.get("status") == "True" for c in conditions):
@@ -146,7 +145,7 @@ def _has_failed(facts: Facts, main: Object) -> bool:
 
 
 def _note_taken(cluster: Cluster, facts: Facts) -> None:
-    """Notes in the jobs which pods are being taken away, and why."""
+    """Notes disrupted pods and the reasons in their jobs."""
     for main in facts.mains:
         job = job_facts(facts.kind, main)
         known = main["metadata"].get("annotations") or {}
@@ -169,12 +168,12 @@ def _note_taken(cluster: Cluster, facts: Facts) -> None:
 
 
 def _is_due(job: JobFacts, pod: Object) -> bool:
-    """Returns True if a replica has yet to end: the pod of one that has may be deleted."""
+    """Returns True if a replica has not completed; pods of completed replicas may be deleted."""
     return replica_of(pod)[1] not in indexes(job.details.get("completedIndexes"))
 
 
 def _end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> None:
-    """Ends some of the submitted objects, all at the same time."""
+    """Ends submitted objects in parallel."""
     begun: list[tuple[Object, set[str]]] = []
     for main in mains:
         job = job_facts(facts.kind, main)
@@ -190,7 +189,7 @@ def _end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) ->
         except ClusterError as error:
             if error.status != 403:
                 raise
-            _suspend(cluster, facts, main, mark)  # it takes fewer rights, and the logs go with the pods
+            _suspend(cluster, facts, main, mark)  # needs fewer rights, but deletes the logs
     retried = [main for main, _ in begun if _spec(main).get("backoffLimitPerIndex")]
     _close_when_ended(cluster, facts, retried)
     late = [m for m, seen in begun if m not in retried and not _all_there(cluster, facts, m, seen)]
@@ -198,7 +197,7 @@ def _end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) ->
 
 
 def _keeps_pods(facts: Facts, main: Object) -> bool:
-    """Returns True if the pods of an object can end one by one without its doing anything about it."""
+    """Returns True if an object does not react to the end of single pods."""
     spec = _spec(main)
     rules = (spec.get("podFailurePolicy") or {}).get("rules") or []
     return (
@@ -210,7 +209,7 @@ def _keeps_pods(facts: Facts, main: Object) -> bool:
 
 
 def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
-    """Notes why a Job ends, and has it leave the pods of its other replicas alone from then on."""
+    """Marks why a Job ends, and prevents it from deleting the pods of its other replicas."""
     change = {
         "metadata": {"annotations": {mark: _now()}},
         "spec": {"maxFailedIndexes": None, "backoffLimit": MANY},
@@ -224,7 +223,7 @@ def _pods_of(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
 
 
 def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
-    """Ends the pods of a Job that run, each with its time of grace; returns all of its pods."""
+    """Ends the running pods of a Job with their grace period; returns all its pods."""
     pods = _pods_of(cluster, facts, main)
     due = [pod for pod in pods if live(pod) and not deleted(pod) and not ended_by_us(pod)]
     if due:
@@ -234,7 +233,7 @@ def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
 
 
 def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
-    """Ends a pod: by a deadline, which leaves pod and log; one that no node has is deleted."""
+    """Ends a pod by a deadline, which keeps pod and log; deletes a pod without a node."""
     path = path_of("v1", "pods", namespace, pod["metadata"]["name"])
     if not (pod.get("spec") or {}).get("nodeName"):
         cluster.delete(path)
@@ -244,10 +243,10 @@ def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
         cluster.patch(path, change)
     except ClusterError as error:
         if error.status == 404:
-            return  # it is gone
+            return  # already deleted
         if error.status != 422:
             raise
-        cluster.patch(path, {"metadata": change["metadata"]})  # its deadline is one second already
+        cluster.patch(path, {"metadata": change["metadata"]})  # the deadline is already one second
 
 
 def _indexes(pods: list[Object]) -> set[str]:
@@ -255,7 +254,7 @@ def _indexes(pods: list[Object]) -> set[str]:
 
 
 def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> bool:
-    """Ends the pods of a Job that come late, and returns True once all that it makes have come."""
+    """Ends pods that a Job creates late; returns True once all its pods exist."""
     wanted = int(_spec(main).get("completions") or 1)
     end = time.monotonic() + APPEARS_WITHIN
     while len(seen) < wanted:
@@ -270,17 +269,17 @@ def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> 
 
 
 def _close_when_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> None:
-    """Ends Jobs themselves as soon as their pods have ended: before any of these is started again."""
+    """Ends Jobs once their pods have ended, before any pod is restarted."""
     mains = list(mains)
     end = time.monotonic() + BACK_OFF
     while mains:
         for main in list(mains):
             late = time.monotonic() > end
-            # what has no phase of an end yet would be deleted, though its container has ended
+            # a pod without a final phase would be deleted, even if its container has ended
             if late or all(_is_over(pod) for pod in _end_pods(cluster, facts, main)):
                 if not annotation(main, CANCELLED) and _has_failed(facts, main):
                     path = main_path("job", facts.namespace, main["metadata"]["name"])
-                    cluster.patch(path, {"spec": {"maxFailedIndexes": 0}})  # it fails, and keeps its pods
+                    cluster.patch(path, {"spec": {"maxFailedIndexes": 0}})  # fails, and keeps its pods
                 else:
                     _suspend(cluster, facts, main, "")
                 mains.remove(main)
@@ -289,7 +288,7 @@ def _close_when_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> No
 
 
 def _suspend(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
-    """Ends an object by suspending it: its pods get TERM, the time of grace and KILL, and are deleted."""
+    """Ends an object by suspending it: its pods get TERM, the grace period and KILL, and are deleted."""
     change: Object = {"metadata": {"annotations": {mark: _now()}}} if mark else {}
     path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
     if facts.kind != "volcano":
@@ -320,8 +319,8 @@ def _suspend(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
 
 
 def _take_from_queue(cluster: Cluster, namespace: str, uid: str) -> None:
-    """Tells Kueue not to admit a job any more: it would start it again when its turn comes."""
-    with suppress(ClusterError):  # whether or not that may be done, the job is suspended
+    """Deactivates the Kueue workload of a job, so that Kueue does not start it again."""
+    with suppress(ClusterError):  # the job is suspended in any case
         kueue = cluster.find("/apis/kueue.x-k8s.io")
         if kueue is None:
             return

@@ -1,4 +1,4 @@
-"""What a cluster will not do of what an application asks for, and what cannot be at all."""
+"""Checks of an application and its run options: errors, and notes on unsupported features."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from torchx.specs.run_options import CfgVal
 
 
 def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
-    """Refuses an application or run options that no cluster takes.
+    """Validates an application and its run options.
 
     Raises:
-        UsageError: one cannot be right.
+        UsageError: one is invalid.
     """
     check_options(cfg)
     if not app.roles:
@@ -31,12 +31,12 @@ def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
 
 
 def notes_of(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> list[str]:
-    """Returns what of an application a cluster cannot honour, a line each.
+    """Returns the features of an application that the cluster does not support, one line each.
 
     Args:
         app: the application.
         cfg: run options.
-        kind: what it becomes: job, jobset or volcano.
+        kind: job, jobset or volcano.
     """
     by_kind = {JOB: _job_notes, JOBSET: _jobset_notes, VOLCANO: _volcano_notes}
     return [*_notes(app, cfg, kind), *by_kind[kind](app, cfg)]
@@ -48,20 +48,20 @@ def _notes(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> Iterator[str]:
     unknown = {name for role in app.roles for name in role.resource.devices if "/" not in name}
     if unknown:
         names = ", ".join(sorted(unknown))
-        yield f"devices of these names are none of a cluster's and not asked for: {names}"
+        yield f"devices without a domain in their names are not requested: {names}"
     for role in app.roles:
         yield from volumes.notes_of(role)
     for overlay, name in unused(app, kind):
-        yield f"the overlay {overlay} of `{name}` is not used: it has no place in kind={kind}"
+        yield f"the overlay {overlay} of `{name}` is ignored with kind={kind}"
     fewer = [role for role in app.roles if role.min_replicas not in (None, role.num_replicas)]
     if fewer and kind != VOLCANO:
-        yield f"min_replicas means nothing to a Job: it starts what there is room for ({_roles(fewer)})"
+        yield f"a Job ignores min_replicas: it starts each replica that fits ({_roles(fewer)})"
     if write_record(app, cfg) is None:
-        yield "the application is too long to be kept with its job: `describe` will tell what its pods tell"
+        yield "the application is too large to be stored with its job: `describe` will show only its pods"
 
 
 def process_notes(app: AppDef, templates: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Returns which roles have programs that are process 1 of their container, a line at most.
+    """Returns a note on the roles whose programs are process 1 of their container.
 
     Args:
         app: the application.
@@ -76,29 +76,28 @@ def process_notes(app: AppDef, templates: Iterable[Mapping[str, Any]]) -> list[s
         return []
     roles = _roles([app.roles[number] for number in sorted(numbers)])
     return [
-        "beside further containers a program is process 1, and ends on TERM only if it handles it; to share "
-        f"processes: shareProcessNamespace in the overlay V1Pod ({roles})"
+        "with further containers, the program is process 1 and ends on TERM only if it handles TERM; to "
+        f"share processes: shareProcessNamespace in the overlay V1Pod ({roles})"
     ]
 
 
 def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     several = len(app.roles) > 1
-    # which it will be is found out at the submission
+    # the kind is decided at submission
     unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
     single = [role for role in app.roles if restarts_as_a_whole(role) and (several or role.num_replicas > 1)]
     if single:
         yield (
-            f"{unless}a Job starts a failed replica again alone, not its peers ({_roles(single)}); "
-            "kind=jobset starts all of them again"
+            f"{unless}a Job restarts only the failed replica, not its peers ({_roles(single)}); "
+            "kind=jobset restarts all of them"
         )
     if several and cfg.get("fail_fast", True):
         yield (
-            f"{unless}each role is a Job of its own: when one fails, the others run on until an "
-            "attached run, `torchx wait` or `torchx log -f` ends them; with kind=jobset or kind=volcano the "
-            "cluster does"
+            f"{unless}each role is a separate Job: if one fails, the others run until an attached run, "
+            "`torchx wait` or `torchx log -f` ends them; with kind=jobset or kind=volcano the cluster does"
         )
     if several and cfg.get("queue"):
-        yield f"{unless}Kueue admits each role by itself; kind=jobset lets it admit them together"
+        yield f"{unless}Kueue admits each role separately; with kind=jobset it admits them together"
 
 
 def _jobset_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
@@ -106,12 +105,12 @@ def _jobset_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     whole = [role for role in app.roles if restarts_as_a_whole(role)]
     by_role = [role for role in whole if role.retry_policy is RetryPolicy.ROLE]
     if several and by_role:
-        yield f"a JobSet starts all roles again, not one alone ({_roles(by_role)})"
+        yield f"a JobSet restarts all roles, not a single one ({_roles(by_role)})"
     if len({role.max_retries for role in whole}) > 1:
         most = max(role.max_retries for role in whole)
-        yield f"a JobSet counts the restarts of all roles together: {most} in all ({_roles(whole)})"
+        yield f"a JobSet counts the restarts of all roles together: {most} in total ({_roles(whole)})"
     if several and not cfg.get("fail_fast", True):
-        yield "a JobSet ends the other roles when one has failed, whatever fail_fast says"
+        yield "a JobSet ends the other roles if one has failed, even with fail_fast=false"
 
 
 def _volcano_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
@@ -119,12 +118,12 @@ def _volcano_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     single = [role for role in retried if role.retry_policy is RetryPolicy.REPLICA]
     by_role = [role for role in retried if role.retry_policy is RetryPolicy.ROLE]
     if single:
-        yield f"older versions of Volcano start no replica again by itself ({_roles(single)})"
+        yield f"older versions of Volcano cannot restart a single replica ({_roles(single)})"
     if by_role and len(app.roles) > 1:
-        yield f"Volcano starts all roles again, not one alone ({_roles(by_role)})"
+        yield f"Volcano restarts all roles, not a single one ({_roles(by_role)})"
     if len({role.max_retries for role in retried}) > 1:
         least = min(role.max_retries for role in retried)
-        yield f"Volcano counts the restarts of all roles together: {least} in all ({_roles(retried)})"
+        yield f"Volcano counts the restarts of all roles together: {least} in total ({_roles(retried)})"
 
 
 def _roles(roles: list[Role]) -> str:

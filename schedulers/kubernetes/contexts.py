@@ -1,4 +1,4 @@
-"""Notes on this machine of the cluster an application was submitted to, which its handle does not name."""
+"""Local notes of the cluster that an application was submitted to; its handle does not name the cluster."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torchx.specs.run_options import CfgVal
 
 _KEPT = ("context", "kubeconfig")
 _LONGEST = 16_384
-"""Bytes of a note, at most."""
+"""Maximum size of a note in bytes."""
 
 
 def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:
-    """Notes the options by which the cluster was found; nothing when it is the usual one."""
+    """Saves the options that select the cluster, if it is not the default one."""
     options = {key: str(cfg[key]) for key in _KEPT if cfg.get(key)}
     if not options:
         return
     if "kubeconfig" in options:
         options["kubeconfig"] = str(Path(options["kubeconfig"]).expanduser().absolute())
-    with suppress(OSError, TorchxError):  # it runs: a convenience must not turn that into an error
+    with suppress(OSError, TorchxError):  # the application runs: a missing note must not be an error
         state_home()
         path = _note(app_id)
         files.make_folder(path.parent)
@@ -33,9 +33,9 @@ def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:
 
 
 def recall(app_id: str) -> dict[str, CfgVal]:
-    """Returns the options that were noted for an application; none when nothing was.
+    """Returns the saved options of an application.
 
-    A kubeconfig may name a program to run: a note is believed only when it is a file of the caller.
+    A kubeconfig may name a program to run, so only notes owned by the caller are read.
 
     Raises:
         StateError: the state home belongs to another user.
@@ -51,7 +51,7 @@ def recall(app_id: str) -> dict[str, CfgVal]:
 
 
 def forget(app_id: str) -> None:
-    """Removes the note of an application."""
+    """Deletes the note of an application."""
     with suppress(OSError, TorchxError):
         _note(app_id).unlink()
 
@@ -59,7 +59,7 @@ def forget(app_id: str) -> None:
 def _refuse_foreign_home() -> None:
     with suppress(OSError):
         if user_home().stat().st_uid != os.geteuid():
-            state_home()  # says so
+            state_home()  # raises the error
 
 
 def _note(app_id: str) -> Path:

@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster is, and what it can do for an application."""
+"""Checks of the Kubernetes cluster for ``torchx doctor``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.scheduling.findings import Finding, Verdict
 
 KINDS = {
-    "JobSet": ("/apis/jobset.x-k8s.io", "several roles, and restarts of a whole, by the cluster itself"),
+    "JobSet": ("/apis/jobset.x-k8s.io", "several roles and restarts of all of them, by the cluster"),
     "Volcano": ("/apis/batch.volcano.sh", "kind=volcano"),
-    "Kueue": ("/apis/kueue.x-k8s.io", "queues, by the run option queue"),
+    "Kueue": ("/apis/kueue.x-k8s.io", "queues, with the run option queue"),
 }
-"""What a cluster may have -> its group, and what it is for."""
+"""Optional components of a cluster: their API group and purpose."""
 
 
 RIGHTS = (
@@ -22,14 +22,14 @@ RIGHTS = (
     ("list", "pods", ""),
     ("get", "pods/log", ""),
 )
-"""What one has to be allowed: verb, resource, group."""
+"""Required rights: verb, resource, group."""
 
 
 def diagnose(cluster: Cluster | TorchxError) -> Iterator[Finding]:
-    """Looks at a cluster; changes nothing there.
+    """Checks a cluster; changes nothing.
 
     Args:
-        cluster: the cluster, or why there is none to be asked.
+        cluster: the cluster, or the error that prevents access.
     """
     if isinstance(cluster, TorchxError):
         verdict = Verdict.ABSENT if isinstance(cluster, AbsentError) else Verdict.WRONG
@@ -70,8 +70,8 @@ def _right(cluster: Cluster, verb: str, resource: str, group: str) -> Finding:
     try:
         review = cluster.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
     except TorchxError as error:
-        return Finding(what, Verdict.ABSENT, f"not known: {error.message}")
+        return Finding(what, Verdict.ABSENT, f"unknown: {error.message}")
     if (review.get("status") or {}).get("allowed"):
         return Finding(what, Verdict.GOOD, f"in namespace {cluster.namespace}")
-    hint = f"ask who runs the cluster for the right to {verb} {resource}"
+    hint = f"request the right to {verb} {resource} from the cluster's administrator"
     return Finding(what, Verdict.WRONG, f"not in namespace {cluster.namespace}", hint)

@@ -1,4 +1,4 @@
-"""Runs a program in a pod, beside what runs there: its input and output travel over a websocket."""
+"""Runs a program in the container of a running pod, with input and output over a websocket."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from torchx.schedulers.kubernetes.state.replicas import members_of, replica_of, 
 from torchx.scheduling.streams import Streams
 
 STDIN, STDOUT, STDERR, ERROR, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
-"""What the first byte of each message says it is for."""
+"""Channels: the first byte of each message."""
 BINARY = 2
 CLOSING = 8
 NEWEST = "v5.channel.k8s.io"
-"""Only in this one can a client say that its input has ended."""
+"""The first protocol that can signal the end of the input."""
 POLL_INTERVAL = 0.5
-"""Seconds after which the size of the terminal is looked at."""
+"""Seconds between checks of the size of the terminal."""
 
 
 def pod_of(facts: Facts, role: str, replica: int) -> Object:
-    """Returns the pod in which a replica runs now.
+    """Returns the pod of a running replica.
 
     Raises:
-        StateError: there is no such replica, or it does not run.
+        StateError: the replica does not exist or is not running.
     """
     members = [m for m in members_of(facts, facts.record) if (m.role, m.replica) == (role, replica)]
     if not members:
@@ -42,18 +42,18 @@ def pod_of(facts: Facts, role: str, replica: int) -> Object:
     place = members[0].role_index, replica
     mine = sorted((pod for pod in facts.pods if replica_of(pod) == place), key=run_of)
     if not mine or not live(mine[-1]):
-        raise StateError(f"{role}/{replica} of {facts.app_id} does not run any more, or not yet")
+        raise StateError(f"{role}/{replica} of {facts.app_id} is not running")
     if "running" not in (container_of(mine[-1]).get("state") or {}):
-        raise StateError(f"{role}/{replica} of {facts.app_id} does not run yet: {waits_for(mine[-1])}")
+        raise StateError(f"{role}/{replica} of {facts.app_id} is not running yet: {waits_for(mine[-1])}")
     return mine[-1]
 
 
 def execute(cluster: Cluster, namespace: str, pod: Object, command: Sequence[str], streams: Streams) -> int:
-    """Runs a program in a pod to its end, and returns its exit code.
+    """Runs a program in a pod and returns its exit code.
 
     Raises:
-        ClusterError: the cluster refuses it, or does not answer.
-        StateError: there is no such program, the node does not answer, or the connection broke off.
+        ClusterError: the cluster rejects the request or does not respond.
+        StateError: the program does not exist, the node does not respond, or the connection was lost.
     """
     require_node(cluster, pod)
     name = str(pod["metadata"]["name"])
@@ -81,11 +81,11 @@ def _receive(connection: Any, streams: Streams, program: str, monitor: Connectio
         try:
             kind, frame = connection.recv_data_frame(True)
         except (WebSocketException, OSError) as error:
-            raise ClusterError(f"the connection to `{program}` broke off: {error}") from None
+            raise ClusterError(f"the connection to `{program}` was lost: {error}") from None
         data = frame.data
         if kind == CLOSING or not data:
             if kind == CLOSING:
-                raise StateError(f"the connection to `{program}` ended before it did")
+                raise StateError(f"the connection to `{program}` was closed before the program ended")
             continue
         channel, data = data[0], data[1:]
         if channel in (STDOUT, STDERR) and data:
@@ -97,7 +97,7 @@ def _receive(connection: Any, streams: Streams, program: str, monitor: Connectio
 
 
 def _code(data: bytes, program: str) -> int:
-    """Returns the exit code in the status that ends it all."""
+    """Returns the exit code from the final status message."""
     try:
         status = json.loads(data)
         if status.get("status") == "Success":
@@ -107,12 +107,12 @@ def _code(data: bytes, program: str) -> int:
                 return int(cause["message"])
         message = " ".join(str(status["message"]).split())
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise StateError(f"the cluster does not say how `{program}` ended: {short(data)}") from None
-    raise StateError(f"`{program}` could not be run there: {message}")
+        raise StateError(f"the result of `{program}` is unknown: {short(data)}") from None
+    raise StateError(f"`{program}` could not be run: {message}")
 
 
 def _feed(connection: Any, streams: Streams, over: threading.Event) -> None:
-    """Sends what is typed, and the size of the terminal whenever it changes."""
+    """Sends the input, and the size of the terminal after each change."""
     from websocket import WebSocketException
 
     size: tuple[int, int] | None = None
@@ -138,4 +138,4 @@ def _feed(connection: Any, streams: Streams, over: threading.Event) -> None:
             if spoken.get("sec-websocket-protocol") == NEWEST:
                 connection.send(bytes([CLOSE, STDIN]), BINARY)
     except (WebSocketException, OSError):
-        return  # it has ended: who receives knows how
+        return  # the program has ended: the receiver reads its result

@@ -1,7 +1,7 @@
-"""A silent program, or a lost node: a cluster takes a connection to a pod before it reaches the pod's node.
+"""Distinguishes a silent program from a lost node during ``torchx exec``.
 
-From then on a node that hangs looks like a program that prints nothing. Every node that lives answers a
-second program, `true`: with its end, or with the error that the image has no such program.
+A cluster accepts a connection to a pod before it reaches the pod's node, so a hanging node looks like a
+program without output. A live node responds to a second program, `true`, even if the image lacks it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torchx.schedulers.kubernetes.state.attempts import container_of
 from torchx.schedulers.kubernetes.state.taken import node_of, span
 
 FIRST = 5.0
-"""Seconds without a first byte after which the node gets a second program."""
+"""Seconds without a first byte after which the node is probed."""
 LATER = 30.0
-"""Seconds of later silence after which the pod is looked at."""
+"""Seconds of later silence after which the pod is checked."""
 PROBE = 10.0
-"""Seconds within which a node has to answer a probe."""
+"""Seconds to wait for the response to a probe."""
 
 
 class ConnectionMonitor:
-    """Watches over a connection to a pod.
+    """Monitors a connection to a pod.
 
     Args:
-        cluster: where the pod is.
-        namespace: its namespace.
-        pod: its name.
+        cluster: the cluster.
+        namespace: the namespace of the pod.
+        pod: the name of the pod.
     """
 
     def __init__(self, cluster: Cluster, namespace: str, pod: str) -> None:
@@ -40,11 +40,11 @@ class ConnectionMonitor:
         self._proven = False
 
     def until_readable(self, connection: Any) -> None:
-        """Blocks until a connection has something to read; meanwhile makes sure that its other end lives.
+        """Blocks until a connection is readable; probes the node meanwhile.
 
         Raises:
-            StateError: the pod was deleted, or its node does not answer.
-            ClusterError: the cluster does not answer.
+            StateError: the pod was deleted, or its node does not respond.
+            ClusterError: the cluster does not respond.
         """
         while not readable(connection, LATER if self._proven else FIRST):
             if not self._proven or doubtful(self._find()):
@@ -54,7 +54,9 @@ class ConnectionMonitor:
     def _find(self) -> Object:
         pod = self._cluster.find(path_of("v1", "pods", self._namespace, self._pod))
         if pod is None:
-            raise StateError(f"the pod {self._pod} is gone: it was deleted, or evicted from its node")
+            raise StateError(
+                f"the pod {self._pod} no longer exists: it was deleted, or evicted from its node"
+            )
         return pod
 
     def _probe(self) -> None:
@@ -80,7 +82,7 @@ class ConnectionMonitor:
         pod = self._find()
         node = node_of(pod) or "of its pod"
         trouble = node_trouble(self._cluster, node)
-        more = trouble or f"it takes commands and has answered none for {seconds:.0f} s"
+        more = trouble or f"no response to commands for {seconds:.0f} s"
         return StateError(
             f"the node {node} does not answer: {more}",
             hint=f"kubectl get node {node}; replicas on other nodes: torchx status",
@@ -88,10 +90,10 @@ class ConnectionMonitor:
 
 
 def require_node(cluster: Cluster, pod: Object) -> None:
-    """Refuses a pod on a node that the cluster has given up.
+    """Checks that the node of a pod is ready.
 
     Raises:
-        StateError: its node is not ready.
+        StateError: it is not.
     """
     if doubtful(pod):
         node = node_of(pod)
@@ -104,7 +106,7 @@ def require_node(cluster: Cluster, pod: Object) -> None:
 
 
 def doubtful(pod: Object) -> bool:
-    """Returns True if a pod's node may be lost: its container is ready by the last report, the pod is not."""
+    """Returns True if a pod's node may be lost: its container is reported ready, the pod is not."""
     container = container_of(pod)
     conditions = (pod.get("status") or {}).get("conditions") or []
     unready = any(c.get("type") == "Ready" and c.get("status") != "True" for c in conditions)
@@ -112,7 +114,7 @@ def doubtful(pod: Object) -> bool:
 
 
 def node_trouble(cluster: Cluster, node: str) -> str:
-    """Returns why a node is not ready; empty when it is, or when the caller may not read nodes."""
+    """Returns why a node is not ready; empty if it is ready or cannot be read."""
     try:
         result = cluster.find(path_of("v1", "nodes", "", node))
     except ClusterError:
@@ -129,7 +131,7 @@ def node_trouble(cluster: Cluster, node: str) -> str:
 
 
 def readable(connection: Any, seconds: float) -> bool:
-    """Returns True as soon as a connection has something to read, False after so many seconds without."""
+    """Returns True as soon as a connection is readable, False after a timeout."""
     sock = connection.sock
     if sock is None or (hasattr(sock, "pending") and sock.pending()):
         return True

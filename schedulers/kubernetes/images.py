@@ -1,4 +1,4 @@
-"""Images with a workspace for a cluster: built on this machine's engine, pushed where the nodes pull."""
+"""Images with workspaces for a cluster: built by the local engine and pushed to a registry."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torchx.specs.app import AppDef
 
 
 def provide_images(
-    request: KubernetesJob, app: AppDef, tell: Callable[[str], None]
+    request: KubernetesJob, app: AppDef, report: Callable[[str], None]
 ) -> tuple[KubernetesJob, list[str]]:
-    """Builds and pushes what the workspaces of an application need.
+    """Builds and pushes the images for the workspaces of an application.
 
     Args:
-        request: left as it is.
-        app: the application that the request was made from.
-        tell: called with a line about what takes long.
+        request: the request; unchanged.
+        app: the application of the request.
+        report: called with a line of progress.
 
     Returns:
-        The request with the images by their digests, and notes, a line each.
+        The request with images by digest, and notes, one line each.
 
     Raises:
-        StateError: no engine answers, or an image cannot be built or pushed.
+        StateError: no engine is reachable, or an image cannot be built or pushed.
     """
     plans = {
         plan.name: plan
@@ -36,8 +36,8 @@ def provide_images(
     if plans:
         engine = Engine()
         for name, plan in plans.items():
-            image, image_notes = provide_image(engine, plan, tell)
+            image, image_notes = provide_image(engine, plan, report)
             notes += image_notes
-            # an id means nothing to the nodes: what was not pushed they know by its name at most
+            # nodes know an image that was not pushed by its name at most, never by its id
             images[name] = image if plan.push else name
     return with_images(request, images), notes

@@ -1,4 +1,4 @@
-"""Follows the logs of an application on a cluster: each replica by a thread, over restarts, to its end."""
+"""Follows the logs of an application on a cluster, with a thread for each log, until it has ended."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.status import is_terminal
 
 BATCH_WINDOW = 0.02
-"""Seconds in which lines of other replicas are waited for once one has come, so that they stand in order."""
+"""Seconds to wait for lines of other replicas after the first line, to sort them by time."""
 PAUSE = 0.3
-"""Seconds before a log that has ended, or broke off, is asked for again while its container runs."""
+"""Seconds before a log that has ended or broken off is requested again."""
 POLL_INTERVAL = 10.0
-"""Seconds after which a follower looks at the application, whatever its watch says."""
+"""Seconds after which the application is checked even without an event."""
 QUEUE_SIZE = 10_000
 
 
 class _Reader:
-    """Reads one log in a thread, from where it was left, and hands on what is new.
+    """Reads new lines of one log in a thread; resumable.
 
     Args:
-        cluster: where it is.
-        path: of the log.
-        source: which log.
+        cluster: the cluster.
+        path: the path of the log.
+        source: the log.
         number: the number of the source.
-        found: takes lines, and the number of the source when the log has ended.
+        output: receives lines, and the number of the source when the log has ended.
     """
 
     def __init__(
@@ -51,24 +51,24 @@ class _Reader:
             number,
             output,
         )
-        self._last, self._at_last = 0, 0  # the time of the last line, and how many lines have it
+        self._last, self._at_last = 0, 0  # the time of the last line, and the number of lines with that time
         self._response: Any = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._open: Line | None = None  # the last line, while it may only be the beginning of one
+        self._open: Line | None = None  # the last line, while it may be incomplete
         self.reading = False
         self.broken = False
         self.done = False
         self.error: ClusterError | None = None
 
     def note(self, line: Line) -> Line:
-        """Notes that a line was handed on."""
+        """Records a line as emitted."""
         self._at_last = self._at_last + 1 if line[0] == self._last else 1
         self._last = line[0]
         return line
 
     def start(self, query: LogQuery, pause: float = 0.0) -> None:
-        """Begins to read, or goes on where it was left."""
+        """Starts or resumes reading."""
         self.reading = True
         self._thread = threading.Thread(
             target=self._run, args=(query, pause), name=f"log {self._source.pod}", daemon=True
@@ -76,7 +76,7 @@ class _Reader:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the reading, without a word."""
+        """Stops reading without an error."""
         self._stopped.set()
         response = self._response
         if response is not None:
@@ -98,7 +98,7 @@ class _Reader:
             self._close_line()
         except ClusterError as error:
             self.broken = error.passes
-            if not error.passes and error.status not in (400, 404):  # it has not begun, or is gone
+            if not error.passes and error.status not in (400, 404):  # not started yet, or deleted
                 self.error = error
             elif not error.passes:
                 self._close_line()
@@ -113,13 +113,13 @@ class _Reader:
         seen, skip, before = self._last, self._at_last, self._last
         try:
             if self._stopped.is_set():
-                return  # it was stopped before it could know what to hang up
+                return  # stopped before the response was known
             for raw in lines_of(response):
                 if logs.is_no_log(raw):
                     return
                 line = logs.parse(raw, self._number, before)
                 before = line[0]
-                # the cluster begins with the second: what was told already is left out
+                # the log starts at a whole second: skip the lines emitted before
                 if line[0] < seen:
                     continue
                 if line[0] == seen and skip:
@@ -128,7 +128,7 @@ class _Reader:
                 if self._stopped.is_set():
                     return
                 if not raw.endswith(b"\n"):
-                    self._open = line  # the connection may have ended within it: it comes again, whole
+                    self._open = line  # perhaps cut off: it is read again
                     return
                 self._open = None
                 self._emit(self.note(line))
@@ -137,14 +137,14 @@ class _Reader:
             response.close()
 
     def _close_line(self) -> None:
-        """Hands on a last line without a line end, once nothing more can follow it."""
+        """Emits a last line without a line end, once the log is complete."""
         line, over = self._open, self.done
         if line is not None and over:
             self._open = None
             self._emit(self.note(line))
 
     def rest(self) -> Line | None:
-        """Returns the last line of a log that ended without a line end and was not handed on."""
+        """Returns a last line without a line end that was not emitted yet."""
         line, self._open = self._open, None
         return line
 
@@ -161,9 +161,9 @@ class Follower:
     """Follows the logs of an application until it has ended.
 
     Args:
-        cluster: where it is.
-        facts: what is known of it.
-        query: which lines.
+        cluster: the cluster.
+        facts: the objects of the application.
+        query: the query.
     """
 
     def __init__(self, cluster: Cluster, facts: Facts, query: LogQuery) -> None:
@@ -178,7 +178,7 @@ class Follower:
         self._reconciling: threading.Thread | None = None
 
     def read(self) -> Iterator[LogChunk]:
-        """Yields lines as they come."""
+        """Yields lines as they arrive."""
         watch = Watch(self._cluster, self._facts, self._wake)
         try:
             yield from self._history()
@@ -197,12 +197,12 @@ class Follower:
                 reader.join()
 
     def _last_lines(self) -> Iterator[LogChunk]:
-        """Yields the last lines of pods that went before it was certain that they had no more to write."""
+        """Yields incomplete last lines of pods that were deleted."""
         rest = [line for reader in self._readers.values() if (line := reader.rest()) is not None]
         yield from logs.chunks(self._sources, filter(self._keep, sorted(rest, key=TIME)))
 
     def _reconcile(self, facts: Facts) -> None:
-        """Brings the application to its due state, in a thread: lines are shown meanwhile."""
+        """Reconciles the application in a thread, while lines are shown."""
         if self._reconciling is None or not self._reconciling.is_alive():
             self._reconciling = threading.Thread(
                 target=reconcile, args=(self._cluster, facts), name="reconcile", daemon=True
@@ -211,11 +211,11 @@ class Follower:
 
     def _wake(self) -> None:
         self._changed.set()
-        with suppress(queue.Full):  # it is awake
+        with suppress(queue.Full):  # a full queue wakes the reader too
             self._output.put_nowait(None)
 
     def _history(self) -> Iterator[LogChunk]:
-        """Yields what is there already, in the order of time."""
+        """Yields the existing lines in chronological order."""
         query = self._query
         sources = logs.sources_of(self._facts, query)
         readers = [self._reader(source) for source in sources]
@@ -236,14 +236,14 @@ class Follower:
         return reader
 
     def _update(self, watch: Watch) -> bool:
-        """Begins to read what has begun since; tells whether the application has ended."""
+        """Starts readers for new logs; returns True if the application has ended."""
         if not self._over:
             facts = watch.facts()
             self._over = facts is None or is_terminal(describe(facts, time.time()).state)
             if facts is not None and not self._over:
                 self._reconcile(facts)
             if self._over:
-                # what watches pods may be behind what watches jobs
+                # the watch of pods may lag behind that of jobs
                 facts = gather(self._cluster, self._facts.namespace, self._facts.name, events=False)
             self._known = logs.sources_of(facts, self._query) if facts is not None else []
         for source in self._known:
@@ -255,13 +255,13 @@ class Follower:
             elif reader.error is not None:
                 raise reader.error
             elif not reader.reading and (reader.broken or not reader.done):
-                # once more after the end: the state of a pod is behind its log
+                # read once more after the end: the state of a pod lags behind its log
                 reader.done = source.ended or self._over
                 reader.start(self._query, 0.0 if source.ended and not reader.broken else PAUSE)
         return self._over
 
     def _batches(self) -> Iterator[list[Line]]:
-        """Yields lines that came together, until something has happened."""
+        """Yields batches of lines until something has changed."""
         held: list[Line] = []
         end: float | None = None
         happened, begun = False, time.monotonic()

@@ -1,4 +1,4 @@
-"""The logs of pods: all replicas in the order of time, over restarts, from before the start to the end."""
+"""Reads the logs of pods: all replicas and attempts in chronological order."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 SECOND = 1_000_000_000
 CHUNK_WINDOW = SECOND // 100
-"""Nanoseconds: lines of one replica within these come together."""
+"""Nanoseconds within which lines of one replica form a chunk."""
 BLOCK = 1 << 18
 MAX_PARALLEL = 16
-"""How many logs are read at the same time; those of more replicas are put into files first."""
+"""Maximum number of logs read in parallel; more than that are spooled to files first."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 _NO_LOG = b"unable to retrieve container logs for "
 
 Line = tuple[int, int, bytes]
-"""When it was written, in nanoseconds since the epoch; the number of its source; the line."""
+"""Time in nanoseconds since the epoch, number of the source, text."""
 TIME = itemgetter(0)
 
 
 @dataclass(frozen=True)
 class Source:
-    """One log: that of a container of a pod, or of the one that ran there before it.
+    """The log of one run of a pod's container.
 
     Attributes:
         pod: the name of the pod.
-        restart: how often the container had been started again.
-        previous: it is not the container that is there now.
-        member: the replica that it belongs to.
+        restart: the number of restarts before this run.
+        previous: whether a later run exists.
+        member: its replica.
         attempt: the number of the attempt.
-        ended: nothing more will be written to it.
+        ended: whether the log is complete.
     """
 
     pod: str
@@ -62,12 +62,12 @@ class Source:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from all others, for as long as it exists."""
+        """The unique key of the log."""
         return self.pod, self.restart
 
 
 def sources_of(facts: Facts, query: LogQuery) -> list[Source]:
-    """Returns the logs that there are now, of the replicas that a query asks for."""
+    """Returns the existing logs of the replicas in a query."""
     members = {(m.role_index, m.replica): m for m in members_of(facts, facts.record)}
     older: dict[tuple[int, int], int] = {}
     sources: list[Source] = []
@@ -87,7 +87,7 @@ def _of_pod(pod: Object, member: Member, number: int) -> Iterator[Source]:
     state = status.get("state") or {}
     waits = "running" not in state and "terminated" not in state
     if restarts:
-        # between two runs the last one is still the current one to the node
+        # between two runs, the node still treats the last one as current
         last = restarts - (0 if waits else 1)
         yield Source(name, restarts - 1, not waits, member, number + restarts - 1, True)
         if waits or last < 0:
@@ -97,7 +97,7 @@ def _of_pod(pod: Object, member: Member, number: int) -> Iterator[Source]:
 
 
 def is_selected(query: LogQuery, member: Member) -> bool:
-    """Tells whether a replica's lines are asked for."""
+    """Returns True if a query selects a replica."""
     if not query.replicas:
         return True
     ids = query.replicas.get(member.role)
@@ -105,12 +105,12 @@ def is_selected(query: LogQuery, member: Member) -> bool:
 
 
 def parse(line: bytes, source: int, before: int) -> Line:
-    """Takes the time off a line.
+    """Splits a line into time and text.
 
     Args:
-        line: the line as the cluster gives it.
+        line: the line from the cluster.
         source: the number of its source.
-        before: the time of the line before it, for one that has none.
+        before: the time of the previous line, used for a line without a time.
 
     >>> parse(b"2026-11-21T01:11:33.5Z hi\\n", 0, 0)
     (1795223493500000000, 0, b'hi\\n')
@@ -133,7 +133,7 @@ def _seconds(text: bytes, zone: bytes) -> int:
 
 
 def line_filter(query: LogQuery) -> Callable[[Line], bool]:
-    """Returns what tells whether a line is wanted."""
+    """Returns a function that selects the lines of a query."""
     since = int(query.since.timestamp() * 1e6) * 1000 if query.since is not None else None
     until = int(query.until.timestamp() * 1e6) * 1000 if query.until is not None else None
     search = re.compile(query.regex).search if query.regex is not None else None
@@ -147,13 +147,13 @@ def line_filter(query: LogQuery) -> Callable[[Line], bool]:
 
 
 def log_params(source: Source, query: LogQuery, *, follow: bool = False, from_ns: int = 0) -> dict[str, Any]:
-    """Returns how a log is asked for.
+    """Returns the query parameters for a log.
 
     Args:
-        source: which log.
-        query: which lines.
-        follow: go on until it ends.
-        from_ns: only from this second on; the cluster takes whole seconds.
+        source: the log.
+        query: the query.
+        follow: follow the log until it ends.
+        from_ns: earliest time; rounded down to whole seconds.
     """
     params: dict[str, Any] = {"container": CONTAINER, "timestamps": "true"}
     if source.previous:
@@ -165,7 +165,7 @@ def log_params(source: Source, query: LogQuery, *, follow: bool = False, from_ns
     if from_ns:
         at = datetime.fromtimestamp(from_ns // SECOND, timezone.utc)
         params["sinceTime"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
-    # the cluster counts before it chooses: it may only count when all that it counts is wanted
+    # the cluster counts before filters apply: it may count only without filters
     elif query.tail is not None and query.regex is None and query.until is None and not follow:
         params["tailLines"] = query.tail
     return params
@@ -177,12 +177,12 @@ def log_path(namespace: str, pod: str) -> str:
 
 
 def is_no_log(raw: bytes) -> bool:
-    """Returns True for the node's remark that a container is gone; lines of a log begin with their time."""
+    """Returns True for the node's message that a container is missing; log lines start with a time."""
     return raw.startswith(_NO_LOG)
 
 
 def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query: LogQuery) -> Iterator[Line]:
-    """Yields the lines of a log that are there now; none of one that is gone, or has not begun."""
+    """Yields the existing lines of a log; none if it was deleted or has not started."""
     import urllib3
 
     try:
@@ -208,12 +208,12 @@ def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query:
 
 
 def merged(cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery) -> Iterator[Line]:
-    """Yields the lines of some logs that are there now, in the order of time."""
+    """Yields the existing lines of several logs in chronological order."""
     readers = [read_log(cluster, facts, source, number, query) for number, source in enumerate(sources)]
     if len(readers) <= MAX_PARALLEL:
         yield from readers[0] if len(readers) == 1 else heapq.merge(*readers, key=TIME)
         return
-    # a machine has a limit of open connections and files, and a cluster its patience
+    # the numbers of open connections and files are limited
     with tempfile.TemporaryDirectory(prefix="torchx-logs-") as folder:
         files = [Path(folder) / str(number) for number in range(len(readers))]
         with ThreadPoolExecutor(MAX_PARALLEL) as pool:
@@ -227,7 +227,7 @@ def _spool(path: Path, lines: Iterable[Line]) -> None:
 
 
 def _read_spooled(path: Path, number: int) -> Iterator[Line]:
-    """Yields the lines of a file that is only open while a block of it is read."""
+    """Yields the lines of a file, which is open only while a block is read."""
     at = 0
     while True:
         with path.open("rb") as file:
@@ -242,7 +242,7 @@ def _read_spooled(path: Path, number: int) -> Iterator[Line]:
 
 
 def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
-    """Puts lines together that came together from one replica."""
+    """Groups consecutive lines of one replica into chunks."""
     held: list[bytes] = []
     first: Line | None = None
     size = 0
@@ -259,7 +259,7 @@ def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
 
 
 def _chunk(source: Source, first: Line, held: list[bytes]) -> LogChunk:
-    # whole lines, but the last of an output: another may only come behind it when it is one
+    # all lines but the last must end with a line end
     held = [line if line.endswith(b"\n") else line + b"\n" for line in held[:-1]] + held[-1:]
     return LogChunk(
         source.member.role,
@@ -272,7 +272,7 @@ def _chunk(source: Source, first: Line, held: list[bytes]) -> LogChunk:
 
 
 def read_logs(cluster: Cluster, facts: Facts, query: LogQuery) -> Iterator[LogChunk]:
-    """Yields the wanted lines that are there now."""
+    """Yields the existing lines of a query."""
     sources = sources_of(facts, query)
     lines: Iterator[Line] = (
         filter(line_filter(query), merged(cluster, facts, sources, query)) if sources else iter(())

@@ -1,4 +1,4 @@
-"""What a cluster has of an application: its jobs, pods and, where somebody waits, events."""
+"""Reads the objects of an application from a cluster: jobs, pods and, if something waits, events."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from torchx.schedulers.kubernetes.state.taken import node_of, not_ready
 
 BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
 RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
-"""Which objects of the API stand for an application, by kind."""
+"""API version and resource of the main objects, by kind."""
 
 CANCELLED = f"{PREFIX}cancelled"
-"""Annotation: when somebody cancelled it."""
+"""Annotation: time of cancellation."""
 STOPPED = f"{PREFIX}stopped"
-"""Annotation: when it was stopped because another role failed."""
+"""Annotation: time when it was stopped because another role failed."""
 HELD = f"{PREFIX}held"
-"""Annotation: its start is not complete; it is suspended until all of it is there."""
+"""Annotation: the submission is incomplete; the job is suspended until all objects exist."""
 
 _ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
-"""The value of a label: those of this project are narrower, but what others wrote can be deleted too."""
+"""Any label value: ids of this project are narrower, but others can be deleted too."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 MAX_LOOKUPS = 20
-"""Applications of a listing, and nodes, that are looked at one by one because something is wrong there."""
+"""Maximum number of troubled applications or nodes that are queried one by one."""
 
 Objects = list[Object]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a cluster has of one application.
+    """The objects of one application.
 
     Attributes:
-        namespace: where it is.
-        name: its id without the namespace.
+        namespace: the namespace.
+        name: the id without the namespace.
         kind: job, jobset or volcano.
-        mains: the objects that were submitted: a job for each role, or the one object of another kind.
-        jobs: all jobs, also those that another object has made.
+        mains: the submitted objects: a job for each role, or a single object of another kind.
+        jobs: all jobs, including those created by other objects.
         pods: its pods.
-        events: what the cluster told of them, where it was asked.
-        nodes: the nodes of pods that run and are not ready, by name, as far as they can be read.
-        partial: of its pods only those that wait or failed are there.
+        events: warnings about its objects, if requested.
+        nodes: the nodes of running pods that are not ready, by name, if readable.
+        partial: ``pods`` has only waiting and failed ones.
     """
 
     namespace: str
@@ -65,33 +65,33 @@ class Facts:
 
     @property
     def app_id(self) -> str:
-        """The id as it stands in handles."""
+        """The id used in handles."""
         return f"{self.namespace}:{self.name}"
 
     @property
     def fails_fast(self) -> bool:
-        """Whether all replicas are to end when one fails for good."""
+        """Whether all replicas are ended when one fails without retries left."""
         return bool((self.record.get("cfg") or {}).get("fail_fast", True))
 
     @property
     def record(self) -> dict[str, Any]:
-        """What was written down at the submission; empty when it cannot be read."""
+        """The record made at submission; empty if unreadable."""
         return self._read[0]
 
     @property
     def damage(self) -> str:
-        """Why its objects or its record cannot be relied on, in one sentence; empty when they can."""
+        """The reason why its objects or its record are unreliable, or an empty string."""
         return self.malformed or self._read[1]
 
     @functools.cached_property
     def malformed(self) -> str:
-        """Which of the submitted objects has fields of a wrong type; empty when none has."""
+        """A message about the first submitted object with fields of a wrong type, or an empty string."""
         for main in self.mains:
             name = f"its {self.kind} {main['metadata']['name']}"
             if main.get(MALFORMED):
                 return f"{name} is malformed: {main[MALFORMED]}"
             if self.kind == "job" and role_index(main) is None:
-                return f"{name} is malformed: its label {ROLE_INDEX} is not the number of a role"
+                return f"{name} is malformed: its label {ROLE_INDEX} is not a role number"
         return ""
 
     @functools.cached_property
@@ -106,10 +106,10 @@ class Facts:
 
 
 def split_id(app_id: str, namespace: str) -> tuple[str, str]:
-    """Returns the namespace and the name within it; an id without a namespace gets the given one.
+    """Splits an id into namespace and name; the namespace defaults to the given one.
 
     Raises:
-        UsageError: no object has a label of this value: an empty one would choose all applications.
+        UsageError: the id is invalid; an empty label value would select all applications.
 
     >>> split_id("research:train-b1", "default"), split_id("train-b1", "default")
     (('research', 'train-b1'), ('default', 'train-b1'))
@@ -119,36 +119,36 @@ def split_id(app_id: str, namespace: str) -> tuple[str, str]:
     if not _ID.fullmatch(name) or not _NAMESPACE.fullmatch(place):
         shown = app_id if app_id.isprintable() else ascii(app_id)[1:-1]
         raise UsageError(
-            f"`{shown}` cannot be the id of an application on Kubernetes",
-            hint="an id reads NAMESPACE:NAME, e.g. default:train-x7k2m9cd; all applications: torchx list",
+            f"`{shown}` is not a valid application id on Kubernetes",
+            hint="the format is NAMESPACE:NAME, e.g. default:train-x7k2m9cd; all applications: torchx list",
         )
     return place, name
 
 
 def role_index(main: Object) -> int | None:
-    """Returns the number of the role that a Job is for; None when its label is not a number."""
+    """Returns the role number of a Job, or None if its label is not a number."""
     return count_of(label(main, ROLE_INDEX))
 
 
 def main_path(kind: str, namespace: str, name: str = "") -> str:
-    """Returns the path of an object that stands for an application."""
+    """Returns the path of a main object, or of its collection."""
     version, resource = RESOURCES[kind]
     return path_of(version, resource, namespace, name)
 
 
 def selector(name: str) -> dict[str, str]:
-    """Returns the query for the objects of an application; of all applications when no name is given."""
+    """Returns the query for the objects of an application, or of all applications without a name."""
     return {"labelSelector": f"{APP_ID}={name}" if name else APP_ID}
 
 
 def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) -> Facts | None:
-    """Asks the cluster for what it has of an application; None when it has nothing.
+    """Reads the objects of an application; returns None if there are none.
 
     Args:
-        cluster: where it is.
+        cluster: the cluster.
         namespace: its namespace.
-        name: its id within that.
-        events: ask for events, too, where something waits.
+        name: its id within the namespace.
+        events: also read events if something waits.
     """
     query = selector(name)
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
@@ -166,9 +166,9 @@ def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) 
 
 
 def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
-    """Asks the cluster for all applications of a namespace, in a few calls however many there are.
+    """Reads all applications of a namespace in a fixed number of calls.
 
-    Of their pods only those are asked for that say more than their jobs: those that wait or failed.
+    Of their pods, only waiting and failed ones are read; the jobs describe the others.
     """
     query = selector("")
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
@@ -183,7 +183,7 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
     for kind, all_of_kind in mains.items():
         for name, app_mains in _by_app(all_of_kind).items():
             if not _ID.fullmatch(name):
-                continue  # an empty label is that of no application
+                continue  # an empty label
             mine = children.get(name, [])
             if lookups and _may_be_disrupted(mine, pods.get(name, [])):
                 lookups -= 1
@@ -196,7 +196,7 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
 
 
 def _may_be_disrupted(jobs: Objects, pods: Objects) -> bool:
-    """Returns True if the status of a job hints at an eviction, a lost node or a deletion by hand."""
+    """Returns True if a job may have an eviction, a lost node or a pod deleted by hand."""
     pending = sum(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
     for job in jobs:
         status = job.get("status") or {}
@@ -210,7 +210,7 @@ def _may_be_disrupted(jobs: Objects, pods: Objects) -> bool:
 
 
 def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
-    """Returns the nodes of some pods by name; none where they may not be read."""
+    """Returns the nodes of pods by name; empty without the right to read nodes."""
     nodes: dict[str, Object] = {}
     for name in sorted({node_of(pod) for pod in pods})[:MAX_LOOKUPS]:
         try:
@@ -225,10 +225,10 @@ def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
 
 
 def gather_namespaces(cluster: Cluster, namespaces: Sequence[str]) -> list[Facts]:
-    """Returns the applications of several namespaces; those that may not be read are left out.
+    """Returns the applications of several namespaces, skipping namespaces without the right to read.
 
     Raises:
-        ClusterError: none of them may be read, or the cluster does not answer.
+        ClusterError: no namespace can be read, or the cluster does not respond.
     """
     apps: list[Facts] = []
     refused: list[ClusterError] = []
@@ -258,7 +258,7 @@ def _is_owned(job: Object) -> bool:
 def _find_by_kind(
     cluster: Cluster, namespace: str, query: dict[str, str], owned: bool
 ) -> tuple[str, Objects]:
-    """Looks for an application among the kinds that not every cluster has."""
+    """Finds an application among the kinds that are optional in a cluster."""
     for kind in ("jobset",) if owned else ("jobset", "volcano"):
         objects = _items_if_allowed(cluster, main_path(kind, namespace), query)
         if objects:
@@ -267,7 +267,7 @@ def _find_by_kind(
 
 
 def _items_if_allowed(cluster: Cluster, path: str, query: dict[str, str]) -> Objects:
-    """Returns what is in a list that the cluster may not have, or not show."""
+    """Returns the items of a list, or an empty list if it is missing or forbidden."""
     try:
         return _not_deleted(cluster.items(path, query))
     except ClusterError as error:
@@ -277,12 +277,12 @@ def _items_if_allowed(cluster: Cluster, path: str, query: dict[str, str]) -> Obj
 
 
 def _not_deleted(objects: Objects) -> Objects:
-    """Leaves out what is being deleted: the cluster only waits for the end of its pods."""
+    """Filters out objects in deletion, which only wait for the end of their pods."""
     return [each for each in objects if not each["metadata"].get("deletionTimestamp")]
 
 
 def waits(jobs: Objects, pods: Objects) -> bool:
-    """Tells whether something does not run yet for a reason that the pods may not tell."""
+    """Returns True if a pod is missing or pending, so that events may give a reason."""
     wanted = sum(int(job.get("spec", {}).get("parallelism") or 0) for job in jobs if not _has_ended(job))
     return len(pods) < wanted or any(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
 
@@ -295,7 +295,7 @@ def _has_ended(job: Object) -> bool:
 
 
 def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
-    """Returns the warnings about the objects of an application; none where they may not be read."""
+    """Returns warnings about the objects of an application; empty without the right to read events."""
     query = {"fieldSelector": "type=Warning"}
     try:
         events = cluster.items(path_of("v1", "events", namespace), query)

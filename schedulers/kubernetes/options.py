@@ -1,4 +1,4 @@
-"""The run options of the scheduler ``kubernetes``, and what single ones of them mean."""
+"""Run options of the scheduler ``kubernetes``: definitions, validation and parsing."""
 
 from __future__ import annotations
 
@@ -24,63 +24,64 @@ def run_opts() -> runopts:
         "kind",
         type_=str,
         default=AUTO,
-        help="what it becomes: job, jobset or volcano; auto finds out from the cluster",
+        help="kind of object: job, jobset or volcano; auto: the best that the cluster supports",
     )
-    opts.add("queue", type_=str, help="Kueue's queue, or that of Volcano, which needs one")
-    opts.add("namespace", type_=str, default="default", help="where it runs on the cluster")
-    opts.add("context", type_=str, help="context of the kubeconfig; the current one unless told")
-    opts.add(
-        "kubeconfig", type_=str, help="path of the kubeconfig; $KUBECONFIG or ~/.kube/config unless told"
-    )
+    opts.add("queue", type_=str, help="queue of Kueue or Volcano; required for Volcano")
+    opts.add("namespace", type_=str, default="default", help="namespace on the cluster")
+    opts.add("context", type_=str, help="context of the kubeconfig (default: the current one)")
+    opts.add("kubeconfig", type_=str, help="path of the kubeconfig (default: $KUBECONFIG or ~/.kube/config)")
     opts.add("service_account", type_=str, help="service account of the pods")
     opts.add("priority_class", type_=str, help="priority class of the pods")
+    opts.add("node_selector", type_=dict[str, str], help="required labels of nodes, as key:value,key:value")
     opts.add(
-        "node_selector", type_=dict[str, str], help="labels that nodes must have, as key:value,key:value"
+        "tolerations",
+        type_=list[str],
+        help="tolerated taints: key, key:Effect or key:value:Effect; * for all",
     )
-    opts.add(
-        "tolerations", type_=list[str], help="taints to bear: key, key:Effect or key:value:Effect; * for all"
-    )
-    opts.add("labels", type_=dict[str, str], help="further labels of all objects, as key:value,key:value")
-    opts.add("annotations", type_=dict[str, str], help="further annotations of all objects, as key:value")
+    opts.add("labels", type_=dict[str, str], help="additional labels of all objects, as key:value,key:value")
+    opts.add("annotations", type_=dict[str, str], help="additional annotations of all objects, as key:value")
     opts.add("image_pull_policy", type_=str, help="when nodes pull the image: Always, IfNotPresent or Never")
-    opts.add("image_pull_secrets", type_=list[str], help="secrets of the namespace to pull images with")
+    opts.add("image_pull_secrets", type_=list[str], help="secrets of the namespace for pulling images")
     opts.add("image_repo", type_=str, help="registry repository to push images with a workspace to")
     opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
     opts.add(
         "workspace_type",
         type_=str,
         default="auto",
-        help="how a workspace travels: image, configmap (900 KB at most), or auto: image with image_repo",
+        help="transport of workspaces: image, configmap (up to 900 KB), or auto: image with image_repo",
     )
     opts.add("workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB than this")
     opts.add(
         "validate_spec",
         type_=bool,
         default=True,
-        help="let the cluster check it all before anything is made of it",
+        help="have the cluster validate all objects before creating any",
     )
-    opts.add(
-        "reserved_millicpu", type_=int, default=100, help="CPU that a replica asks for less than its limit"
-    )
-    opts.add(
-        "reserved_memmb", type_=int, default=1024, help="memory that a replica asks for less than its limit"
-    )
+    opts.add("reserved_millicpu", type_=int, default=100, help="CPU by which requests are below limits")
+    opts.add("reserved_memmb", type_=int, default=1024, help="memory by which requests are below limits")
     opts.add(
         "efa_device_count",
         type_=int,
-        help="EFA devices of each replica, in place of its resource's; 0 for none",
+        help="EFA devices of each replica, instead of those of its resource; 0 for none",
     )
     opts.add("grace_period", type_=float, default=30.0, help="seconds between TERM and KILL")
-    opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
-    opts.add("ttl", type_=int, help="seconds after its end when the cluster removes it; kept unless told")
+    opts.add(
+        "fail_fast",
+        type_=bool,
+        default=True,
+        help="end all replicas when one has failed and has no retries left",
+    )
+    opts.add(
+        "ttl", type_=int, help="seconds from the end until the cluster removes the job (default: it is kept)"
+    )
     return opts
 
 
 def check_options(cfg: Mapping[str, CfgVal]) -> None:
-    """Refuses values of options that cannot be right.
+    """Validates the values of options.
 
     Raises:
-        UsageError: one cannot.
+        UsageError: a value is invalid.
     """
     from torchx.schedulers.kubernetes.manifests.names import check_labels
 
@@ -99,7 +100,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
         value = cfg.get(option)
         if isinstance(value, (int, float)) and not 0 <= value < 2**31:
             raise UsageError(
-                f"run option `{option}` of kubernetes is {value}, expected 0 or more, and a number"
+                f"run option `{option}` of kubernetes is {value}, expected a number from 0 to {2**31 - 1}"
             )
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
@@ -118,28 +119,28 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
 
 
 def strings(cfg: Mapping[str, CfgVal], option: str) -> list[str]:
-    """Returns the value of an option that is a list; empty when there is none."""
+    """Returns the value of a list option; default: empty."""
     value = cfg.get(option)
     return list(value) if isinstance(value, list) else []
 
 
 def pairs(cfg: Mapping[str, CfgVal], option: str) -> dict[str, str]:
-    """Returns the value of an option that is a mapping; empty when there is none."""
+    """Returns the value of a mapping option; default: empty."""
     value = cfg.get(option)
     return dict(value) if isinstance(value, dict) else {}
 
 
 def number(cfg: Mapping[str, CfgVal], option: str, otherwise: int) -> int:
-    """Returns the value of an option that is a number, rounded up."""
+    """Returns the value of a numeric option, rounded up."""
     value = cfg.get(option)
     return -int(-value // 1) if isinstance(value, (int, float)) else otherwise
 
 
 def tolerations(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
-    """Returns the taints to bear in the cluster's words.
+    """Returns the tolerations of the pods.
 
     Raises:
-        UsageError: one cannot be read.
+        UsageError: one is invalid.
 
     >>> tolerations({"tolerations": ["gpu", "team:a:NoSchedule"]})[0]
     {'key': 'gpu', 'operator': 'Exists'}
@@ -154,7 +155,7 @@ def _toleration(text: str) -> dict[str, Any]:
     effect = parts.pop() if len(parts) > 1 and parts[-1] in _EFFECTS else None
     if not parts[0] or len(parts) > (1 if parts[0] == "*" else 2):
         raise UsageError(
-            f"run option `tolerations` of kubernetes has `{text}`, which names no taint",
+            f"run option `tolerations` of kubernetes has `{text}`, which is not a taint",
             hint="e.g. nvidia.com/gpu, spot:NoSchedule or team:a:NoSchedule",
         )
     toleration: dict[str, Any] = {} if parts[0] == "*" else {"key": parts[0]}
@@ -165,6 +166,6 @@ def _toleration(text: str) -> dict[str, Any]:
 def _require_dns_name(option: str, value: CfgVal) -> None:
     if value is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", str(value)):
         raise UsageError(
-            f"run option `{option}` of kubernetes is `{value}`, which names nothing there",
-            hint="names have small letters, digits and dashes",
+            f"run option `{option}` of kubernetes is `{value}`, which is not a valid Kubernetes name",
+            hint="names have lowercase letters, digits and dashes",
         )

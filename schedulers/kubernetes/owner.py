@@ -1,4 +1,4 @@
-"""The user who submitted an application: another user's is not ended or deleted by accident."""
+"""Ownership of applications: protects those of other users from being ended or deleted by accident."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchx.schedulers.kubernetes.manifests.names import PREFIX
 from torchx.schedulers.kubernetes.objects import Facts
 
 USER = f"{PREFIX}user"
-"""Annotation of the submitted objects: the login name of the user who submitted them."""
+"""Annotation of the submitted objects: the login name of the submitter."""
 
 
 class ForeignAppError(OwnershipError):
@@ -18,20 +18,20 @@ class ForeignAppError(OwnershipError):
 
     Args:
         app_id: the application.
-        owner: the user who submitted it.
-        caller: the user who runs this process.
+        owner: the submitter.
+        caller: the user of this process.
     """
 
     def __init__(self, app_id: str, owner: str, caller: str) -> None:
         super().__init__(
             f"{app_id} was submitted by `{owner}`, and you are `{caller}`: nothing was changed",
-            hint=f"to end or delete it all the same, act for them: LOGNAME={shlex.quote(owner)} torchx ...",
+            hint=f"to end or delete it anyway, act as its owner: LOGNAME={shlex.quote(owner)} torchx ...",
         )
         self.owner, self.caller = owner, caller
 
 
 def current_user() -> str:
-    """Returns the login name of the caller; empty where none is known, as in some containers."""
+    """Returns the login name of the caller, or an empty string if unknown, as in some containers."""
     import getpass
 
     try:
@@ -41,21 +41,21 @@ def current_user() -> str:
 
 
 def owner_of(facts: Facts) -> str:
-    """Returns the user who submitted an application; empty when its objects do not say."""
+    """Returns the submitter of an application, or an empty string if its objects do not record one."""
     return next((short(user) for main in facts.mains if (user := annotation(main, USER))), "")
 
 
 def is_foreign(facts: Facts) -> bool:
-    """Returns True if an application is known to be another user's."""
+    """Returns True if an application was submitted by another user."""
     owner, caller = owner_of(facts), current_user()
     return bool(owner and caller) and owner != caller
 
 
 def require_own(facts: Facts) -> None:
-    """Refuses to change the application of another user.
+    """Checks that an application may be changed by the caller.
 
     Raises:
-        ForeignAppError: it is one.
+        ForeignAppError: it belongs to another user.
     """
     if is_foreign(facts):
         raise ForeignAppError(facts.app_id, owner_of(facts), current_user())

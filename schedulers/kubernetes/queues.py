@@ -1,4 +1,4 @@
-"""Queues of Kueue: a job would wait for a missing one for ever, and without a message."""
+"""Checks of Kueue queues: with a missing queue a job would wait forever without a message."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GROUP = "kueue.x-k8s.io"
 
 
 def require_queue(cluster: Cluster, namespace: str, mains: Iterable[Object]) -> None:
-    """Refuses jobs for a queue that the cluster does not have, as far as the caller may look.
+    """Checks that the queue of a job exists, if the caller may list queues.
 
     Raises:
-        StateError: the cluster has no Kueue.
-        UsageError: the namespace has no such queue.
-        ClusterError: the cluster does not answer.
+        StateError: Kueue is not installed.
+        UsageError: the queue does not exist in the namespace.
+        ClusterError: the cluster does not respond.
     """
     queue = next((name for main in mains if (name := label(main, QUEUE))), "")
     if not queue:
@@ -29,19 +29,19 @@ def require_queue(cluster: Cluster, namespace: str, mains: Iterable[Object]) -> 
         group = cluster.find(f"/apis/{GROUP}")
         if group is None:
             raise StateError(
-                f"queue `{queue}` is one of Kueue, which the cluster at {cluster.host} does not have: "
-                "the job would wait for ever",
-                hint="leave out the run option queue; the parts of the cluster: torchx doctor",
+                f"queue `{queue}` needs Kueue, which the cluster at {cluster.host} does not have: "
+                "the job would wait forever",
+                hint="omit the run option queue; installed components: torchx doctor",
             )
         names = _queues(cluster, group, namespace)
     except ClusterError as error:
         if error.status in (403, 404):
-            return  # the caller may not look: Kueue itself may admit the job all the same
+            return  # the caller may not list queues; Kueue may still admit the job
         raise
     if queue not in names:
-        every = f"its queues: {', '.join(sorted(names))}" if names else "it has no queues"
+        every = f"its queues: {', '.join(sorted(names))}" if names else "the namespace has no queues"
         raise UsageError(
-            f"namespace `{namespace}` has no queue `{queue}`: the job would wait for ever",
+            f"namespace `{namespace}` has no queue `{queue}`: the job would wait forever",
             hint=did_you_mean(queue, names, f"{every}   kubectl get localqueues -n {namespace}"),
         )
 

@@ -1,8 +1,8 @@
-"""The record of an application, kept with its job: the part of it that manifests cannot hold.
+"""The record of an application, an annotation of its job: the data that manifests cannot hold.
 
-Annotations are copied far more widely than the specification of a pod: into audit logs, metrics and listings.
-The record therefore holds no value of the environment and no argument, but their names, their number and the
-places of macros; :mod:`torchx.schedulers.kubernetes.application` reads the values from the pod template.
+Annotations are copied more widely than the specification of a pod: into audit logs, metrics and listings.
+The record therefore holds no arguments and no values of the environment, only their names, numbers and the
+positions of macros; :mod:`torchx.schedulers.kubernetes.application` reads the values from the pod template.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from torchx.specs.serialize import app_to_dict
 from torchx.suggestions import without_password
 
 SCHEMA = 2
-"""Records of schema 1, written by version 0.1.0, hold values and arguments with their roles."""
+"""Version of the format. Schema 1, written by version 0.1.0, includes values and arguments."""
 SHORT = 32_000
-"""A record of at most so many bytes is written as plain text, for people to read; a longer one is packed."""
+"""Maximum bytes of a record in plain text; a longer one is compressed."""
 LONGEST = 90_000
-"""A record that is longer even so is left out: all annotations of an object may take 256 KiB together, and
-``kubectl apply`` adds one that holds all of the object once more."""
+"""Maximum bytes of a record; a longer one is omitted. The annotations of an object are limited to 256 KiB,
+and ``kubectl apply`` adds a copy of the object to them."""
 UNPACKED = 8_000_000
-"""Bytes of a record after decompression, at most."""
+"""Maximum bytes of a decompressed record."""
 MAX_REPLICAS = 100_000
-"""Replicas of an application in a record, at most; a cluster takes no Job with more pods."""
+"""Maximum replicas in a record; also the limit for the pods of a Job."""
 DEEPEST = 60
-"""Levels of nesting in a record, at most."""
+"""Maximum levels of nesting in a record."""
 NOT_KEPT = "<not kept>"
-"""Stands for the environment, command and arguments of the containers that an overlay adds."""
+"""Placeholder for the environment, command and arguments of containers in overlays."""
 HIDDEN = "hidden"
-"""Key of a role in a record: the names of its environment, and the places of macros in its texts."""
+"""Key of a role in a record: the names of its environment, and the positions of macros in its values."""
 _MACROS = ("img_root", "app_id", "replica_id", "rank0_env")
 _PACKED = "gzip:"
 _OPTIONAL_TEXT = AnyOf(str, None)
@@ -83,10 +83,10 @@ class RecordError(StateError):
 
 
 def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
-    """Returns an application and its run options as text; None when it is too long to be kept.
+    """Returns an application and its run options as text, or None if that is too long.
 
-    Values of the environment, arguments, and options that only concern the caller, such as the path of a
-    kubeconfig, are left out.
+    Values of the environment, arguments, and options of the caller, such as the path of a kubeconfig, are
+    omitted.
     """
     options = {
         key: value for key, value in cfg.items() if value is not None and key not in ("kubeconfig", "context")
@@ -98,7 +98,7 @@ def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
     data = {"schema": SCHEMA, "app": plain, "cfg": options}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     if text != text.encode("utf-8", "ignore").decode():
-        text = json.dumps(data, separators=(",", ":"))  # half a letter can only be written in ASCII
+        text = json.dumps(data, separators=(",", ":"))  # a lone surrogate needs ASCII escapes
     if len(text.encode()) > SHORT:
         packer = zlib.compressobj(wbits=31)
         packed = packer.compress(text.encode()) + packer.flush()
@@ -107,12 +107,12 @@ def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
 
 
 def read_record(text: str) -> dict[str, Any]:
-    """Returns what :func:`write_record` was given: ``schema``, ``app`` and ``cfg`` as plain data.
+    """Returns the ``schema``, ``app`` and ``cfg`` of a record as plain data.
 
-    Every field that is there has its type; numbers of replicas are within bounds.
+    Field types and numbers of replicas are validated.
 
     Raises:
-        RecordError: the text is not a record, or one of a newer version.
+        RecordError: the text is not a record, or was written by a newer version.
 
     >>> read_record(write_record(AppDef("a"), {"quiet": True}))["cfg"]
     {'quiet': True}
@@ -163,7 +163,7 @@ def _unpacked(text: str) -> str:
 
 
 def _hide(role: Role, data: dict[str, Any]) -> None:
-    """Takes values out of a role's data, in place; keeps the keys to find them in the pod template."""
+    """Removes values from a role's data, in place; keeps the keys to find them in the pod template."""
     marked = {str(number): marks for number, arg in enumerate(role.args) if (marks := marks_of(arg))}
     data[HIDDEN] = {"args": marked, "env": {name: marks_of(value) for name, value in role.env.items()}}
     del data["args"], data["env"]
@@ -173,7 +173,7 @@ def _hide(role: Role, data: dict[str, Any]) -> None:
 
 
 def marks_of(text: str) -> list[list[int | str]]:
-    """Returns the macros of a text: the number of characters before each, and its spelling.
+    """Returns the macros of a text: the number of characters since the previous one, and the spelling.
 
     >>> marks_of("--id=${app_id} $${HOME}")
     [[5, '${app_id}'], [1, '$$']]
@@ -188,7 +188,7 @@ def marks_of(text: str) -> list[list[int | str]]:
 
 
 def _without_values(value: Any, key: str = "") -> Any:
-    """Returns metadata without the environment and arguments of the containers that overlays describe."""
+    """Returns metadata without the environment and arguments of containers in overlays."""
     if key in ("env", "args", "command") and isinstance(value, (list, dict)):
         return NOT_KEPT
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What is sent to a Kubernetes cluster: manifests, as plain data; made without any cluster."""
+"""Converts an application to a request: manifests as plain data, made without access to a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 
 LARGEST = 1_500_000
-"""Bytes that a cluster stores of one object at most, as JSON."""
+"""Maximum size of an object in a cluster, in bytes of JSON."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class KubernetesJob:
         app_id: its id, without the namespace; the id in handles is ``namespace:app_id``.
         namespace: where it runs.
         kind: job, jobset or volcano.
-        manifests: the objects, in the order in which they are made; the first job carries the record.
+        manifests: the objects in order of creation; the first job carries the record.
     """
 
     app_id: str
@@ -46,12 +46,12 @@ class KubernetesJob:
 
 
 def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) -> str:
-    """Returns what an application becomes: what the run options say, else what the cluster has for it.
+    """Returns the kind of object for an application: from the run options, else from the cluster.
 
     Args:
         app: the application.
         cfg: run options.
-        has_jobset: whether the cluster is known to have JobSets; a dry run asks no cluster.
+        has_jobset: whether the cluster has JobSets; False in a dry-run, which contacts no cluster.
     """
     kind = cfg.get("kind") or AUTO
     if kind != AUTO:
@@ -68,16 +68,16 @@ def to_request(
     cfg: Mapping[str, CfgVal],
     kind: str = JOB,
 ) -> KubernetesJob:
-    """Returns the manifests of an application; touches nothing.
+    """Returns the manifests of an application, without side effects.
 
     Args:
-        app: the application; left as it is.
+        app: the application; unchanged.
         name: its id, see ``names.unique_name``.
         cfg: run options, with their defaults.
         kind: job, jobset or volcano, see :func:`kind_of`.
 
     Raises:
-        UsageError: the application asks for what a cluster cannot give.
+        UsageError: the application is not possible on a cluster.
     """
     require_name(name)
     archives = archives_of(app.roles)
@@ -118,10 +118,10 @@ def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:
 
 
 def with_images(request: KubernetesJob, images: Mapping[str, str]) -> KubernetesJob:
-    """Returns a request with other images, as they are called once they have been built and pushed.
+    """Returns a request with the names of images after they were built and pushed.
 
     Args:
-        request: left as it is.
+        request: the request; unchanged.
         images: the new name of each image by its old one.
     """
 
@@ -137,7 +137,7 @@ def with_images(request: KubernetesJob, images: Mapping[str, str]) -> Kubernetes
 
 
 def as_text(request: KubernetesJob) -> str:
-    """Returns the manifests as ``kubectl apply -f -`` takes them."""
+    """Returns the manifests as input for ``kubectl apply -f -``."""
     return dump(request.manifests)
 
 
@@ -147,16 +147,16 @@ def _check_size(manifests: list[dict[str, Any]], kind: str) -> None:
     for manifest in manifests:
         try:
             size = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
-        except (TypeError, ValueError) as error:  # a ValueError also where half a letter stands
-            raise UsageError(f"the {manifest['kind']} holds what no cluster takes: {error}") from error
+        except (TypeError, ValueError) as error:  # ValueError: also from lone surrogates
+            raise UsageError(f"the {manifest['kind']} cannot be written as JSON: {error}") from error
         if size > LARGEST:
             hint = (
-                "kind=job takes any number of replicas"
+                "kind=job supports any number of replicas"
                 if kind == VOLCANO
-                else "put long arguments into a file"
+                else "move long arguments to a file"
             )
             raise UsageError(
-                f"the {manifest['kind']} would have {size / 1e6:.1f} MB; a cluster stores "
-                f"{LARGEST / 1e6:.1f} MB of an object at most",
+                f"the {manifest['kind']} has {size / 1e6:.1f} MB; the maximum for an object is "
+                f"{LARGEST / 1e6:.1f} MB",
                 hint=hint,
             )

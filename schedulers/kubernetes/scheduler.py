@@ -1,4 +1,4 @@
-"""Runs applications on a Kubernetes cluster: ``kubernetes``."""
+"""The scheduler ``kubernetes``: runs applications on a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
 LIST_CONNECT = 2.0
-"""Seconds within which a cluster has to take a connection for a listing, which is asked of many at once."""
+"""Seconds to wait for a connection in listings, which query several schedulers."""
 
 
 def __getattr__(name: str) -> Any:
@@ -34,10 +34,10 @@ def __getattr__(name: str) -> Any:
 
 
 class KubernetesScheduler(Scheduler["KubernetesJob"]):
-    """Makes jobs of a cluster; all that is known of an application lies there.
+    """Runs applications as jobs of a cluster, which stores all their data.
 
     Args:
-        session_name: the session part of the handles it makes.
+        session_name: the session part of handles.
     """
 
     def __init__(self, session_name: str) -> None:
@@ -58,19 +58,19 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     # --- submit ----------------------------------------------------------------------------------
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Refuses what cannot run; without a resource, pods have no limits."""
+        """Validates an application; resources are optional."""
         from torchx.schedulers.kubernetes.request import check
 
         check(app, cfg)
 
     def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
-        """Packs small workspaces for ConfigMaps, and plans images for the others."""
+        """Packs small workspaces for ConfigMaps and plans images for others."""
         from torchx.schedulers.kubernetes.manifests.workspace import plan_workspaces
 
         return plan_workspaces(app, cfg)
 
     def build_planned_images(self, app: AppDef) -> None:
-        """Builds the images that a dry-run has planned for workspaces; pushes those that are to be."""
+        """Builds and pushes the images that a dry-run has planned for workspaces."""
         from torchx.schedulers.docker.engine.client import Engine
         from torchx.schedulers.docker.images.workspace import build_planned
 
@@ -88,11 +88,11 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
-        """Makes the objects of an application, all of them or none.
+        """Creates the objects of an application, all or none.
 
         Raises:
-            UsageError: the request cannot be right, or was submitted before.
-            StateError: no cluster answers, or it refuses the request.
+            UsageError: the request is invalid, or was submitted before.
+            StateError: the cluster does not respond, or rejects the request.
         """
         from torchx.schedulers.kubernetes.api.errors import ClusterError
         from torchx.schedulers.kubernetes.contexts import remember
@@ -102,17 +102,15 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         cfg = dryrun_info.cfg
         cluster = self._cluster_from(cfg)
         request = self._resolve_kind(cluster, dryrun_info)
-        tell = _discard if cfg.get("quiet") else dryrun_info.tell
+        report = _discard if cfg.get("quiet") else dryrun_info.tell
         if dryrun_info.app is not None and needs_images(dryrun_info.app):
             from torchx.schedulers.kubernetes.images import provide_images
 
-            request, notes = provide_images(request, dryrun_info.app, tell)
+            request, notes = provide_images(request, dryrun_info.app, report)
             dryrun_info.notes += notes
         other = namespace_hint(cluster, request.namespace)
         try:
-            dryrun_info.notes += submit(
-                cluster, request, validate=bool(cfg.get("validate_spec", True)), tell=tell
-            )
+            dryrun_info.notes += submit(cluster, request, validate=bool(cfg.get("validate_spec", True)))
         except ClusterError as error:
             if other and error.status in (403, 404):
                 error.hint = other
@@ -124,7 +122,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return app_id
 
     def _resolve_kind(self, cluster: Cluster, info: AppDryRunInfo[KubernetesJob]) -> KubernetesJob:
-        """Returns the request in the kind that the cluster has for it, where that was left open."""
+        """Returns the request with kind=auto resolved to a kind that the cluster supports."""
         from torchx.schedulers.kubernetes.request import kind_of, to_request
 
         request, app, cfg = info.request, info.app, info.cfg
@@ -140,15 +138,15 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             return request
         if to_request(app, request.app_id, cfg, request.kind) != request:
             info.notes.append(
-                "it was changed after the dry run, so it stays a Job for each role; there are JobSets"
+                "the request was changed after the dry-run and remains one Job per role, not a JobSet"
             )
             return request
         return to_request(app, request.app_id, cfg, kind_of(app, cfg, has_jobset=True))
 
-    # --- ask and end -----------------------------------------------------------------------------
+    # --- status and end --------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns all that the cluster knows of an application, running or ended."""
+        """Returns the description of an application, running or ended."""
         facts = self._facts(app_id)
         if facts is None:
             return None
@@ -159,7 +157,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns how an application fares, without its roles."""
+        """Returns the status of an application, without its roles."""
         facts = self._facts(app_id)
         if facts is None:
             return None
@@ -168,7 +166,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return describe_safely(facts, time.time())
 
     def describe_native(self, app_id: str) -> Any:
-        """Returns the cluster's objects of an application, None when it has none."""
+        """Returns the cluster's objects of an application, or None."""
         facts = self._facts(app_id)
         return None if facts is None else [*facts.mains, *facts.pods]
 
@@ -176,8 +174,8 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """Returns the applications of a namespace, newest first.
 
         Args:
-            cfg: run options: context and namespace; without them the namespace that runs go to unless told,
-                and that of the context.
+            cfg: run options context and namespace; default: the namespace ``default`` and that of the
+                context.
         """
         from torchx.schedulers.kubernetes.api.config import require_config
 
@@ -197,7 +195,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         )
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until an application has ended; the cluster tells when something changes."""
+        """Blocks until an application has ended, by watching its objects."""
         from torchx.schedulers.kubernetes.wait import wait
 
         facts = self._facts(app_id)
@@ -211,7 +209,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             cancel(self._cluster_of(app_id), facts)
 
     def reconcile(self, app_id: str) -> None:
-        """Ends what a failed replica or role leaves behind: jobs know nothing of each other."""
+        """Ends the other replicas and roles after a failure, since jobs are independent of each other."""
         from torchx.schedulers.kubernetes.cancel import reconcile
 
         facts = self._facts(app_id)
@@ -219,7 +217,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             reconcile(self._cluster_of(app_id), facts)
 
     def kill(self, app_id: str) -> None:
-        """Ends all pods of an application at once."""
+        """Ends all pods of an application immediately."""
         from torchx.schedulers.kubernetes.cancel import kill
 
         facts = self._own_facts(app_id)
@@ -227,11 +225,11 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             kill(self._cluster_of(app_id), facts)
 
     def cancel(self, app_id: str) -> None:
-        """Ends an application; nothing happens when it has ended already or is not known."""
+        """Ends an application, if it exists and has not ended."""
         self._cancel_existing(app_id)
 
     def delete(self, app_id: str) -> None:
-        """Removes an application with all that the cluster keeps of it."""
+        """Deletes an application with all its objects."""
         from torchx.schedulers.kubernetes.cancel import delete
         from torchx.schedulers.kubernetes.contexts import forget
 
@@ -243,18 +241,18 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     # --- logs ------------------------------------------------------------------------------------
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log of all replicas in the order of time.
+        """Returns the logs of all replicas in chronological order.
 
         Raises:
-            StateError: the cluster does not know the application.
-            UsageError: one of its two streams is asked for: a cluster does not tell them apart.
+            StateError: the application does not exist.
+            UsageError: the query selects a stream; a cluster does not separate them.
         """
         from torchx.scheduling.logs import Stream
 
         if query.stream is not Stream.COMBINED:
             raise UsageError(
-                f"{self.backend} keeps stdout and stderr in one log: they cannot be told apart",
-                hint="leave out --streams",
+                f"{self.backend} keeps stdout and stderr in one log and cannot separate them",
+                hint="omit --streams",
             )
         facts = self._facts(app_id)
         if facts is None:
@@ -268,10 +266,10 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return read_logs(self._cluster_of(app_id), facts, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
-        """Runs a program in the container of a replica, and returns its exit code.
+        """Runs a program in the container of a replica and returns its exit code.
 
         Raises:
-            StateError: the replica does not run, or has no such program.
+            StateError: the replica is not running, or the program does not exist.
         """
         from torchx.schedulers.kubernetes.exec import execute, pod_of
 
@@ -285,7 +283,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     # --- the cluster -----------------------------------------------------------------------------
 
     def diagnose(self) -> Iterable[Finding]:
-        """Looks at the cluster that applications would go to."""
+        """Checks the default cluster."""
         from torchx.errors import TorchxError
         from torchx.schedulers.kubernetes.api.config import require_config
 
@@ -308,13 +306,13 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return self._clusters[key]
 
     def _cluster_of(self, app_id: str) -> Cluster:
-        """Returns the cluster that an application was submitted to, as far as this machine remembers it."""
+        """Returns the cluster that an application was submitted to, else the default cluster."""
         from torchx.schedulers.kubernetes.contexts import recall
 
         return self._cluster_from(recall(app_id))
 
     def _own_facts(self, app_id: str) -> Facts | None:
-        """Returns the cluster's objects of an application that the caller may change."""
+        """Returns the objects of an application after checking that it belongs to the caller."""
         from torchx.schedulers.kubernetes.owner import require_own
 
         facts = self._facts(app_id)
@@ -323,14 +321,14 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         return facts
 
     def _facts(self, app_id: str) -> Facts | None:
-        """Returns what the cluster has of an application."""
+        """Returns the objects of an application, or None."""
         from torchx.schedulers.kubernetes.objects import gather, split_id
 
         cluster = self._cluster_of(app_id)
         namespace, name = split_id(app_id, cluster.namespace)
         facts = gather(cluster, namespace, name)
         if facts is None and ":" not in app_id and namespace != "default":
-            return gather(cluster, "default", name)  # runs go there, whatever the context says
+            return gather(cluster, "default", name)  # the default of submissions, regardless of the context
         return facts
 
 
@@ -340,7 +338,7 @@ def _text(cfg: Mapping[str, CfgVal] | None, option: str) -> str | None:
 
 
 def _discard(line: str) -> None:
-    """Tells nobody."""
+    """Drops a line of progress."""
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> KubernetesScheduler:

@@ -1,4 +1,4 @@
-"""An application on a cluster, told in the words of the scheduler interface."""
+"""Derives the status of an application from its objects."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 
 HELD_FOR = 60.0
-"""Seconds after which a start that was not completed is what is left of an interrupted one."""
+"""Seconds after which an incomplete submission counts as interrupted."""
 
-INTERRUPTED = "its start was interrupted"
+INTERRUPTED = "its submission was interrupted"
 
 
 def describe(facts: Facts, now: float) -> DescribeAppResponse:
-    """Returns how an application fares; what it is, is left out.
+    """Returns the status of an application, without its roles and metadata.
 
     Args:
-        facts: what the cluster has of it.
+        facts: its objects.
         now: seconds since the epoch.
     """
     record = facts.record
     jobs = [job_facts(facts.kind, main) for main in facts.mains]
     replicas = Replicas(facts, members_of(facts, record), now)
     running = any(live(pod) for pod in facts.pods)
-    if facts.partial:  # of those that run the pods were not asked for
+    if facts.partial:  # the pods that run were not read
         running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
     state, msg = _state(facts, jobs, replicas, running, now)
     over = is_terminal(state)
     submitted = min((time_of(main["metadata"].get("creationTimestamp")) for main in facts.mains), key=or_zero)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
     ended = _ended(facts, jobs, statuses, submitted) if over else None
-    for at, member in enumerate(replicas.members):  # times stop with the job, also where a pod is lost
+    for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
         job = _job_of(jobs, member)
         if over or is_terminal(job.state):
             statuses[at] = reasons.as_ended(statuses[at], job.ended_at or ended)
@@ -53,9 +53,9 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
         msg = reasons.waiting(statuses, facts.events)
     if state is AppState.FAILED and not msg and first is None:
         msg = (
-            f"a replica failed whose pod is gone: {jobs[0].message}"
+            f"a replica failed, and its pod no longer exists: {jobs[0].message}"
             if jobs[0].message
-            else "its pods are gone"
+            else "its pods no longer exist"
         )
     taken = replicas.taken_away(over)
     if taken and taken not in msg and (first is None or taken not in first.msg):
@@ -77,7 +77,7 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
 
 
 def list_row(facts: Facts, now: float) -> ListAppResponse:
-    """Returns the line of an application in a listing."""
+    """Returns the row of an application in a listing."""
     status = describe(facts, now)
     code = 0 if status.state is AppState.SUCCEEDED else None
     if status.state is AppState.FAILED and status.first_failure is not None:
@@ -95,7 +95,7 @@ def list_row(facts: Facts, now: float) -> ListAppResponse:
 
 
 def job_facts(kind: str, main: Object) -> JobFacts:
-    """Returns how one of the submitted objects fares."""
+    """Returns the state of a submitted object."""
     number = role_index(main)
     role = number if kind == "job" and number is not None else -1
     status = main.get("status") or {}
@@ -104,7 +104,7 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     true = _true(main)
     for name, state in _ENDED.items():
         if name in true:
-            # pods may end well on TERM; what had ended by itself is not suspended, nor is this its reason
+            # pods may succeed on TERM; a job that had ended before is not suspended and has another reason
             cut = annotation(main, CANCELLED) and ("Suspended" in true or true[name].get("reason") == _CUT)
             return _ended_job(role, AppState.CANCELLED if cut else state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
@@ -126,7 +126,7 @@ def job_facts(kind: str, main: Object) -> JobFacts:
 
 
 _CUT = "FailedIndexes"
-"""Why a job fails whose pods were ended one by one: no other limit holds then."""
+"""The failure reason of a job whose pods were ended one by one, as no other limit applies."""
 
 
 def _true(main: Object) -> dict[str, Mapping[str, Any]]:
@@ -173,7 +173,7 @@ def _volcano_facts(role: int, status: Mapping[str, Any]) -> JobFacts:
 def _state(
     facts: Facts, jobs: list[JobFacts], replicas: Replicas, running: bool, now: float
 ) -> tuple[AppState, str]:
-    """Returns the state of the whole, and why, where it is not the replicas that tell it."""
+    """Returns the state of the application, and a reason unless its replicas have one."""
     failed = [job for job in jobs if job.state is AppState.FAILED]
     marks = {mark for main in facts.mains for mark in (CANCELLED, STOPPED, HELD) if annotation(main, mark)}
     cancelled = CANCELLED in marks or any(job.state is AppState.CANCELLED for job in jobs)
@@ -184,7 +184,7 @@ def _state(
     running = running or not _ends_observed(facts, jobs)
     if failed:
         if open_jobs and not facts.fails_fast:
-            return AppState.RUNNING, "a replica failed, the others go on"
+            return AppState.RUNNING, "a replica failed, the others continue"
         if open_jobs:
             return AppState.RUNNING, reasons.RUN_ON
         if running:
@@ -219,7 +219,7 @@ def _state(
 
 
 def _ends_observed(facts: Facts, jobs: list[JobFacts]) -> bool:
-    """Tells whether the cluster has taken note of each end asked for: until then it may make pods."""
+    """Returns True if the cluster has observed all requested ends; until then it may create pods."""
     ending = [
         main for main, job in zip(facts.mains, jobs, strict=True)
         if not is_terminal(job.state) and (annotation(main, CANCELLED) or annotation(main, STOPPED))
@@ -236,7 +236,7 @@ def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:
 
 
 def _restarts(facts: Facts) -> int:
-    """Returns how often the whole was started again; -1 where replicas are started again one by one."""
+    """Returns the number of restarts of the application; -1 if replicas restart individually."""
     if facts.kind == "job":
         roles = (facts.record.get("app") or {}).get("roles") or []
         return -1 if any(role.get("max_retries") for role in roles) else 0
@@ -252,7 +252,7 @@ def _started(facts: Facts) -> datetime | None:
 def _ended(
     facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus], submitted: datetime | None
 ) -> datetime | None:
-    """Returns when the last of it ended."""
+    """Returns the time of the last end."""
     marks = [time_of(annotation(main, CANCELLED)) for main in facts.mains]
     times = [job.ended_at for job in jobs] + marks + [s.ended_at for s in statuses]
     return max((at for at in times if at is not None), default=submitted)

@@ -1,9 +1,9 @@
-"""Makes the objects of an application on a cluster: all of them, or none."""
+"""Creates the objects of an application on a cluster: all or none."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,34 +25,31 @@ _PLURALS = {
 }
 _TRIES = 3
 DEFAULT = "default"
-"""The namespace that applications go to when none is chosen, whatever the context says."""
+"""The default namespace of applications, regardless of the context."""
 MASK = "********"
-"""Stands for a value that is not shown."""
+"""Replacement for hidden values."""
 SECRET = 6
-"""Characters of a value that is looked for in the text of an error, at least."""
+"""Minimum length of values that are masked in error messages."""
 
 
 def has_jobsets(cluster: Cluster) -> bool:
-    """Tells whether a cluster knows JobSets."""
+    """Returns True if a cluster has JobSets."""
     return cluster.find(f"/apis/{JOBSET}") is not None
 
 
-def submit(
-    cluster: Cluster, request: KubernetesJob, *, validate: bool = True, tell: Callable[[str], None]
-) -> list[str]:
-    """Makes all objects of a request, in their order; undoes what was made when one is refused.
+def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -> list[str]:
+    """Creates all objects of a request in order; deletes them again if one is rejected.
 
     Args:
-        cluster: where.
-        request: what.
-        validate: have the cluster check all of it first, when nothing has been made yet.
-        tell: called with a line about what takes long.
+        cluster: the cluster.
+        request: the request.
+        validate: have the cluster validate all objects before the first is created.
 
     Returns:
-        Notes, a line each: what is not quite as it should be.
+        Warnings, one line each.
 
     Raises:
-        ClusterError: the cluster refuses one of them, or does not answer.
+        ClusterError: the cluster rejects an object or does not respond.
         UsageError: the request was submitted before.
     """
     manifests = [copy.deepcopy(manifest) for manifest in request.manifests]
@@ -64,7 +61,7 @@ def submit(
     if validate:
         for manifest in manifests:
             _create(cluster, manifest, {"dryRun": "All"})
-    # several jobs begin together: an interrupted start must not leave a half that runs
+    # several jobs start together: an interrupted submission must not leave some of them running
     held = [m for m in mains if len(mains) > 1 and m["kind"] == "Job" and not m["spec"].get("suspend")]
     for manifest in held:
         manifest["spec"]["suspend"] = True
@@ -83,19 +80,17 @@ def submit(
         left = _undo(cluster, tried, error)
         if left and isinstance(error, ClusterError):
             where = f"-n {request.namespace} -l {APP_ID}={request.app_id}"
-            error.hint = (
-                f"not all of it could be removed again: kubectl delete jobs,services,configmaps {where}"
-            )
+            error.hint = f"some objects could not be deleted: kubectl delete jobs,services,configmaps {where}"
         raise
     return notes
 
 
 def namespace_hint(cluster: Cluster, namespace: str) -> str:
-    """Returns what to know when the context has another namespace than the default one; empty otherwise.
+    """Returns a hint if the namespace of the context differs from the default one, else an empty string.
 
     Args:
-        cluster: as its kubeconfig describes it.
-        namespace: where an application goes to.
+        cluster: the cluster.
+        namespace: the namespace of the application.
     """
     if namespace != DEFAULT or cluster.namespace == DEFAULT:
         return ""
@@ -103,12 +98,12 @@ def namespace_hint(cluster: Cluster, namespace: str) -> str:
 
 
 def is_main(manifest: Object) -> bool:
-    """Tells whether a manifest is one of those that make pods."""
+    """Returns True if a manifest describes an object that creates pods."""
     return manifest["kind"] in ("Job", "JobSet")
 
 
 def path_to(manifest: Object, *, name: bool = True) -> str:
-    """Returns the path of the object that a manifest describes, or of its collection."""
+    """Returns the path of a manifest's object, or of its collection."""
     kind = manifest["kind"]
     resource = _PLURALS.get(kind, f"{kind.lower()}s")
     metadata = manifest["metadata"]
@@ -116,11 +111,11 @@ def path_to(manifest: Object, *, name: bool = True) -> str:
 
 
 def _create(cluster: Cluster, manifest: Object, query: dict[str, str] | None = None) -> Object:
-    """Makes an object, also when the answer to the first try got lost on the way."""
+    """Creates an object, also if the first response gets lost; masks values in errors."""
     try:
         return _create_with_retries(cluster, manifest, query)
     except ClusterError as error:
-        # a server, or a webhook of it, may quote a part of what it refuses
+        # a server or a webhook may quote a part of the rejected object
         error.message = without_values(error.message, manifest)
         error.args = (error.message,)
         raise
@@ -138,9 +133,9 @@ def _create_with_retries(cluster: Cluster, manifest: Object, query: dict[str, st
                 if lost is not None and existing is not None:
                     return existing
                 raise UsageError(
-                    f"{manifest['kind']} {manifest['metadata']['name']} is there already: was this request "
-                    "submitted before?",
-                    hint="a new dry-run gives it a new id",
+                    f"{manifest['kind']} {manifest['metadata']['name']} already exists; "
+                    "a request can be submitted only once",
+                    hint="a new dry-run assigns a new id",
                 ) from None
             if not error.passes or error.hopeless:
                 raise
@@ -150,7 +145,7 @@ def _create_with_retries(cluster: Cluster, manifest: Object, query: dict[str, st
 
 
 def _set_owners(cluster: Cluster, made: list[Object]) -> list[str]:
-    """Ties what the jobs need to the jobs, so that the cluster removes it with the last of them."""
+    """Makes the jobs owners of the other objects, so that the cluster deletes these with the last job."""
     owners = [
         {
             "apiVersion": each["apiVersion"],
@@ -168,17 +163,15 @@ def _set_owners(cluster: Cluster, made: list[Object]) -> list[str]:
     except ClusterError as error:
         if error.status != 403:
             raise
-        return [
-            f"its services stay when its jobs are removed by other means than torchx delete: {error.message}"
-        ]
+        return [f"services remain if the jobs are deleted by other means than torchx delete: {error.message}"]
     return []
 
 
 def _undo(cluster: Cluster, tried: list[Object], error: BaseException) -> list[Object]:
-    """Removes what was made, the last first; returns what could not be removed."""
+    """Deletes objects in reverse order; returns those that could not be deleted."""
     refused = isinstance(error, UsageError) or (isinstance(error, ClusterError) and not error.passes)
     if refused and isinstance(error, UsageError):
-        tried = tried[:-1]  # somebody else's
+        tried = tried[:-1]  # existed before
     left = []
     for manifest in reversed(tried):
         try:
@@ -189,9 +182,9 @@ def _undo(cluster: Cluster, tried: list[Object], error: BaseException) -> list[O
 
 
 def without_values(text: str, manifest: Object) -> str:
-    """Returns a text without the values of the environment and the arguments that a manifest holds.
+    """Masks the values of a manifest's environment and arguments in a text.
 
-    Numbers and short values stay: they occur by chance, and are no secrets.
+    Numbers and short values are kept: they occur by chance and are not secrets.
     """
     long = {value for value in _values(manifest) if len(value) >= SECRET and not value.isdigit()}
     for value in sorted(long, key=len, reverse=True):

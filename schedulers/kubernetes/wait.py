@@ -1,4 +1,4 @@
-"""Waits for the end of an application on a cluster."""
+"""Waits until an application on a cluster has ended."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torchx.schedulers.kubernetes.watch import Watch
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 30.0
-"""Seconds after which an application is looked at, whatever its watch says."""
+"""Seconds after which an application is checked even without an event."""
 RETRY_AFTER = 2.0
-"""Seconds after which an end is begun again that the cluster did not take."""
+"""Seconds after which a failed reconciliation is retried."""
 
 
 def wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
-    """Blocks until an application has ended, or is gone; False when ``timeout`` seconds passed before.
+    """Blocks until an application has ended or was deleted; returns False after ``timeout`` seconds.
 
     Raises:
-        ClusterError: the cluster cannot be watched any more.
+        ClusterError: the watch has failed.
     """
     end = None if timeout is None else time.monotonic() + timeout
     if is_terminal(describe(facts, time.time()).state):

@@ -1,4 +1,4 @@
-"""Watches an application on a cluster: a mirror of its objects that stays true over broken connections."""
+"""Watches an application on a cluster: keeps a copy of its objects up to date over broken connections."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.objects import BATCH, Facts, events_of, main_path, selector, waits
 
 ROUND = 50
-"""Seconds after which a watch is begun anew: a connection that died unnoticed is found by then."""
+"""Seconds after which a watch is restarted, to detect dead connections."""
 LOST = 300.0
-"""Seconds without any answer from the cluster after which a watch gives up."""
+"""Seconds without a response after which a watch gives up."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 GONE = 410
 
 
 class Mirror:
-    """The objects of one list, kept true by a thread.
+    """The objects of one list, kept up to date by a thread.
 
     Args:
-        cluster: where they are.
-        path: the list.
-        query: which of them.
-        changed: called, by the thread, whenever something has changed.
+        cluster: the cluster.
+        path: path of the list.
+        query: query that selects objects.
+        changed: called by the thread after each change.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Mirror:
         self._thread.start()
 
     def objects(self) -> list[Object]:
-        """Returns the objects as they are known now."""
+        """Returns the current objects."""
         return list(self._objects.values())
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Mirror:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _follow(self) -> None:
-        """Takes in what happens until the connection ends, as it does now and then."""
+        """Applies events until the connection ends."""
         import urllib3
 
         params = {
@@ -100,13 +100,13 @@ class Mirror:
         self._last_response = time.monotonic()
         try:
             if self._stop.is_set():
-                return  # it was closed before it could know what to hang up
+                return  # closed before the response was known
             for line in lines_of(response):
                 if self._stop.is_set():
                     return
                 self._apply(json.loads(line))
         except (urllib3.exceptions.HTTPError, OSError, ValueError, RecursionError):
-            return  # it broke off, perhaps within a line: the next one goes on where this one was
+            return  # broken connection: the next one resumes at the last version
         finally:
             self._response = None
             response.close()
@@ -118,7 +118,7 @@ class Mirror:
             return
         if kind == "ERROR":
             code = thing.get("code") if isinstance(thing.get("code"), int) else 0
-            # whatever it is, what was seen so far is no ground to go on from
+            # the known version cannot be resumed from
             self._version = ""
             raise ClusterError(str(thing.get("message")), status=code if code == GONE else 504)
         metadata = thing.get("metadata")
@@ -136,12 +136,12 @@ class Mirror:
 
 
 class Watch:
-    """All that a cluster has of one application, as it changes; a context manager.
+    """Watches the objects of one application; a context manager.
 
     Args:
-        cluster: where it is.
-        facts: what is known of it.
-        changed: called, by a thread, whenever something has changed.
+        cluster: the cluster.
+        facts: the known objects of the application.
+        changed: called by a thread after each change.
     """
 
     def __init__(self, cluster: Cluster, facts: Facts, changed: Callable[[], None]) -> None:
@@ -173,13 +173,13 @@ class Watch:
             mirror.close()
 
     def facts(self, *, events: bool = False) -> Facts | None:
-        """Returns what is known of the application now; None when it is not there any more.
+        """Returns the current objects of the application, or None if it was deleted.
 
         Args:
-            events: ask for events, too, where something waits.
+            events: also get events if something waits.
 
         Raises:
-            ClusterError: the cluster cannot be watched any more.
+            ClusterError: the watch has failed.
         """
         for mirror in self._mirrors.values():
             if mirror.error is not None:

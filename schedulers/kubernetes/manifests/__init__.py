@@ -1,1 +1,1 @@
-"""The manifests of an application: pure functions from roles to objects."""
+"""Converts applications to manifests, with pure functions."""

@@ -1,7 +1,7 @@
-"""The number of an attempt in its pod: ``TORCHX_ATTEMPT``, as far as a cluster lets a pod know it.
+"""The variables with the attempt number in a pod: ``TORCHX_ATTEMPT`` or ``TORCHX_RETRIES``.
 
-A cluster counts the retries of a pod from 0, shows the count as a field of the pod, and cannot add to it. So
-only a role that starts a shell, or has no retries, gets the number itself; any other gets the count.
+A cluster provides the number of retries, from 0, as a field of the pod and cannot add 1 to it. Only a role
+that starts a shell or has no retries gets the attempt number; others get the number of retries.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from torchx.settings import TORCHX_ATTEMPT
 from torchx.specs.app import Role
 
 RETRIES = "TORCHX_RETRIES"
-"""Set where a role has retries: how many attempts came before this one."""
+"""The number of previous attempts; set for a role with retries."""
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
 # doubled: for Kubernetes, `$(` begins a variable
 _COUNTS = f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"'
 FAILURES = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
-"""The field in which a Job counts the failures of an index."""
+"""The pod field with a Job's number of failures of an index."""
 RESTARTS = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
-"""The field in which a JobSet counts the restarts of the whole."""
+"""The pod field with a JobSet's number of restarts."""
 
 
 def field_of(role: Role) -> str:
-    """Returns the field in which a Job counts the retries of a role; empty where there are none."""
+    """Returns the pod field with a Job's number of retries; empty for a role without retries."""
     return FAILURES if role.max_retries else ""
 
 
 def variables(retries_at: str | None) -> dict[str, dict[str, Any]]:
-    """Returns the variables from which a program knows its attempt, by name.
+    """Returns the variables with the attempt number, by name.
 
     Args:
-        retries_at: the field in which the cluster counts retries; empty where there are none, None where
-            there are some and no field shows them.
+        retries_at: the pod field with the number of retries; empty without retries, None if no field has it.
 
     >>> variables("")["TORCHX_ATTEMPT"]["value"], list(variables(FAILURES))
     ('1', ['TORCHX_RETRIES'])
@@ -48,7 +47,7 @@ def variables(retries_at: str | None) -> dict[str, dict[str, Any]]:
 
 
 def arguments(entrypoint: str, retries_at: str | None) -> list[str]:
-    """Returns the arguments by which a shell sets ``TORCHX_ATTEMPT`` and then becomes what it is to run.
+    """Returns arguments that make a shell set ``TORCHX_ATTEMPT`` and then execute the program.
 
     >>> arguments("python", FAILURES), arguments("sh", "")
     ([], [])
@@ -59,7 +58,7 @@ def arguments(entrypoint: str, retries_at: str | None) -> list[str]:
 
 
 def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
-    """Returns the arguments of a container without those that :func:`arguments` has put before them.
+    """Returns the arguments of a container without those of :func:`arguments`.
 
     >>> own_arguments([*arguments("sh", FAILURES), "-c", "true"]), own_arguments(["-c", "true"])
     (['-c', 'true'], ['-c', 'true'])

@@ -19,7 +19,7 @@ _DOLLARS = re.compile(r"\$+(?=[(\0])|\$\$+")
 
 
 def escaped(text: str) -> str:
-    """Returns a text as it has to be written so that it arrives as it is.
+    """Returns a text escaped so that the program receives it unchanged.
 
     >>> escaped("$HOME $(date) $$")
     '$HOME $$(date) $$$$'
@@ -28,12 +28,12 @@ def escaped(text: str) -> str:
 
 
 class MacroFiller:
-    """Fills in macros and escapes the rest.
+    """Substitutes macros and escapes the remaining text.
 
     Args:
-        app_id: what stands for ``${app_id}``.
-        replica: the replica's id; None when only its pod knows it.
-        img_root: what stands for ``${img_root}``.
+        app_id: the value of ``${app_id}``.
+        replica: the replica's id, or None if only its pod knows it.
+        img_root: the value of ``${img_root}``.
     """
 
     def __init__(self, app_id: str, replica: int | None, img_root: str = "") -> None:
@@ -46,7 +46,7 @@ class MacroFiller:
         )
 
     def fill(self, text: str) -> str:
-        """Returns a text with its macros replaced.
+        """Returns an escaped text with its macros substituted.
 
         >>> MacroFiller("ns:a", None).fill("--id=${app_id} --rank ${replica_id} $$${rank0_env} $$(date)")
         '--id=ns:a --rank $(JOB_COMPLETION_INDEX) $TORCHX_RANK0_HOST $$(date)'
@@ -54,7 +54,7 @@ class MacroFiller:
         return escaped(self._values.substitute(text)).replace(_MARK, self.index)
 
     def value_of(self, written: str) -> str:
-        """Returns the text that stands for a macro, before anything is escaped.
+        """Returns the unescaped value of a macro.
 
         >>> MacroFiller("ns:a", 3).value_of("${replica_id}"), MacroFiller("ns:a", 3).value_of("$$")
         ('3', '$')
@@ -66,15 +66,15 @@ _VARIABLE = re.compile(r"\$\$|" + re.escape(INDEX))
 
 
 def restored(text: str, marks: Iterable[Sequence[int | str]], filler: MacroFiller) -> str:
-    """Returns a text as the role had it before its macros were filled in and the rest was escaped.
+    """Restores the text of a role from a manifest, with its macros and without escaping.
 
     Args:
-        text: as it stands in a manifest.
-        marks: where its macros stood, see ``record.marks_of``.
-        filler: what they were filled in with.
+        text: the text in the manifest.
+        marks: the positions of its macros, see ``record.marks_of``.
+        filler: the filler that substituted them.
 
     Returns:
-        The text with its macros; where the marks do not fit, the text that the program is given.
+        The text with its macros; if the marks do not match, the text that the program receives.
 
     >>> filler = MacroFiller("ns:a", None)
     >>> restored(filler.fill("--n ${replica_id} $(x)"), [[4, "${replica_id}"]], filler)

@@ -1,4 +1,4 @@
-"""An application as Indexed Jobs: one for each role, and the services that give their pods names."""
+"""Manifests of Indexed Jobs: a Job for each role, and services that name the pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.specs.app import RetryPolicy, Role
 
 QUEUE = "kueue.x-k8s.io/queue-name"
-"""Label by which Kueue finds what it is to admit."""
+"""Label with the Kueue queue of an object."""
 MANY = 2**31 - 1
 
 
@@ -20,7 +20,7 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
 
     Args:
         context: the application.
-        names: of its roles within names, see ``names.role_names``.
+        names: the names of its roles, see ``names.role_names``.
     """
     yield service(context, context.app_id, {APP_ID: context.app_id})
     yield rank0_service(context, f"{context.app_id}-{names[0]}-0")
@@ -39,7 +39,7 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
 
 
 def job_spec(context: AppContext, number: int) -> dict[str, Any]:
-    """Returns the part of an Indexed Job for one role: how many pods, and what happens when one fails."""
+    """Returns the specification of a role's Indexed Job: number of pods, and handling of failures."""
     role = context.app.roles[number]
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
@@ -50,17 +50,17 @@ def job_spec(context: AppContext, number: int) -> dict[str, Any]:
 
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
-"""The condition of a pod that the cluster takes from its node: an eviction, a drain, a lost node."""
+"""The condition of a disrupted pod: an eviction, a drain, a lost node."""
 
 
 def retries(role: Role, fail_fast: bool) -> dict[str, Any]:
-    """Returns how often a Job starts a failed pod again, and whether it then ends the others.
+    """Returns how often a Job restarts a failed pod, and whether it then ends the others.
 
-    The limit is one for each index: a Job with a single limit deletes the other pods, and with them their
-    logs, at the first end that is requested. An eviction or a lost node uses up no retry.
+    The limit applies to each index: a Job with a single limit deletes the other pods, with their logs, at
+    the first requested end. An eviction or a lost node uses up no retry.
     """
     return {
-        # never reached before the limit of an index; of account where a cluster knows no such limits
+        # never reached before the limit of an index; used by clusters without such limits
         "backoffLimit": min((role.max_retries + 1) * role.num_replicas, MANY),
         "backoffLimitPerIndex": role.max_retries,
         **({"maxFailedIndexes": 0} if fail_fast else {}),
@@ -69,12 +69,12 @@ def retries(role: Role, fail_fast: bool) -> dict[str, Any]:
 
 
 def restarts_as_a_whole(role: Role) -> bool:
-    """Tells whether a failure of one replica is to start others again too."""
+    """Returns True if the failure of a replica restarts others too."""
     return role.max_retries > 0 and role.retry_policy is not RetryPolicy.REPLICA
 
 
 def lifetime(context: AppContext) -> dict[str, Any]:
-    """Returns when a job may start, and when the cluster removes it."""
+    """Returns the fields for the start of a job in a queue and for its removal."""
     ttl = context.cfg.get("ttl")
     return {
         **({"suspend": True} if context.cfg.get("queue") else {}),
@@ -83,13 +83,13 @@ def lifetime(context: AppContext) -> dict[str, Any]:
 
 
 def queue_labels(context: AppContext) -> dict[str, str]:
-    """Returns the label that lets Kueue admit an object."""
+    """Returns the label for Kueue."""
     queue = context.cfg.get("queue")
     return {QUEUE: str(queue)} if queue else {}
 
 
 def service(context: AppContext, name: str, selector: dict[str, str]) -> dict[str, Any]:
-    """Returns a headless service: a name for pods, from the moment they have an address."""
+    """Returns a headless service, which names pods as soon as they have an address."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -99,9 +99,9 @@ def service(context: AppContext, name: str, selector: dict[str, str]) -> dict[st
 
 
 def rank0_service(context: AppContext, host: str) -> dict[str, Any]:
-    """Returns the service that lets all pods find rank 0 by the name that it has for itself.
+    """Returns the service that makes rank 0 reachable under its own host name.
 
-    torchrun on rank 0 compares the host it is told with its own host name, and only then opens the port.
+    torchrun on rank 0 opens the port only if the given host equals its own host name.
     """
     first = {APP_ID: context.app_id, ROLE_INDEX: "0", JOB_COMPLETION_INDEX: "0"}
     return service(context, host, first)

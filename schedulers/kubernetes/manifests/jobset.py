@@ -1,4 +1,4 @@
-"""An application as a JobSet: its roles end together, and start again together."""
+"""Manifests of a JobSet, whose roles end and restart together."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 
 API = "jobset.x-k8s.io/v1alpha2"
 PODS_SPARE = len("-0") + len("-xxxxx")
-"""What the names of its pods have beyond those of a Job: the number of the Job, and five random letters."""
+"""Additional characters in names of pods, compared to a Job: the Job's number and five random letters."""
 
 
 def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Yields the service of rank 0, then the JobSet, which makes the service of all pods itself."""
+    """Yields the service of rank 0 and the JobSet, which creates the service of all pods itself."""
     yield rank0_service(context, f"{context.app_id}-{names[0]}-0-0")
     yield {
         "apiVersion": API,
@@ -42,7 +42,7 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
 
 
 def failure_policy(context: AppContext, names: list[str]) -> dict[str, Any]:
-    """Returns how often all of it starts again; a role that is not to do that ends all of it at once."""
+    """Returns the failure policy: restarts of all roles, or the end of all for roles without them."""
     roles = context.app.roles
     whole = [name for role, name in zip(roles, names, strict=True) if restarts_as_a_whole(role)]
     final = [name for role, name in zip(roles, names, strict=True) if not restarts_as_a_whole(role)]
@@ -51,7 +51,7 @@ def failure_policy(context: AppContext, names: list[str]) -> dict[str, Any]:
         return {"maxRestarts": restarts}
     rules: list[dict[str, Any]] = [
         {
-            "name": "disrupted",  # an eviction or a lost node starts all of it again, and uses up no restart
+            "name": "disrupted",  # an eviction or a lost node restarts all roles, and uses up no restart
             "action": "RestartJobSetAndIgnoreMaxRestarts",
             "onJobFailureReasons": ["PodFailurePolicy"],
             "targetReplicatedJobs": whole,
@@ -70,7 +70,7 @@ def _replicated(context: AppContext, number: int, name: str) -> dict[str, Any]:
     retries_at = RESTARTS if together and not alone else field_of(role)
     spec = job_spec(context, number)
     if restarts_as_a_whole(role):
-        # the first failure ends the Job, and with that the JobSet's rules come in
+        # the first failure ends the Job, which triggers the rules of the JobSet
         spec = {key: spec[key] for key in ("completionMode", "completions", "parallelism")} | {
             "backoffLimit": 0,
             "podFailurePolicy": {"rules": [{"action": "FailJob", "onPodConditions": [dict(DISRUPTED)]}]},

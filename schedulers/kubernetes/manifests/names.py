@@ -1,4 +1,4 @@
-"""Names on Kubernetes: of the application, its objects and pods, and the labels by which they are found."""
+"""Names of applications, objects and pods on Kubernetes, and labels that select them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ PREFIX = "torchx.pytorch.org/"
 APP_ID = f"{PREFIX}app-id"
 """Label of every object and pod: the application's id, without the namespace."""
 APP_NAME = f"{PREFIX}app-name"
-"""Label: the application's name, as far as a label can hold it."""
+"""Label: the application's name, reduced to valid characters."""
 ROLE_NAME = f"{PREFIX}role-name"
-"""Label of jobs and pods: the role's name, as far as a label can hold it."""
+"""Label of jobs and pods: the role's name, reduced to valid characters."""
 ROLE_INDEX = f"{PREFIX}role-index"
-"""Label of jobs and pods: which role of the application it is, from 0."""
+"""Label of jobs and pods: the role number, from 0."""
 REPLICA_ID = f"{PREFIX}replica-id"
-"""Label of pods that have a template of their own: the replica's id; of others only the index tells it."""
+"""Label of pods with their own template: the replica's id; other pods have only an index."""
 VERSION = f"{PREFIX}version"
-"""Label: the version of this project that made it."""
+"""Label: the version of torchx that created the object."""
 APP = f"{PREFIX}app"
 """Annotation of the first job: the application and its run options, see ``kubernetes/record.py``."""
 ENDED = f"{PREFIX}ended"
-"""Annotation of pods: when torchx had them end; their deadline is then no limit of the user's."""
+"""Annotation of pods: the time when torchx ended them by a deadline."""
 DISRUPTED = f"{PREFIX}disrupted-"
-"""Annotations of jobs, one for each pod that was taken away while torchx looked on: when, and why."""
+"""Prefix of annotations of jobs: time and reason of each disruption of a pod that torchx observed."""
 
 JOB_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-"""Annotation and label that an Indexed Job gives its pods: the replica's id."""
+"""Annotation and label of pods set by an Indexed Job: the replica's id."""
 CONTAINER = "main"
-"""The name of the container that runs the role; others come by overlays."""
+"""The name of the role's container; overlays may add others."""
 
 LONGEST = 63
-"""Characters of the name of a host, and of a label's value."""
+"""Maximum length of host names and label values."""
 _RANDOM = 14
 _ROLE = 15
 _JOBSET = len("-0") + len("-xxxxx")
@@ -44,7 +44,7 @@ _DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
 def slug(text: str) -> str:
-    """Returns what of a text can stand in the name of a host; empty when nothing can.
+    """Returns a text reduced to the characters of a host name; may be empty.
 
     >>> slug("Très_Long Name!"), slug("\u8bad\u7ec3")
     ('tres-long-name', '')
@@ -54,7 +54,7 @@ def slug(text: str) -> str:
 
 
 def unique_name(app: AppDef) -> str:
-    """Returns an id for an application: its name, cut to what the names of its pods leave, and a random end.
+    """Returns a unique id for an application: its name, shortened to fit into names of pods, and a suffix.
 
     >>> import re
     >>> re.sub("-[^-]*$", "-…", unique_name(AppDef("3D train", [Role("trainer", "img")])))
@@ -70,17 +70,17 @@ def unique_name(app: AppDef) -> str:
 
 
 def role_parts(roles: Sequence[Role]) -> list[str]:
-    """Returns what stands for each role in names of objects: its name where that can, else its number."""
+    """Returns the part for each role in names of objects: its reduced name, else its number."""
     return [slug(role.name) or f"role-{number}" for number, role in enumerate(roles)]
 
 
 def role_names(app_id: str, roles: Sequence[Role], spare: int = 0) -> list[str]:
-    """Returns what stands for each role behind the id, cut so that the names of its pods are names of hosts.
+    """Returns the part for each role in names, shortened so that names of pods are valid host names.
 
     Args:
         app_id: the application's id, without the namespace.
         roles: its roles.
-        spare: further characters that the names of the pods need.
+        spare: additional characters in the names of pods.
 
     Raises:
         UsageError: two roles would have the same name, or the id is too long.
@@ -92,35 +92,33 @@ def role_names(app_id: str, roles: Sequence[Role], spare: int = 0) -> list[str]:
     for role, part in zip(roles, role_parts(roles), strict=True):
         room = LONGEST - len(app_id) - 1 - len(f"-{role.num_replicas - 1}") - spare
         if room < 1:
-            raise UsageError(
-                f"the id `{app_id}` is too long: no name of a host can hold it with role `{role.name}`"
-            )
+            raise UsageError(f"the id `{app_id}` is too long for a host name with role `{role.name}`")
         part = part[:room].rstrip("-")
         if part in names:
             raise UsageError(
-                f"the roles `{names[part]}` and `{role.name}` would both be called `{part}` on Kubernetes, "
-                "where names have small letters, digits and dashes, 63 characters in all",
-                hint="give them names that differ in these",
+                f"the roles `{names[part]}` and `{role.name}` would both be named `{part}` on Kubernetes, "
+                "where names have lowercase letters, digits and dashes, up to 63 characters",
+                hint="rename one of them",
             )
         names[part] = role.name
     return list(names)
 
 
 def require_name(app_id: str) -> None:
-    """Refuses an id that cannot name objects.
+    """Validates an id as a name of objects.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it is not a valid name.
     """
     if len(app_id) > LONGEST or not _DNS_LABEL.fullmatch(app_id):
         raise UsageError(
-            f"`{app_id}` is no name on Kubernetes: small letters, digits and dashes, a letter first, "
-            f"{LONGEST} characters at most"
+            f"`{app_id}` is not a valid Kubernetes name: lowercase letters, digits and dashes, "
+            f"a letter first, up to {LONGEST} characters"
         )
 
 
 def label_value(text: str) -> str:
-    """Returns what of a text can be the value of a label; empty when nothing can.
+    """Returns a text reduced to the characters of a label value; may be empty.
 
     >>> label_value("my app/1"), label_value("0.1.0+dev")
     ('my_app_1', '0.1.0_dev')
@@ -130,14 +128,14 @@ def label_value(text: str) -> str:
 
 
 def check_labels(labels: Mapping[str, str], option: str) -> None:
-    """Refuses labels, or the keys of annotations, that no cluster takes.
+    """Validates labels, or the keys of annotations.
 
     Args:
         labels: key and value.
-        option: the run option they come from; the values of annotations may be any text.
+        option: the run option; for annotations, values may be any text.
 
     Raises:
-        UsageError: one is not valid, or is one of this project's own.
+        UsageError: one is invalid or reserved.
     """
     for key, value in labels.items():
         prefix, slash, name = key.rpartition("/")
@@ -146,15 +144,15 @@ def check_labels(labels: Mapping[str, str], option: str) -> None:
             good = None
         if good is None:
             raise UsageError(
-                f"run option `{option}` has the key `{key}`, which is none on Kubernetes",
+                f"run option `{option}` has the key `{key}`, which is not valid on Kubernetes",
                 hint="e.g. team or example.com/team",
             )
         if key.startswith(PREFIX):
-            raise UsageError(f"run option `{option}` sets `{key}`, which is for the scheduler alone to set")
+            raise UsageError(f"run option `{option}` sets `{key}`, which is reserved for the scheduler")
         if option != "annotations" and not re.fullmatch(
             r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value
         ):
             raise UsageError(
-                f"run option `{option}` gives `{key}` the value `{value}`, which no label can have",
-                hint="letters, digits, dashes, underscores and dots, 63 characters at most",
+                f"run option `{option}` gives `{key}` the value `{value}`, which is not a valid label value",
+                hint="letters, digits, dashes, underscores and dots, up to 63 characters",
             )

@@ -1,4 +1,4 @@
-"""What users lay over manifests, for all that an application has no field for."""
+"""Overlays: changes by users to manifests, for settings without a field in an application."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from torchx.specs.overlays import (
 from torchx.suggestions import did_you_mean
 
 NAMESPACE = "kubernetes"
-"""The metadata of an application or a role under which overlays stand."""
+"""Key of overlays in the metadata of an application or a role."""
 POD = OverlaySpec(NAMESPACE, "V1Pod", ("apiVersion", "kind", "status"))
-"""Laid over the template of a role's pods: ``metadata`` and ``spec``."""
+"""Overlay of the template of a role's pods: ``metadata`` and ``spec``."""
 JOB = OverlaySpec(NAMESPACE, "V1Job", ("apiVersion", "kind", "status"))
-"""Laid over the Job of a role, also within a JobSet; not over its pods."""
+"""Overlay of a role's Job, also within a JobSet, without its pods."""
 WHOLE = {
     "jobset": OverlaySpec(NAMESPACE, "JobSet", ("apiVersion", "kind", "status")),
     "volcano": OverlaySpec(NAMESPACE, "VolcanoJob", ("apiVersion", "kind", "status")),
 }
-"""Laid over the one object of the whole application; it stands in the metadata of the application."""
+"""Overlay of the single object of an application; set in the metadata of the application."""
 _ENV = (INDEX_VARIABLE, settings.TORCHX_RANK0_HOST, settings.TORCHX_REPLICA, settings.TORCHX_IMAGE)
 
 _MOUNTED = f"spec.containers.{CONTAINER}.volumeMounts."
@@ -88,7 +88,7 @@ def _whole(context: AppContext, manifest: dict[str, Any], kind: str, parts: str)
 def _apply(
     context: AppContext, target: AppDef | Role, spec: OverlaySpec, base: dict[str, Any], kept: _Kept
 ) -> None:
-    """Lays one overlay over a part of the request, and looks whether the scheduler's own is left."""
+    """Applies an overlay to a part of the request, and checks that reserved fields are unchanged."""
     overlay = _noted(target, spec)
     if not overlay:
         return
@@ -97,8 +97,8 @@ def _apply(
         key = operator_of(written)[1]
         if key not in ("metadata", "spec"):
             raise OverlayError(
-                f"the overlay {spec.kind} of `{target.name}` has `{key}`, "
-                "and only `metadata` and `spec` lie there",
+                f"the overlay {spec.kind} of `{target.name}` has `{key}`; "
+                "only `metadata` and `spec` are allowed",
                 hint=did_you_mean(key, ("metadata", "spec")),
             )
     before = kept(base)
@@ -107,18 +107,18 @@ def _apply(
     lost = [name for name, value in before.items() if after.get(name) != value]
     if lost and lost[0].startswith(_MOUNTED):
         raise OverlayError(
-            f"the overlay {spec.kind} of `{target.name}` drops or changes what is mounted at "
+            f"the overlay {spec.kind} of `{target.name}` removes or changes the mount at "
             f"`{lost[0].removeprefix(_MOUNTED)}` in the container {CONTAINER}",
-            hint='mounts are added by JOIN("volumeMounts", on="mountPath") within the container, '
-            "volumes by a plain list",
+            hint='add mounts with JOIN("volumeMounts", on="mountPath") within the container, '
+            "volumes with a plain list",
         )
     if lost:
         raise OverlayError(
             f"the overlay {spec.kind} of `{target.name}` changes `{lost[0]}`, "
-            "which is for the scheduler to set",
-            hint='variables are added by JOIN("env", on="name") within the container'
+            "which is reserved for the scheduler",
+            hint='add variables with JOIN("env", on="name") within the container'
             if ".env." in lost[0]
-            else "set the field of the role or the run option; further containers have names of their own",
+            else "set the field of the role or the run option; additional containers need other names",
         )
 
 
@@ -126,13 +126,13 @@ def _noted(target: AppDef | Role, spec: OverlaySpec) -> Overlay:
     overlay = get_overlay(target, NAMESPACE, spec.kind, flat_fallback=False)
     if overlay or spec is not POD:
         return overlay
-    # as older files write it, the metadata may be the overlay of the pods itself
+    # in older files, the metadata may itself be the overlay of the pods
     flat = get_overlay(target, NAMESPACE, spec.kind)
     return {} if any(each.kind in flat for each in (JOB, *WHOLE.values())) else flat
 
 
 def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
-    """Yields the overlays that have no context in what an application becomes, and whose they are.
+    """Yields the overlays that a kind of object does not use, with the name of their application or role.
 
     Args:
         app: the application.
@@ -147,7 +147,7 @@ def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def _filled(context: AppContext, overlay: Overlay) -> Overlay:
-    """Fills in macros, as in all metadata; a replica's id is what only its pod knows."""
+    """Substitutes macros; only the pod knows the replica's id."""
     values = macros.Values(
         img_root="",
         app_id=f"{context.namespace}:{context.app_id}",
@@ -197,7 +197,7 @@ def _kept_of_pod(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mounted(spec: dict[str, Any], main: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns what the container mounts, by its path; of shared memory only that there is some."""
+    """Returns the mounts of the container by path; True for shared memory, which may be replaced."""
     volumes = {str(v.get("name")): v for v in spec.get("volumes") or () if isinstance(v, dict)}
     mounts = (main[0].get("volumeMounts") if len(main) == 1 else None) or ()
     return {

@@ -1,4 +1,4 @@
-"""The pods of a role: one template for all of its replicas, or one for a single replica."""
+"""Templates of pods: for all replicas of a role, or for a single one."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from torchx.version import __version__
 
 GPU = "nvidia.com/gpu"
 FIELD_PATH = "[FIELD_PATH]"
-"""A value of the environment that begins so names a field of the pod, such as ``status.podIP``."""
+"""Prefix of a value of the environment that names a field of the pod, such as ``status.podIP``."""
 NO_SIDECAR = "sidecar.istio.io/inject"
-"""Label and annotation: a sidecar that never ends would keep the job from ending."""
+"""Label and annotation that disable Istio's sidecar, which would keep the job from ending."""
 
 
 @dataclass(frozen=True)
 class AppContext:
-    """What a pod has to know of the application that it belongs to.
+    """The application of a pod.
 
     Attributes:
         app: the application.
         app_id: its id, without the namespace.
         cfg: run options.
-        rank0: the host of replica 0 of the first role, as every pod finds it.
-        subdomain: the name of the service that gives pods their names; empty where the cluster sees to it.
-        workspaces: the ConfigMap that holds the workspace of a role, by the role's number.
+        rank0: the host of replica 0 of the first role, as seen by every pod.
+        subdomain: the name of the service that names the pods; empty if the cluster creates it.
+        workspaces: the name of the ConfigMap with a role's workspace, by the role's number.
     """
 
     app: AppDef
@@ -69,14 +69,14 @@ class AppContext:
     def labels(self) -> dict[str, str]:
         """The labels of all objects of the application."""
         name = label_value(self.app.name)
-        # by which the tools of others group what belongs together
+        # the recommended labels, which other tools group by
         known = {"name": name, "instance": self.app_id, "managed-by": PREFIX.rstrip("/")}
         common = {f"app.kubernetes.io/{key}": value for key, value in known.items()}
         own = {APP_ID: self.app_id, APP_NAME: name, VERSION: label_value(__version__)}
         return {**common, **options.pairs(self.cfg, "labels"), **own}
 
     def role_labels(self, number: int) -> dict[str, str]:
-        """Returns the labels of what belongs to one role."""
+        """Returns the labels of a role's objects."""
         name = label_value(self.app.roles[number].name)
         return {**self.labels, ROLE_NAME: name, ROLE_INDEX: str(number)}
 
@@ -98,13 +98,12 @@ def pod_template(
 
     Args:
         context: the application.
-        number: which role, from 0.
-        replica: for this replica alone; None for all, which find out their number when they start.
-        retries_at: the field of a pod in which the cluster counts its retries; empty where there are none,
-            None where there are some and no field shows them.
+        number: the role number, from 0.
+        replica: the only replica of the template; None for all replicas.
+        retries_at: the pod field with the number of retries; empty without retries, None if no field has it.
 
     Raises:
-        UsageError: the role asks for what no pod can have.
+        UsageError: the role is invalid for a pod.
     """
     role, cfg = context.app.roles[number], context.cfg
     volumes = volumes_of(role)
@@ -113,7 +112,7 @@ def pod_template(
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": role.image,
-        # the role says what runs: an entrypoint of the image does not count
+        # replaces the entrypoint of the image
         "command": [escaped(_text(role, role.entrypoint))],
         "args": [
             *attempts.arguments(escaped(role.entrypoint), retries_at),
@@ -122,7 +121,7 @@ def pod_template(
         "env": _env(context, number, filler, replica, retries_at),
         "resources": resources_of(role, cfg),
         "volumeMounts": volumes.mounts,
-        # the end of the log is kept with the pod's state
+        # the last lines of the log become part of the pod's status
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if cfg.get("image_pull_policy"):
@@ -163,17 +162,17 @@ def share_processes(spec: dict[str, Any]) -> None:
 
 
 def is_shared_by_others(spec: Mapping[str, Any]) -> bool:
-    """Returns True if other containers run beside the program: further ones, or sidecars that start first."""
+    """Returns True if a pod has further containers or sidecars."""
     started = [each for each in spec.get("initContainers") or () if isinstance(each, dict)]
     sidecars = any(each.get("restartPolicy") == "Always" for each in started)
     return sidecars or len(spec.get("containers") or ()) > 1
 
 
 def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
-    """Returns what a container is promised, and what it may use at most.
+    """Returns the requests and limits of a container.
 
-    A node keeps some of its CPU and memory for itself. So a replica that is given a whole node asks for
-    somewhat less than that; one that is small asks for half of its limit at least.
+    A node reserves some CPU and memory, so requests are below the limits, to fit a replica that uses a whole
+    node, but at least half of them.
     """
     resource = role.resource
     limits: dict[str, str] = {}
@@ -186,7 +185,7 @@ def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
         limits["memory"] = f"{memory}Mi"
         requests["memory"] = f"{_request(memory, cfg, 'reserved_memmb', 1024)}Mi"
     devices = {GPU: int(resource.gpu)} if resource.gpu > 0 else {}
-    # what has no domain before its name is no device that a cluster hands out
+    # names of devices have a domain on a cluster
     devices |= {name: count for name, count in resource.devices.items() if "/" in name}
     if cfg.get("efa_device_count") is not None:
         devices[EFA_DEVICE] = options.number(cfg, "efa_device_count", 0)
@@ -202,7 +201,7 @@ def _request(limit: int, cfg: Mapping[str, CfgVal], option: str, otherwise: int)
 def _env(
     context: AppContext, number: int, filler: MacroFiller, replica: int | None, retries_at: str | None
 ) -> list[dict[str, Any]]:
-    """The variables of a container; one that is named in the value of another stands before it."""
+    """Returns the variables of a container; a variable precedes those that refer to it."""
     role = context.app.roles[number]
     first: list[dict[str, Any]] = []
     if replica is None:
@@ -217,7 +216,7 @@ def _env(
     written = {name: _variable(role, name, value, filler) for name, value in role.env.items()}
     plain = {name: {"name": name, "value": value} for name, value in (ports | own).items()}
     counted = attempts.variables(retries_at)
-    # as on other engines: a role may set a port, and nothing else that is the scheduler's
+    # as on other engines, a role may override ports but no other variables of the scheduler
     chosen = {**plain, **written, **{name: plain[name] for name in own}, **counted}
     return first + [entry for name, entry in chosen.items() if name != INDEX_VARIABLE or replica is not None]
 
@@ -225,7 +224,7 @@ def _env(
 def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> dict[str, Any]:
     if not re.fullmatch(r"[ -<>-~]+", name):
         raise UsageError(
-            f"role `{role.name}` sets the environment variable {name!r}, a name that no cluster takes"
+            f"role `{role.name}` sets the environment variable {name!r}, which is not a valid name"
         )
     if value.startswith(FIELD_PATH):
         return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value.removeprefix(FIELD_PATH)}}}
@@ -234,9 +233,7 @@ def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> dict[st
 
 def _text(role: Role, text: str) -> str:
     if "\0" in text or text != text.encode("utf-8", "ignore").decode():
-        raise UsageError(
-            f"role `{role.name}` has {text!r} among its words, which is no text that a cluster takes"
-        )
+        raise UsageError(f"role `{role.name}` has {text!r}, which is not valid text for a cluster")
     return text
 
 
@@ -255,7 +252,7 @@ def _ports(role: Role) -> list[dict[str, Any]]:
 
 
 def _where(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
-    """Which nodes the pods may run on, and in whose name."""
+    """Returns the fields for the choice of nodes, the service account, the priority and pull secrets."""
     selector: dict[str, str] = {}
     instance = role.resource.capabilities.get(K8S_ITYPE)
     if instance:

@@ -1,4 +1,4 @@
-"""An application as a Job of Volcano: one task for each replica, scheduled together or not at all."""
+"""Manifest of a Volcano Job: a task for each replica, scheduled together."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torchx.specs.app import RetryPolicy, Role
 
 API = "batch.volcano.sh/v1alpha1"
 PODS_SPARE = len("-0")
-"""What the names of its pods have beyond those of a Job: the number within the task."""
+"""Additional characters in names of pods, compared to a Job: the number within the task."""
 
 
 def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Yields the job; Volcano makes the service of its pods itself."""
+    """Yields the job; Volcano creates the service of its pods itself."""
     roles = context.app.roles
     restarts = [role.max_retries for role in roles if role.max_retries]
     ttl = context.cfg.get("ttl")
@@ -29,7 +29,7 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
             "queue": context.cfg["queue"],
             "minAvailable": sum(role.min_replicas or role.num_replicas for role in roles),
             "plugins": {"svc": ["--publish-not-ready-addresses"], "env": []},
-            # a job has failed when this many restarts are due, so the last of them never comes
+            # the job fails at this number of restarts, so the last one never happens
             "maxRetry": min(restarts, default=0) + 1,
             **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
             "tasks": [
@@ -42,14 +42,14 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
 
 
 def rank0_host(app_id: str, first: str) -> str:
-    """Returns the host of replica 0 of the first role, as all other pods find it."""
+    """Returns the host of replica 0 of the first role, as seen by the other pods."""
     return f"{app_id}-{first}-0-0.{app_id}"
 
 
 def _task(context: AppContext, number: int, name: str, replica: int) -> dict[str, Any]:
     role = context.app.roles[number]
     if (number, replica) == (0, 0):
-        # by the name it has for itself: torchrun compares the two, and only then opens the port
+        # its own host name: torchrun opens the port only if both are equal
         context = replace(context, rank0=context.rank0.partition(".")[0])
     counted = "" if not any(each.max_retries for each in context.app.roles) else None
     template = pod_template(context, number, replica, counted)

@@ -1,4 +1,4 @@
-"""What is mounted into a pod: files of the node, volumes of the cluster, devices, shared memory."""
+"""Volumes of a pod: files of the node, volumes of the cluster, devices, shared memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Volumes:
     """The volumes of a pod.
 
     Attributes:
-        volumes: of the pod.
-        mounts: where its container sees them.
-        privileged: whether the container needs all rights of its node.
+        volumes: the volumes of the pod.
+        mounts: their mounts in the container.
+        privileged: whether the container must be privileged.
     """
 
     volumes: list[dict[str, Any]] = field(default_factory=list)
@@ -32,9 +32,9 @@ class Volumes:
 
         Args:
             name: its name within the pod.
-            source: what it is made from.
-            path: where the container sees it.
-            read_only: whether the container may only read it.
+            source: the source of the volume in the API.
+            path: its path in the container.
+            read_only: whether it is read-only.
         """
         self.volumes.append({"name": name, **source})
         self.mounts.append({"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})})
@@ -44,14 +44,14 @@ def volumes_of(role: Role) -> Volumes:
     """Returns the volumes of a role's pods.
 
     Raises:
-        UsageError: a mount cannot be made, or two have the same place.
+        UsageError: a mount is not possible, or two have the same path.
     """
     volumes = Volumes()
     paths = [mount.dst_path for mount in role.mounts]
     for path in paths:
         _check(role, path, paths)
     if SHM not in (path.rstrip("/") for path in paths):
-        # as much as the memory of the container: what PyTorch's loaders hand over lies there
+        # PyTorch's data loaders use shared memory: limited only by the memory of the container
         volumes.add("dshm", {"emptyDir": {"medium": "Memory"}}, SHM)
     for number, mount in enumerate(role.mounts):
         _add(volumes, f"mount-{number}", mount, role)
@@ -83,7 +83,7 @@ def _add(volumes: Volumes, name: str, mount: Mount, role: Role) -> None:
 def _check(role: Role, path: str, paths: list[str]) -> None:
     if not path.startswith("/") or ":" in path:
         raise UsageError(
-            f"role `{role.name}` mounts to `{path}`; on Kubernetes that is a whole path without `:`",
+            f"role `{role.name}` mounts to `{path}`; Kubernetes needs an absolute path without `:`",
             hint="e.g. dst=/data",
         )
     if paths.count(path) > 1:
@@ -93,12 +93,12 @@ def _check(role: Role, path: str, paths: list[str]) -> None:
 def _host(role: Role, path: str) -> str:
     if not path.startswith("/") or ".." in path.split("/"):
         raise UsageError(
-            f"role `{role.name}` mounts `{path}`; on Kubernetes that is a whole path of the node without `..`"
+            f"role `{role.name}` mounts `{path}`; Kubernetes needs an absolute path on the node without `..`"
         )
     return path
 
 
 def notes_of(role: Role) -> Iterator[str]:
-    """Yields what there is to say about the mounts of a role."""
+    """Yields notes on the mounts of a role."""
     if any(isinstance(mount, DeviceMount) for mount in role.mounts):
         yield f"role {role.name} mounts devices, so its containers are privileged: all rights of the node"

@@ -1,4 +1,4 @@
-"""A workspace without an image of its own: a ConfigMap, which an init container unpacks."""
+"""Workspaces in ConfigMaps, unpacked by an init container instead of being built into an image."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from torchx.workspace.tree import Tree
 
 LARGEST = 900_000
-"""Bytes of an archive: a cluster stores 1 MiB in a ConfigMap, of which its names take some."""
+"""Maximum size of an archive in bytes; a ConfigMap holds 1 MiB including its names."""
 FOLDER = "/torchx/workspace"
-"""Where a replica finds the files, and starts."""
+"""The folder with the files, and the working directory of replicas."""
 CONTAINER = "workspace"
 """The init container that unpacks them."""
 _PACKED = "/torchx/packed"
@@ -43,21 +43,21 @@ class Archive:
 
 
 def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
-    """Decides how the workspaces of an application travel, and notes it in its roles; reads files, no more.
+    """Plans a ConfigMap or an image for each workspace of an application; only reads files.
 
     Args:
-        app: its roles get the image they will have.
+        app: the application; its roles get the names of planned images.
         cfg: run options.
 
     Returns:
-        What there is to say about it, a line each.
+        Notes, one line each.
 
     Raises:
-        UsageError: a workspace is too large, or not there.
+        UsageError: a workspace is too large or does not exist.
     """
     from torchx.workspace.tree import look_at_all
 
-    check_options(cfg)  # nobody is to wait for files to be read, only to hear of a misspelt option
+    check_options(cfg)  # report invalid options before reading files
     limit = cfg.get("workspace_limit_mb")
     notes: dict[str, None] = {}
     known: dict[int, Archive] = {}
@@ -72,42 +72,40 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
             role.image = plan.name
             notes[plan.why] = None
             if not plan.push:
-                notes["without image_repo it is pushed nowhere: the nodes have to get it in another way"] = (
-                    None
-                )
+                notes["without image_repo the image is not pushed: nodes must get it in another way"] = None
             continue
         archive = known.get(id(scanned.tree)) or pack(scanned.tree)
         if archive is None:
             much = f"{scanned.tree.size / 1e6:,.1f} MB"
             raise UsageError(
-                f"workspace `{scanned}` has {much}, too much for a ConfigMap: {LARGEST // 1000} KB, packed",
-                hint="name a registry: -cfg image_repo=REGISTRY/NAME   or leave files out: .torchxignore",
+                f"workspace `{scanned}` has {much}, too much for a ConfigMap ({LARGEST // 1000} KB, packed)",
+                hint="use a registry: -cfg image_repo=REGISTRY/NAME   or exclude files: .torchxignore",
             )
         scanned.plan = known[id(scanned.tree)] = archive
         size = len(archive.data) / 1000
         line = (
-            f"the workspace travels in a ConfigMap ({archive.files} files, {size:,.1f} KB): the `tar` of the "
+            f"the workspace is sent in a ConfigMap ({archive.files} files, {size:,.1f} KB): the `tar` of the "
         )
-        notes[line + f"image unpacks it to {FOLDER}, where the replicas start"] = None
+        notes[line + f"image unpacks it to {FOLDER}, the working directory of replicas"] = None
     return list(notes)
 
 
 def needs_images(app: AppDef) -> bool:
-    """Tells whether a workspace of an application travels in an image that may have to be built."""
+    """Returns True if a workspace of an application is sent in an image."""
     plans = (getattr(role.workspace, "plan", None) for role in app.roles)
     return any(plan is not None and not isinstance(plan, Archive) for plan in plans)
 
 
 def archives_of(roles: Iterable[Role]) -> dict[int, Archive]:
-    """Returns the workspaces that travel as ConfigMaps, by the number of the role."""
+    """Returns the archives of workspaces that are sent in ConfigMaps, by role number."""
     plans = ((number, getattr(role.workspace, "plan", None)) for number, role in enumerate(roles))
     return {number: plan for number, plan in plans if isinstance(plan, Archive)}
 
 
 def pack(tree: Tree) -> Archive | None:
-    """Returns the archive of a tree; None when it is too large for a ConfigMap."""
+    """Returns the archive of a tree, or None if it is too large for a ConfigMap."""
     if tree.size > 100 * LARGEST:
-        return None  # nothing packs so well, and it would take long to see
+        return None  # cannot be compressed that much
     held = io.BytesIO()
     with gzip.GzipFile(fileobj=held, mode="wb", mtime=0) as packed:
         tree.write_tar(cast("IO[bytes]", packed))
@@ -116,11 +114,11 @@ def pack(tree: Tree) -> Archive | None:
 
 
 def config_map_names(app_id: str, archives: Mapping[int, Archive]) -> dict[int, str]:
-    """Returns the name of each role's ConfigMap; roles of equal archives share one.
+    """Returns the name of each role's ConfigMap; roles with equal archives share one.
 
     Args:
         app_id: the application's id.
-        archives: by the number of the role.
+        archives: the archives by role number.
     """
     known: dict[bytes, str] = {}
     for archive in archives.values():
@@ -129,7 +127,7 @@ def config_map_names(app_id: str, archives: Mapping[int, Archive]) -> dict[int, 
 
 
 def config_map(metadata: dict[str, Any], archive: Archive) -> dict[str, Any]:
-    """Returns the ConfigMap that holds an archive."""
+    """Returns the ConfigMap of an archive."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -140,13 +138,13 @@ def config_map(metadata: dict[str, Any], archive: Archive) -> dict[str, Any]:
 
 
 def add_to(pod_spec: dict[str, Any], name: str) -> None:
-    """Lets a pod unpack its workspace before it starts, and start in it; in place.
+    """Adds an init container that unpacks the workspace of a pod, in place.
 
-    The image's own ``tar`` does it, without a shell: where there is none, the pod fails and says so.
+    It runs ``tar`` from the image, without a shell; without ``tar``, the pod fails with a message.
 
     Args:
         pod_spec: the specification of the pod.
-        name: of the ConfigMap.
+        name: the name of the ConfigMap.
     """
     (main,) = pod_spec["containers"]
     own = {key: main[key] for key in ("image", "imagePullPolicy") if key in main}
@@ -161,7 +159,7 @@ def add_to(pod_spec: dict[str, Any], name: str) -> None:
             "command": ["tar"],
             "args": ["-xzf", f"{_PACKED}/{_FILE}", "-C", FOLDER],
             "env": [],
-            # as much as the replica gets: a quota wants it told, and the pod needs no more for it
+            # a quota requires limits; those of the replica do not increase the needs of the pod
             "resources": {kind: amounts for kind, amounts in basic.items() if amounts},
             "volumeMounts": [
                 {"name": "packed", "mountPath": _PACKED, "readOnly": True},

@@ -1,4 +1,4 @@
-"""One pod, told as an attempt of a replica: what it does, why it waits, how it ended."""
+"""Converts a pod to attempts of a replica: state, reason for waiting, result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchx.specs.status import AppState, AttemptStatus
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
 INDEX = "batch.kubernetes.io/job-completion-index"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
-ENDED = "it was asked to end"
+ENDED = "it was ended"
 _NO_IMAGE = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -25,19 +25,19 @@ _NO_IMAGE = (
     "RegistryUnavailable",
 )
 _NEVER_RAN = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
-# what the scheduler says of its further attempts to make room, which helps nobody
+# the scheduler's remarks on preemption, which are of no use to users
 _PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*")
 
 
 def container_of(pod: Object, role: str = "main") -> Mapping[str, Any]:
-    """Returns the status of the container that runs the role; empty before there is one."""
+    """Returns the status of the role's container; empty before it exists."""
     statuses = pod.get("status", {}).get("containerStatuses") or []
     named = next((status for status in statuses if status.get("name") == role), None)
     return named if named is not None else (statuses[0] if len(statuses) == 1 else {})
 
 
 def live(pod: Object) -> bool:
-    """Tells whether something of a pod may still run."""
+    """Returns True if a container of a pod may still run."""
     if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return False
     return "terminated" not in (container_of(pod).get("state") or {}) or bool(_others_run(pod))
@@ -49,20 +49,20 @@ def _others_run(pod: Object) -> list[Any]:
 
 
 def ended_by_us(pod: Object) -> bool:
-    """Returns True if torchx has had the pod end by a deadline; it stays then, and its log with it."""
+    """Returns True if torchx ended the pod by a deadline, which keeps pod and log."""
     return bool(annotation(pod, ENDED_BY_US))
 
 
 def attempts_of(
     pod: Object, number: int, events: Iterable[Object] = (), *, by_hand: bool = False
 ) -> list[AttemptStatus]:
-    """Returns the attempts that a pod stands for: one, and one more for each restart of its container.
+    """Returns the attempts of a pod: the last run of its container, and the one before a restart.
 
     Args:
         pod: the pod.
         number: the number of its first attempt, from 1.
-        events: what the cluster told of it.
-        by_hand: if it is being deleted, then by a person: neither torchx nor the Job has a reason to.
+        events: its warnings.
+        by_hand: a deletion is by hand: neither torchx nor the Job has a reason for it.
     """
     status = container_of(pod)
     restarts = int(status.get("restartCount") or 0)
@@ -95,7 +95,7 @@ def _current(
 
 
 def _stopped(pod: Object, by_hand: bool) -> bool:
-    """Returns True if a pod was ended by torchx or its Job, and not by itself or by the cluster's need."""
+    """Returns True if a pod was ended by torchx or its Job, not by itself or a disruption."""
     if ended_by_us(pod):
         return True
     return deleted(pod) and not by_hand and not disruption(pod)
@@ -105,7 +105,7 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
     code = int(terminated.get("exitCode") or 0)
     named = signal_of(code) if terminated.get("reason") not in _NEVER_RAN else None
     stopped = _stopped(pod, by_hand)
-    # at its deadline a pod has failed, whatever its program made of TERM
+    # at its deadline a pod fails, regardless of the exit code
     good = code == 0 and pod.get("status", {}).get("phase") != "Failed"
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
     started, ended = time_of(terminated.get("startedAt")), time_of(terminated.get("finishedAt"))
@@ -113,7 +113,7 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
     return AttemptStatus(
         number,
         state,
-        # the code of one that never ran is not its own
+        # without a run, the code is not that of the program
         exit_code=None if named or never else code,
         signal=named,
         started_at=None if never else started,
@@ -127,7 +127,7 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
 
 
 def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
-    """Returns the attempt of a pod without a container's status, such as one evicted before it ran."""
+    """Returns the attempt of a pod without a container status, such as one evicted before its start."""
     status = pod.get("status", {})
     good = status.get("phase") == "Succeeded"
     stopped = _stopped(pod, by_hand) and (ended_by_us(pod) or not status.get("reason"))
@@ -142,28 +142,28 @@ def _ended_at(pod: Object) -> datetime | None:
 
 
 def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> str:
-    """Returns why an attempt ended, where it is more than its exit code."""
+    """Returns why an attempt ended, if there is more than its exit code."""
     status = pod.get("status", {})
     reason = str(terminated.get("reason") or "")
     taken = taken_away(pod, by_hand=by_hand)
     if taken:
         return taken
     if status.get("reason") == "DeadlineExceeded":
-        return "its time was up"
+        return "it timed out"
     if reason == "OOMKilled":
         limit = _memory_limit(pod)
         return "out of memory" + (f": its limit is {limit}" if limit else "")
     if reason in ("StartError", "ContainerCannotRun"):
         return f"it could not be started: {_start_error(str(terminated.get('message') or ''))}"
     if reason == "ContainerStatusUnknown":
-        return "its node has lost it"
+        return "it was lost with its node"
     if status.get("reason"):
         return f"{status['reason']}: {short(status.get('message'))}".rstrip(": ")
     return "" if terminated else _init_failure(pod)
 
 
 def _start_error(message: str) -> str:
-    """Returns the end of the runtime's chain of causes, which is what a person can act on.
+    """Returns the last cause in the runtime's error message.
 
     >>> _start_error('OCI runtime create failed: exec: "nope": executable file not found in $PATH: unknown')
     '"nope": executable file not found in $PATH'
@@ -192,13 +192,13 @@ def _memory_limit(pod: Object) -> str:
 
 
 def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
-    """Returns what a pod that does not run yet waits for, in one line."""
+    """Returns the reason why a pod is not running yet, in one line."""
     status = pod.get("status", {})
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             detail = short(_PREEMPTION.sub("", str(condition.get("message") or ""))).rstrip(". ")
             gated = condition.get("reason") == "SchedulingGated"
-            return f"held back from the nodes: {detail}" if gated else f"no node can take it: {detail}"
+            return f"scheduling is gated: {detail}" if gated else f"no node can run it: {detail}"
     waiting = container_of(pod).get("state", {}).get("waiting") or {}
     for init in status.get("initContainerStatuses") or []:
         state = init.get("state") or {}
@@ -209,16 +209,16 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
             return f"its init container `{init.get('name')}` is running"
     reason, message = str(waiting.get("reason") or ""), short(waiting.get("message"))
     if reason in _NO_IMAGE:
-        return f"its image cannot be had: {_pull_error(message) or reason}"
+        return f"its image cannot be pulled: {_pull_error(message) or reason}"
     if reason == "CrashLoopBackOff":
-        return "it failed, and waits to be started again"
+        return "it failed, and waits for its restart"
     if message:
         return f"it cannot be started: {message}"
     trouble = _trouble(events)
     if trouble:
         return trouble
     if reason or pod.get("spec", {}).get("nodeName"):
-        return "its node pulls the image and makes the container"
+        return "its node pulls the image and creates the container"
     return "it waits for a node"
 
 
@@ -232,7 +232,7 @@ def _trouble(events: Iterable[Object]) -> str:
 
 
 def _pull_error(message: str) -> str:
-    """Returns which image and why, without what the back-off says before it."""
+    """Returns the image and the error, without the prefix of the back-off message."""
     match = re.search(
         r"failed to (?:pull|resolve) (?:and unpack )?(?:image|reference) \"([^\"]+)\".*?: ([^:]+)$", message
     )
@@ -240,7 +240,7 @@ def _pull_error(message: str) -> str:
 
 
 def signal_of(code: int) -> str | None:
-    """Returns the signal that an exit code of a container stands for.
+    """Returns the signal encoded in an exit code, or None.
 
     >>> signal_of(137), signal_of(3), signal_of(255)
     ('SIGKILL', None, None)

@@ -1,4 +1,4 @@
-"""Applications whose objects or record are malformed: UNKNOWN with a reason, and no obstacle to any other."""
+"""Status of applications with malformed objects or records: UNKNOWN with a reason, never an exception."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchx.specs.status import AppState
 
 
 def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
-    """Returns the status of an application; UNKNOWN with the reason where its data cannot be relied on.
+    """Returns the status of an application; UNKNOWN with a reason if its data is malformed.
 
     Args:
-        facts: the cluster's objects of it.
+        facts: its objects.
         now: seconds since the epoch.
     """
     try:
         response = describe(facts, now)
-    except Exception as error:  # one application that cannot be judged must not end the command for others
+    except Exception as error:  # one malformed application must not prevent a listing of the others
         return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, msg=_defect(error), name=facts.name)
     if facts.damage:
         return replace(
@@ -30,7 +30,7 @@ def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
 
 
 def list_safely(facts: Facts, now: float) -> ListAppResponse:
-    """Returns the line of an application in a listing; see :func:`describe_safely`."""
+    """Returns the row of an application in a listing; see :func:`describe_safely`."""
     try:
         line = list_row(facts, now)
     except Exception as error:
@@ -41,7 +41,7 @@ def list_safely(facts: Facts, now: float) -> ListAppResponse:
 
 
 def _reason(facts: Facts, state: AppState) -> str:
-    """Returns why the state is unknown; with sound objects, also the state that these have."""
+    """Returns why the state is unknown, with the state of its objects if these are valid."""
     return short(facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {state.name}")
 
 

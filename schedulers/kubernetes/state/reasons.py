@@ -1,4 +1,4 @@
-"""Why an application on a cluster waits, ends or has failed, as far as its jobs, pods and events show it."""
+"""Finds why an application waits, is being ended or has failed, from its jobs, pods and events."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torchx.schedulers.kubernetes.state.attempts import signal_of
 from torchx.specs.status import NONE, AppState, FirstFailure, ReplicaStatus, is_terminal
 
 BEING_ENDED = "a replica failed, the others are being ended"
-RUN_ON = "a replica failed, the others run on: `torchx wait` ends them"
+RUN_ON = "a replica failed, the others still run: `torchx wait` ends them"
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """How one of the objects fares that were submitted for an application.
+    """The state of a submitted object.
 
     Attributes:
-        role: the number of the role that it is for; -1 for an object that has all roles.
-        state: its state, as far as the object itself tells it.
-        reason: the API's word for why it ended.
-        message: why, as the API tells it.
-        ended_at: when it ended.
-        ending: its end is decided, and its pods are being ended.
-        details: its status as the API tells it.
+        role: the number of its role; -1 for an object with all roles.
+        state: the state according to the object itself.
+        reason: the API's reason code for its end.
+        message: the API's message.
+        ended_at: the time of its end.
+        ending: whether its pods are being ended.
+        details: its status in the API.
     """
 
     role: int
@@ -47,35 +47,31 @@ REPLICA_FAILURES = (
     "PodFailurePolicy",
     "FailedJobs",
 )
-"""Reasons that only say that a replica has failed, which is told in detail."""
+"""Reasons that only report a failed replica, which has details."""
 
 ENDING = {
     **dict.fromkeys(REPLICA_FAILURES, BEING_ENDED),
-    "DeadlineExceeded": "its time is up, it is being ended",
+    "DeadlineExceeded": "it timed out and is being ended",
 }
 
 
 def suspension_reason(facts: Facts) -> str:
-    """Returns why a suspended application does not run."""
+    """Returns why an application is suspended."""
     queue = label(facts.mains[0], "kueue.x-k8s.io/queue-name")
-    return (
-        f"it waits for its turn in queue `{queue}`"
-        if queue
-        else "it is suspended, and torchx has not done that"
-    )
+    return f"it waits for its turn in queue `{queue}`" if queue else "it was suspended, but not by torchx"
 
 
 def why(job: JobFacts) -> str:
-    """Returns why a job failed, where no replica tells it."""
+    """Returns why a job failed, unless a replica shows it."""
     if job.reason == "DeadlineExceeded":
-        return "its time was up"
+        return "it timed out"
     if job.reason in REPLICA_FAILURES:
         return ""
     return job.message or job.reason
 
 
 def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
-    """Returns why an application waits: what most of its replicas wait for."""
+    """Returns why an application waits: the most common reason of its replicas."""
     from collections import Counter
 
     counts: Counter[str] = Counter()
@@ -83,7 +79,7 @@ def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
         if status.state is AppState.PENDING and status.attempts:
             last = status.attempts[-1]
             failed = last.state is AppState.FAILED
-            counts[f"attempt {last.number + 1} comes soon" if failed else last.msg] += 1
+            counts[f"attempt {last.number + 1} will follow" if failed else last.msg] += 1
     counts.pop("", None)
     if counts:
         text, number = counts.most_common(1)[0]
@@ -91,19 +87,19 @@ def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
     refused = [e for e in events if e.get("reason") == "FailedCreate"]
     if refused:
         message = str(refused[-1].get("message") or "")
-        return f"the cluster refuses its pods: {short(message.partition('is forbidden: ')[2] or message)}"
+        return f"the cluster rejects its pods: {short(message.partition('is forbidden: ')[2] or message)}"
     return ""
 
 
 def first_failure(facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus]) -> FirstFailure | None:
-    """Returns the replica that failed before all others, as far as its pod or its job still tell it."""
+    """Returns the replica that failed first, from its pod or its job's message."""
     ended = [s for s in statuses if s.state is AppState.FAILED and s.attempts]
     if ended:
         first = min(ended, key=lambda s: or_zero(s.ended_at))
         last = first.attempts[-1]
         return FirstFailure(first.role, first.id, last.number, last.exit_code, last.signal, last.msg)
     for job in jobs:
-        # the pod is gone; where a rule ended the job, its message still names it
+        # the pod was deleted; if a rule ended the job, its message names the pod
         match = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)
         if match and job.role < len(names := list(dict.fromkeys(s.role for s in statuses))):
             code = int(match[2])
@@ -120,7 +116,7 @@ def error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str
 
 
 def as_ended(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
-    """Returns the status of a replica once its job has ended: nothing of it runs on."""
+    """Returns the status of a replica after the end of its job, with its last attempt ended."""
     if not status.attempts or is_terminal(status.attempts[-1].state):
         return status
     last = status.attempts[-1]
@@ -130,5 +126,5 @@ def as_ended(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
 
 
 def or_zero(at: datetime | None) -> datetime:
-    """Returns a time, the beginning of time for None."""
+    """Returns a time, or the epoch for None."""
     return at or datetime.fromtimestamp(0, timezone.utc)

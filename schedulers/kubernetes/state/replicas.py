@@ -1,4 +1,4 @@
-"""The replicas of an application on a cluster: which pods were theirs, and how they fare."""
+"""Derives the status of replicas from their pods and jobs."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 
 @dataclass(frozen=True)
 class Member:
-    """One replica that an application has.
+    """A replica of an application.
 
     Attributes:
         role: name of its role.
         role_index: the number of the role, from 0.
         replica: its id within the role.
-        max_attempts: how many attempts it has in all.
+        max_attempts: maximum number of attempts.
     """
 
     role: str
@@ -48,10 +48,7 @@ class Member:
 
 
 def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
-    """Returns all replicas that an application has, in the order of its roles.
-
-    What was written down at its submission tells; else the jobs do.
-    """
+    """Returns all replicas of an application in the order of its roles, from its record, else its jobs."""
     roles = (record.get("app") or {}).get("roles") or []
     if not roles:
         roles = [
@@ -69,13 +66,13 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
 
 
 def replica_of(pod: Object) -> tuple[int, int]:
-    """Returns the number of the role and the replica that a pod is for."""
+    """Returns the role number and the replica id of a pod."""
     index = label(pod, REPLICA_ID) or annotation(pod, INDEX) or label(pod, INDEX)
     return _count(label(pod, ROLE_INDEX)), _count(index)
 
 
 def run_of(pod: Object) -> tuple[int, int, str, str]:
-    """Returns what orders the pods of one replica: an older one comes first."""
+    """Returns a sort key for the pods of one replica, oldest first."""
     whole, own = label(pod, RESTART_ATTEMPT), annotation(pod, FAILURE_COUNT)
     metadata = pod["metadata"]
     created, name = str(metadata.get("creationTimestamp", "")), str(metadata.get("name", ""))
@@ -83,7 +80,7 @@ def run_of(pod: Object) -> tuple[int, int, str, str]:
 
 
 def _count(text: str) -> int:
-    """Returns the number that a label holds; 0 when it holds none."""
+    """Returns the number in a label, or 0."""
     return count_of(text) or 0
 
 
@@ -92,7 +89,7 @@ def number_of(pod: Object, place: int) -> int:
 
     Args:
         pod: the pod.
-        place: how many pods of the same replica are known that are older.
+        place: the number of known older pods of the replica.
     """
     whole, own, _, _ = run_of(pod)
     return max(whole, own, place) + 1
@@ -102,13 +99,13 @@ class Replicas:
     """The replicas of an application with their pods.
 
     Args:
-        facts: what the cluster has of it.
-        members: the replicas that it has.
+        facts: the objects of the application.
+        members: its replicas.
         now: seconds since the epoch.
 
     Attributes:
-        members: the replicas that it has.
-        started: something of it has run.
+        members: its replicas.
+        started: whether a pod has run.
     """
 
     def __init__(self, facts: Facts, members: list[Member], now: float) -> None:
@@ -147,7 +144,7 @@ class Replicas:
         self.started = any(_has_run(pod) for pod in facts.pods)
 
     def status(self, member: Member, job: JobFacts, whole: AppState) -> ReplicaStatus:
-        """Returns how a replica fares.
+        """Returns the status of a replica.
 
         Args:
             member: which one.
@@ -177,8 +174,7 @@ class Replicas:
             structured_error_msg=_error_file(newest),
             attempts=attempts,
             max_attempts=member.max_attempts,
-            required=not self._partial
-            and job.reason != "SuccessPolicy",  # it names those that have to succeed
+            required=not self._partial and job.reason != "SuccessPolicy",  # which names the required replicas
         )
 
     def _only_by_hand(self, member: Member, job: JobFacts, whole: AppState) -> bool:
@@ -189,7 +185,7 @@ class Replicas:
         return self._single_jobs and not (over or due or done)
 
     def _with_node_state(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
-        """Returns a running attempt with the news of its node: a lost one is named."""
+        """Returns a running attempt, with a message if its node is lost."""
         events = self._events.get(str(pod["metadata"].get("name")), ())
         lost = taken.lost_node(pod, self._nodes, events, self._now)
         if not lost:
@@ -197,23 +193,23 @@ class Replicas:
         return replace(attempt, msg=f"{lost}; {attempt.msg}" if attempt.msg else lost)
 
     def _without_pod(self, key: tuple[int, int], state: AppState) -> tuple[AppState, list[AttemptStatus]]:
-        """Returns the state and the attempt of a replica that has no pod now."""
+        """Returns the state and the attempt of a replica without a pod."""
         notes = self._notes.get(key)
         if state is AppState.FAILED:
-            # where a rule ignores what the cluster takes away, a person has deleted the pod
+            # if a rule ignores disruptions, the pod was deleted by hand
             otherwise = taken.BY_HAND if key[0] in self._spared else taken.GONE
             return state, [AttemptStatus(1, state, msg=notes[-1] if notes else otherwise)]
         refused = self._refused.get(key)
         if state is not AppState.SUBMITTED or not (refused or notes):
             return state, []
-        msg = f"the cluster refuses its pod: {refused}" if refused else f"{notes[-1]}; a new pod comes soon"  # type: ignore[index]
+        msg = f"the cluster rejects its pod: {refused}" if refused else f"{notes[-1]}; a new pod will follow"  # type: ignore[index]
         return AppState.PENDING, [AttemptStatus(1, AppState.PENDING, msg=msg)]
 
     def taken_away(self, over: bool) -> str:
-        """Returns which replicas were taken from their nodes and why, in one line; empty when none was.
+        """Returns the disrupted replicas and the reasons in one line, or an empty string.
 
         Args:
-            over: the application has ended, so what is the case now does not count.
+            over: the application has ended: ignore current disruptions.
         """
         reasons: dict[str, str] = {}
         for member in self.members:
@@ -251,7 +247,7 @@ class Replicas:
             over = is_terminal(whole) or is_terminal(job.state) or job.ending
             if over or self._marks.get(member.role_index):
                 return AppState.CANCELLED
-            # of those that run well a listing asks for no pods
+            # listings read no pods of running replicas
             running = self._partial and job.state is AppState.RUNNING
             return AppState.RUNNING if running else AppState.SUBMITTED
         state = attempts[-1].state
@@ -275,7 +271,7 @@ def _has_run(pod: Object) -> bool:
 
 
 def _refused(facts: Facts) -> dict[tuple[int, int], str]:
-    """Returns why the cluster makes no pod for a replica, as its newest warning tells."""
+    """Returns why the cluster rejects the pod of each replica, from the newest warning."""
     roles = {job["metadata"]["name"]: role_index(job) or 0 for job in facts.jobs}
     refusals: dict[tuple[int, int], str] = {}
     for event in facts.events:
@@ -286,7 +282,7 @@ def _refused(facts: Facts) -> dict[tuple[int, int], str]:
 
 
 def _error_file(pod: Object) -> str:
-    """Returns the error file that a replica left as its last word, as JSON text."""
+    """Returns the error file in the termination message of a replica, as JSON text."""
     ended = (container_of(pod).get("state") or {}).get("terminated") or {}
     text = str(ended.get("message") or "")
     if not ended.get("exitCode") or not text.startswith("{"):
@@ -300,7 +296,7 @@ def _error_file(pod: Object) -> str:
 
 @functools.lru_cache(maxsize=64)
 def indexes(text: str | None) -> frozenset[int]:
-    """Reads a list of indexes such as ``0-2,5``; those that no replica has are passed over.
+    """Parses a list of indexes such as ``0-2,5``; ignores invalid ones.
 
     >>> sorted(indexes("0-2,5")), sorted(indexes(None)), sorted(indexes("1,x,3-99999999999999,2"))
     ([0, 1, 2, 5], [], [1, 2])

@@ -1,4 +1,4 @@
-"""Pods that were taken away: evicted, preempted, lost with their node, deleted by hand; the node is named."""
+"""Detects disruptions of pods: evictions, preemptions, lost nodes, deletions by hand."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_o
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED
 
 IGNORED_COUNT = "batch.kubernetes.io/job-index-ignored-failure-count"
-"""Annotation of a pod: how often its replica was taken away before; such an end uses up no retry."""
+"""Annotation of a pod: the number of earlier disruptions of its replica, which use up no retry."""
 BY_HAND = "its pod was deleted by hand"
-GONE = "its pod is gone: it was deleted by hand, or evicted"
+GONE = "its pod no longer exists: it was deleted by hand, or evicted"
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted on node {node} by a pod of higher priority",
     "EvictionByEvictionAPI": "evicted from node {node}",
     "DeletionByTaintManager": "evicted from node {node}: a taint of the node, such as that of a lost one",
-    "DeletionByPodGC": "node {node} is gone",
+    "DeletionByPodGC": "node {node} no longer exists",
     "TerminationByKubelet": "evicted from node {node}",
 }
 
 
 def node_of(pod: Object) -> str:
-    """Returns the name of the node that a pod is on; empty when it has none yet."""
+    """Returns the name of a pod's node, or an empty string."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
 def condition_of(thing: Object, kind: str) -> Mapping[str, Any]:
-    """Returns a condition of an object; empty when it has none of that type."""
+    """Returns a condition of an object by its type; default: empty."""
     conditions = (thing.get("status") or {}).get("conditions") or []
     return next((c for c in conditions if c.get("type") == kind), {})
 
 
 def disruption(pod: Object) -> str:
-    """Returns why the cluster took the pod from its node, as a phrase; empty when it did not."""
+    """Returns why the cluster removed a pod from its node, as a phrase, or an empty string."""
     condition = condition_of(pod, "DisruptionTarget")
     if condition.get("status") != "True":
         return ""
@@ -47,11 +47,11 @@ def disruption(pod: Object) -> str:
 
 
 def taken_away(pod: Object, *, by_hand: bool = False) -> str:
-    """Returns why a pod was taken away, as a phrase; empty when it was not.
+    """Returns why a pod was disrupted, as a phrase, or an empty string.
 
     Args:
         pod: the pod.
-        by_hand: if it is being deleted, then by a person.
+        by_hand: a deletion is by hand.
     """
     status = pod.get("status") or {}
     if status.get("reason") == "Evicted":
@@ -60,19 +60,19 @@ def taken_away(pod: Object, *, by_hand: bool = False) -> str:
 
 
 def spares_disrupted(job: Object) -> bool:
-    """Returns True if a job does not count what the cluster takes away; those of version 0.1.0 do."""
+    """Returns True if a job ignores disruptions; jobs of version 0.1.0 count them as failures."""
     rules = ((job.get("spec") or {}).get("podFailurePolicy") or {}).get("rules") or []
     return any(rule.get("action") == "Ignore" and rule.get("onPodConditions") for rule in rules)
 
 
 def deleted_by_hand(job: Object, pods: Iterable[Object]) -> set[str]:
-    """Returns the names of the pods of a job that a person is deleting, as far as that can be told.
+    """Returns the names of a job's pods that are being deleted by hand, as far as known.
 
-    A job that ends all replicas at the first failure deletes pods itself, a moment before its status says so:
-    there, only the pod that was deleted first can be one.
+    A job that ends all replicas at the first failure deletes pods itself before its status shows it; then
+    only the first deletion can be by hand.
 
     Args:
-        job: the job; neither it nor torchx has begun to end its pods.
+        job: the job; neither it nor torchx is ending its pods.
         pods: its pods.
     """
     deleting, failed = {}, False
@@ -89,7 +89,7 @@ def deleted_by_hand(job: Object, pods: Iterable[Object]) -> set[str]:
 
 
 def not_ready(pod: Object) -> bool:
-    """Returns True if a pod runs by its containers and not by its condition: perhaps its node is lost."""
+    """Returns True if a pod's containers run but its condition is not ready: its node may be lost."""
     if (pod.get("status") or {}).get("phase") != "Running" or not node_of(pod):
         return False
     ready = condition_of(pod, "Ready")
@@ -102,12 +102,12 @@ def not_ready(pod: Object) -> bool:
 
 
 def lost_node(pod: Object, nodes: Mapping[str, Object], events: Iterable[Object], now: float) -> str:
-    """Returns a phrase about the node of a pod, if that is lost; else empty.
+    """Returns a phrase about a pod's node if the node is lost, else an empty string.
 
     Args:
         pod: the pod.
-        nodes: nodes by name, as far as they could be read.
-        events: warnings about the pod, for callers who may read no nodes.
+        nodes: readable nodes by name.
+        events: warnings about the pod, used if its node is not readable.
         now: seconds since the epoch.
     """
     name = node_of(pod)
@@ -127,7 +127,7 @@ def lost_node(pod: Object, nodes: Mapping[str, Object], events: Iterable[Object]
 
 
 def span(since: datetime, now: float) -> str:
-    """Returns how long ago a time was.
+    """Returns the time elapsed since another, as text.
 
     >>> begin = datetime.fromtimestamp(1000)
     >>> span(begin, 1040.4), span(begin, 8300)
@@ -141,7 +141,7 @@ def span(since: datetime, now: float) -> str:
 
 
 def note_key(pod: Object) -> str:
-    """Returns the annotation of a job under which it is noted why a pod was taken away."""
+    """Returns the key of the job annotation that notes a pod's disruption."""
     index = annotation(pod, "batch.kubernetes.io/job-completion-index") or "0"
     return f"{DISRUPTED}{index}-{str(pod['metadata'].get('name', '')).rpartition('-')[2]}"[
         : len(DISRUPTED) + 40
@@ -149,7 +149,7 @@ def note_key(pod: Object) -> str:
 
 
 def noted(main: Object) -> dict[int, list[str]]:
-    """Returns why pods of a job were taken away, by replica, as far as torchx looked on."""
+    """Returns the noted disruptions of a job's pods by replica."""
     notes = (main.get("metadata") or {}).get("annotations") or {}
     result: dict[int, list[tuple[str, str]]] = {}
     for key, text in notes.items():
@@ -162,5 +162,5 @@ def noted(main: Object) -> dict[int, list[str]]:
 
 
 def count_before(pod: Object) -> int:
-    """Returns how often the replica of a pod was taken away before."""
+    """Returns the number of earlier disruptions of a pod's replica."""
     return count_of(annotation(pod, IGNORED_COUNT)) or 0
