@@ -83,7 +83,7 @@ class _Reader:
             hang_up(response)
 
     def join(self) -> None:
-        """Waits for the thread."""
+        """Waits for the thread to end."""
         if self._thread is not None:
             self._thread.join(timeout=5)
 

@@ -143,7 +143,7 @@ class Cluster:
     ) -> Object:
         """Sends a request and returns the response.
 
-        Retries requests that change nothing, and those that the cluster asks to repeat.
+        Retries read-only requests, and those that the cluster rejects with status 429.
 
         Raises:
             ClusterError: the request was rejected or timed out.

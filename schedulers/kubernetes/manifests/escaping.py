@@ -1,6 +1,6 @@
-"""MacroFiller of users as Kubernetes reads them: what it would take for a variable of its own is escaped.
+"""Escapes arguments and values of the environment, and substitutes macros in them.
 
-In arguments and values of the environment Kubernetes replaces ``$(NAME)``, and takes ``$$`` for ``$``.
+In both, Kubernetes replaces ``$(NAME)`` by a variable and ``$$`` by ``$``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torchx.specs.macro import macros
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """The variable that holds a replica's id in the pods of an Indexed Job."""
 INDEX = f"$({INDEX_VARIABLE})"
-_MARK = "\0index\0"  # no word can hold it: programs are handed filler that end at such a character
+_MARK = "\0index\0"  # arguments of programs cannot contain a null character
 _DOLLARS = re.compile(r"\$+(?=[(\0])|\$\$+")
 
 

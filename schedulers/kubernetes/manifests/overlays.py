@@ -44,11 +44,11 @@ _Kept = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def apply_overlays(context: AppContext, manifests: Iterable[dict[str, Any]]) -> None:
-    """Lays the overlays of an application and of its roles over its manifests, in context.
+    """Applies the overlays of an application and of its roles to its manifests, in place.
 
     Raises:
-        OverlayError: one sets what is for the scheduler to set.
-        OverlayTypeError: one does not fit.
+        OverlayError: an overlay sets a reserved field.
+        OverlayTypeError: an overlay has a wrong type.
     """
     for manifest in manifests:
         kind = (manifest["apiVersion"].partition("/")[0], manifest["kind"])

@@ -148,11 +148,10 @@ def pod_template(
 
 
 def share_processes(spec: dict[str, Any]) -> None:
-    """Gives the processes of a pod a namespace whose process 1 is not the program; in context.
+    """Enables a shared process namespace, in place, so that the program is not process 1.
 
-    The kernel drops the signals that process 1 has no handler for: such a program would not end on TERM, nor
-    by a signal of its own, as by abort(). Where a pod has further containers they could see and trace each
-    other's processes, so these keep namespaces of their own unless an overlay says otherwise.
+    The kernel drops signals without a handler in process 1: such a program would not end on TERM or abort().
+    With further containers, which could trace each other's processes, only an overlay enables sharing.
 
     Args:
         spec: the specification of the pod, with its overlays.

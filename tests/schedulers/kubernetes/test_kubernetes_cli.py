@@ -66,7 +66,7 @@ def test_a_run_says_why_it_waits(cluster: FakeCluster, big: str) -> None:
     line = process.stderr.readline()
     assert time.monotonic() - known < 5
     assert line == (
-        "waiting: no node can take it: 0/1 nodes are available: 1 Insufficient cpu (2 of 2 replicas)\n"
+        "waiting: no node can run it: 0/1 nodes are available: 1 Insufficient cpu (2 of 2 replicas)\n"
     )
     _, err = heard(process)
     assert process.returncode == 130
@@ -77,7 +77,7 @@ def test_a_log_that_is_followed_says_why_there_is_none(cluster: FakeCluster, big
     handle = torchx("run", "-s", "kubernetes", big).stdout.strip()
     process = start("log", "-f", handle)
     assert process.stderr is not None
-    assert process.stderr.readline().startswith("waiting: no node can take it")
+    assert process.stderr.readline().startswith("waiting: no node can run it")
     assert torchx("cancel", handle).returncode == 0
     out, _ = process.communicate(timeout=30)
     assert (out, process.returncode) == ("", 0)
@@ -88,7 +88,7 @@ def test_the_status_tells_the_reason_of_each_replica(cluster: FakeCluster, big: 
     told = wait_until(
         lambda: text if "Insufficient cpu" in (text := torchx("status", handle).stdout) else "", "the reason"
     )
-    reasons = [line for line in told.splitlines() if "waiting: no node can take it" in line]
+    reasons = [line for line in told.splitlines() if "waiting: no node can run it" in line]
     assert [line.split()[:2] for line in reasons] == [["0", "PENDING"], ["1", "PENDING"]]
     assert told.count("Insufficient cpu") == 2, "it is told once for each"
 
@@ -136,7 +136,7 @@ def test_what_is_not_set_up_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "kubernetes" in listed.stderr.partition("not reached: ")[2]
     asked = torchx("list", "-s", "kubernetes")
     assert asked.returncode == 1
-    assert "there is no kubeconfig at" in asked.stderr
+    assert "no kubeconfig at" in asked.stderr
 
 
 def test_a_cluster_that_is_away_does_not_hold_up_a_listing(cluster: FakeCluster) -> None:

@@ -124,7 +124,7 @@ def test_a_deadline_of_the_users_is_a_failure_even_after_exit_0() -> None:
     told = at(facts_of("ended-exit-0"), 1)
     assert told.state is AppState.FAILED
     assert told.first_failure is not None
-    assert told.first_failure.msg == "its time was up"
+    assert told.first_failure.msg == "it timed out"
 
 
 def test_the_times_of_a_replica_stop_with_its_job() -> None:
@@ -191,7 +191,7 @@ def test_a_failure_keeps_every_log(
 def test_queries_change_nothing(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     app_id = submit(scheduler, role("sleep 60", name="server"), role("exit 6", name="client"))
     told = until(scheduler, app_id, lambda told: told.msg.startswith("a replica failed"), "the client failed")
-    assert told.msg == "a replica failed, the others run on: `torchx wait` ends them"
+    assert told.msg == "a replica failed, the others still run: `torchx wait` ends them"
     cluster.asked.clear()
     scheduler.describe(app_id)
     (line,) = scheduler.list()

@@ -44,7 +44,7 @@ def test_yaml_is_what_kubectl_takes(component: str) -> None:
     env = manifests[2]["spec"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "HF_TOKEN", "value": SECRET.replace("$(", "$$(")} in env
     assert "what may be secret: HF_TOKEN, PASSWORD" in done.stderr
-    assert "each role is a Job of its own" in done.stderr
+    assert "each role is a separate Job" in done.stderr
 
 
 @pytest.mark.parametrize("form", [[], ["-o", "json"]])
@@ -71,7 +71,7 @@ def test_a_workspace_comes_along_and_is_not_shown_at_length(component: str, tmp_
     told = dryrun(*words)
     assert "characters)" in told.stdout
     assert len(told.stdout) < 20_000
-    assert "the workspace travels in a ConfigMap (1 files" in told.stderr
+    assert "the workspace is sent in a ConfigMap (1 files" in told.stderr
 
 
 @pytest.mark.parametrize(

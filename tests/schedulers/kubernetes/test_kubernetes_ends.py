@@ -88,7 +88,7 @@ def test_a_failure_ends_the_other_roles(cluster: FakeCluster, scheduler: Kuberne
 def test_unless_that_is_not_wanted(scheduler: KubernetesScheduler) -> None:
     roles = role("sleep 1.5; echo done", name="good"), role("exit 6", name="bad")
     app_id = submit(scheduler, *roles, fail_fast=False)
-    wait_until(lambda: "go on" in scheduler.glance(app_id).msg, "the others go on")  # type: ignore[union-attr]
+    wait_until(lambda: "continue" in scheduler.glance(app_id).msg, "the others go on")  # type: ignore[union-attr]
     assert until_ended(scheduler, app_id).state is AppState.FAILED
     assert list(scheduler.log_iter(app_id, "good")) == ["done\n"]
 
@@ -148,11 +148,11 @@ def test_a_listing_tells_results_and_reasons(scheduler: KubernetesScheduler) -> 
     failed = submit(scheduler, "exit 9")
     waits = submit(scheduler, role("true", image="registry.example.com/nosuch"))
     until_ended(scheduler, failed)
-    wait_until(lambda: "cannot be had" in scheduler.glance(waits).msg, "why it waits")  # type: ignore[union-attr]
+    wait_until(lambda: "cannot be pulled" in scheduler.glance(waits).msg, "why it waits")  # type: ignore[union-attr]
     lines = {line.app_id: line for line in scheduler.list()}
     assert (lines[failed].state, lines[failed].exit_code) == (AppState.FAILED, 9)
     assert lines[waits].state is AppState.PENDING
-    assert "its image cannot be had" in lines[waits].msg
+    assert "its image cannot be pulled" in lines[waits].msg
 
 
 def test_a_dead_cluster_does_not_hold_up_a_listing(

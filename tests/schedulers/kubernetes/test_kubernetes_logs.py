@@ -180,7 +180,7 @@ def test_what_never_starts_is_followed_until_it_is_cancelled(scheduler: Kubernet
     app_id = submit(scheduler, role("echo", image="registry.example.com/nosuch"))
     following = Following(scheduler, app_id, LogQuery(follow=True))
     told = until_state(scheduler, app_id, AppState.PENDING)
-    wait_until(lambda: "cannot be had" in (scheduler.glance(app_id) or told).msg, "why it waits")
+    wait_until(lambda: "cannot be pulled" in (scheduler.glance(app_id) or told).msg, "why it waits")
     scheduler.cancel(app_id)
     assert following.end() == ""
 

@@ -305,7 +305,7 @@ def test_a_watch_goes_on_over_events_that_are_none(cluster: FakeCluster) -> None
     "app_id", ["default:", ":", "a b", "default:a,b", "a=b", "Default:a", "default:a\n", "-a", "x" * 64]
 )
 def test_an_id_that_no_label_can_hold_is_refused(app_id: str) -> None:
-    with pytest.raises(UsageError, match="cannot be the id of an application on Kubernetes"):
+    with pytest.raises(UsageError, match="is not a valid application id on Kubernetes"):
         split_id(app_id, "default")
 
 

@@ -93,7 +93,7 @@ def test_clusters_take_what_is_made_of_any_application(kind: str, app: AppDef, c
     try:
         request = to_request(app, name, cfg, kind)
     except UsageError as error:
-        assert "would both be called" in str(error) or len({r.name for r in app.roles}) < len(app.roles)
+        assert "would both be named" in str(error) or len({r.name for r in app.roles}) < len(app.roles)
         return
     assert (app, cfg) == before
     check(request.manifests, versions=("1.29.0", "1.37.0"))

@@ -124,8 +124,8 @@ def test_the_one_object_of_an_application_takes_its_own(kind: str, overlay: str)
         ("V1Pod", {"metadata": {"labels": {"torchx.pytorch.org/app-id": "x"}}}, "metadata.labels"),
         ("V1Pod", {"spec": []}, "`spec`"),
         ("V1Pod", {"sepc": {}}, "did you mean `spec`?"),
-        ("V1Pod", {"spec": {"nodeName": {1, 2}}}, "holds what no cluster takes"),
-        ("V1Pod", {"spec": {"nodeName": "\ud800"}}, "holds what no cluster takes"),
+        ("V1Pod", {"spec": {"nodeName": {1, 2}}}, "cannot be written as JSON"),
+        ("V1Pod", {"spec": {"nodeName": "\ud800"}}, "cannot be written as JSON"),
         ("V1Job", {"spec": {"parallelism": 1}}, "`spec.parallelism`"),
         ("V1Job", {"spec": {"template": {"spec": {"x": 1}}}}, "`spec.template`"),
         ("V1Job", {"metadata": {"name": "x"}}, "`metadata.name`"),
@@ -159,7 +159,9 @@ DROPPING = {
 @pytest.mark.parametrize(("spec", "path"), DROPPING.values(), ids=DROPPING)
 def test_a_mount_that_an_overlay_would_drop_is_named(kind: str, spec: dict[str, Any], path: str) -> None:
     app = app_with({"spec": spec}, mounts=[BindMount("/a", "/data")])
-    with pytest.raises(UsageError, match="overlay V1Pod of `trainer` drops or changes what") as refused:
+    with pytest.raises(
+        UsageError, match="overlay V1Pod of `trainer` removes or changes the mount"
+    ) as refused:
         made(app, kind)
     assert f"at `{path}` in the container main" in refused.value.message
     assert 'JOIN("volumeMounts", on="mountPath")' in str(refused.value.hint)

@@ -91,9 +91,9 @@ def test_volcano_restarts_and_gathers_as_asked() -> None:
             AppDef("a", [role(max_retries=1, num_replicas=2)]),
             {},
             "job",
-            ["alone, not its peers (role trainer)"],
+            ["only the failed replica, not its peers (role trainer)"],
         ),
-        (AppDef("a", [role(), role("b")]), {}, "job", ["a Job of its own"]),
+        (AppDef("a", [role(), role("b")]), {}, "job", ["a separate Job"]),
         (AppDef("a", [role(), role("b")]), {"fail_fast": False, "queue": "q"}, "job", ["Kueue admits each"]),
         (AppDef("a", [role(), role("b")]), {}, "jobset", []),
         (
@@ -150,7 +150,7 @@ def test_names_of_any_alphabet() -> None:
 
 
 def test_roles_that_would_be_one_are_refused() -> None:
-    with pytest.raises(UsageError, match="`a_b` and `A-B` would both be called `a-b`"):
+    with pytest.raises(UsageError, match="`a_b` and `A-B` would both be named `a-b`"):
         made(AppDef("a", [role("a_b"), role("A-B")]))
 
 
@@ -237,9 +237,9 @@ def test_an_application_without_roles_is_refused() -> None:
 
 
 def test_what_no_cluster_could_store_is_refused() -> None:
-    with pytest.raises(UsageError, match="MB; a cluster stores"):
+    with pytest.raises(UsageError, match="MB; the maximum for an object"):
         made(AppDef("a", [role(args=["x" * 2_000_000])]))
-    with pytest.raises(UsageError, match="MB; a cluster stores") as refused:
+    with pytest.raises(UsageError, match="MB; the maximum for an object") as refused:
         made(AppDef("a", [role(num_replicas=2000)]), "volcano")
     assert "kind=job" in str(refused.value)
 
@@ -254,23 +254,23 @@ def test_what_no_cluster_could_store_is_refused() -> None:
         ({"kind": "volcano"}, "Volcano needs a queue"),
         ({"image_pull_policy": "always"}, "did you mean `Always`"),
         ({"workspace_type": "zip"}, "workspace_type"),
-        ({"grace_period": -1.0}, "expected 0 or more"),
-        ({"ttl": -5}, "expected 0 or more"),
-        ({"ttl": 2**31}, "expected 0 or more"),
-        ({"grace_period": float("inf")}, "expected 0 or more"),
-        ({"grace_period": float("nan")}, "expected 0 or more"),
+        ({"grace_period": -1.0}, "expected a number from 0"),
+        ({"ttl": -5}, "expected a number from 0"),
+        ({"ttl": 2**31}, "expected a number from 0"),
+        ({"grace_period": float("inf")}, "expected a number from 0"),
+        ({"grace_period": float("nan")}, "expected a number from 0"),
         ({"namespace": "Team A"}, "`namespace`"),
         ({"service_account": "a b"}, "`service_account`"),
         ({"image_pull_secrets": ["ok", "not ok"]}, "`image_pull_secrets`"),
         ({"labels": {"a b": "c"}}, "`a b`"),
-        ({"labels": {"a": "b c"}}, "no label can have"),
-        ({"labels": {"torchx.pytorch.org/app-id": "x"}}, "for the scheduler alone"),
+        ({"labels": {"a": "b c"}}, "not a valid label value"),
+        ({"labels": {"torchx.pytorch.org/app-id": "x"}}, "reserved for the scheduler"),
         ({"annotations": {"": "x"}}, "annotations"),
         ({"node_selector": {"UPPER.com/x": "y"}}, "node_selector"),
         ({"queue": "a b"}, "queue"),
-        ({"tolerations": ["a:b:c"]}, "names no taint"),
-        ({"tolerations": [":NoSchedule"]}, "names no taint"),
-        ({"tolerations": ["*:x"]}, "names no taint"),
+        ({"tolerations": ["a:b:c"]}, "not a taint"),
+        ({"tolerations": [":NoSchedule"]}, "not a taint"),
+        ({"tolerations": ["*:x"]}, "not a taint"),
     ],
 )
 def test_options_that_cannot_be_right_are_refused(cfg: dict[str, Any], words: str) -> None:
@@ -285,11 +285,11 @@ def test_options_that_cannot_be_right_are_refused(cfg: dict[str, Any], words: st
         ({"image": ""}, "no image"),
         ({"args": ["\ud800"]}, "no text"),
         ({"args": ["a\0b"]}, "no text"),
-        ({"env": {"A=B": "x"}}, "no cluster takes"),
-        ({"env": {"É": "x"}}, "no cluster takes"),
-        ({"mounts": [BindMount("relative", "/a")]}, "whole path"),
-        ({"mounts": [BindMount("/a/../b", "/a")]}, "whole path"),
-        ({"mounts": [VolumeMount("pvc", "relative")]}, "whole path"),
+        ({"env": {"A=B": "x"}}, "not a valid name"),
+        ({"env": {"É": "x"}}, "not a valid name"),
+        ({"mounts": [BindMount("relative", "/a")]}, "absolute path"),
+        ({"mounts": [BindMount("/a/../b", "/a")]}, "absolute path"),
+        ({"mounts": [VolumeMount("pvc", "relative")]}, "absolute path"),
         ({"mounts": [VolumeMount("a", "/x"), VolumeMount("b", "/x")]}, "twice"),
         ({"port_map": {"web": 70_000}}, "1 to 65535"),
     ],

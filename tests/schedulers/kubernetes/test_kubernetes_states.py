@@ -85,11 +85,11 @@ def test_states(name: str, state: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("no-cpu", "no node can take it: 0/1 nodes are available: 1 Insufficient cpu"),
-        ("no-gpu", "no node can take it: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu"),
+        ("no-cpu", "no node can run it: 0/1 nodes are available: 1 Insufficient cpu"),
+        ("no-gpu", "no node can run it: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu"),
         ("no-such-node", "node(s) didn't match Pod's node affinity/selector"),
         ("no-volume-claim", 'persistentvolumeclaim "nosuch" not found'),
-        ("image-not-found", "its image cannot be had: registry.example.com/team/nosuch:1: not found"),
+        ("image-not-found", "its image cannot be pulled: registry.example.com/team/nosuch:1: not found"),
         ("image-never-pulled", "is not present with pull policy of Never"),
         ("image-bad-name", "repository name (library/Bad) must be lowercase"),
         ("no-secret", 'it cannot be started: secret "nosuch" not found'),
@@ -129,10 +129,10 @@ def test_a_signal_has_its_name_and_memory_its_limit() -> None:
 
 
 def test_time_limits_are_told_as_such() -> None:
-    assert told("deadline-of-the-job").msg == "its time was up"
+    assert told("deadline-of-the-job").msg == "it timed out"
     first = told("deadline-of-the-pod").first_failure
     assert first is not None
-    assert first.msg == "its time was up"
+    assert first.msg == "it timed out"
 
 
 def test_a_program_that_is_not_there() -> None:
@@ -160,7 +160,7 @@ def test_an_eviction_is_told_as_one() -> None:
 
 def test_what_is_gone_is_told_as_gone() -> None:
     for name in ("pod-is-gone", "pod-deleted"):
-        assert told(name).msg.startswith("a replica failed whose pod is gone"), name
+        assert told(name).msg.startswith("a replica failed, and its pod no longer exists"), name
         assert told(name).first_failure is None
 
 
@@ -246,7 +246,7 @@ def test_who_cancels_what_has_ended_changes_nothing() -> None:
 
 def test_a_start_that_was_broken_off_has_failed() -> None:
     facts = marked("queued", HELD)
-    assert told(facts).msg == "its start was interrupted"
+    assert told(facts).msg == "its submission was interrupted"
     soon = describe(facts, told(facts).submitted_at.timestamp() + 5)  # type: ignore[union-attr]
     assert soon.state is AppState.SUBMITTED
 

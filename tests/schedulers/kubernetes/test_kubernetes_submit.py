@@ -47,7 +47,7 @@ def test_what_was_made_is_removed_when_one_is_refused(
     # the second of its kind: the first was made
     cluster.fault("POST", f"/{refused}$", "lose")
     cluster.fault("POST", f"/{refused}$", 403, body={"message": message})
-    with pytest.raises(ClusterError, match="has no room left for it: exceeded quota: q"):
+    with pytest.raises(ClusterError, match="has no quota left: exceeded quota: q"):
         scheduler.schedule(info)
     wait_until(lambda: what_is_there(cluster) == [], "nothing is left")
 
@@ -159,7 +159,7 @@ def test_a_cluster_that_hangs_is_given_up(
     patient = Cluster.call
     monkeypatch.setattr(Cluster, "call", lambda *args, **more: patient(*args, **{**more, "timeout": 0.3}))
     begin = time.monotonic()
-    with pytest.raises(ClusterError, match="does not answer in time"):
+    with pytest.raises(ClusterError, match="timed out"):
         submit(scheduler, "true")
     assert time.monotonic() - begin < 20
 

@@ -155,7 +155,7 @@ def test_an_image_is_built_before_the_submission(project: Path) -> None:
     engine = Engine()
     app = app_of(project, image=IMAGE)
     notes = plan_workspaces(app, options(workspace_type="image"))
-    assert any("pushed nowhere" in note for note in notes)
+    assert any("not pushed" in note for note in notes)
     name = app.roles[0].image
     before = made(app)
     try:
