@@ -14,7 +14,7 @@ from torchx.machine import files
 from torchx.specs.run_options import CfgVal
 
 _KEPT = ("context", "kubeconfig")
-_LONGEST = 16_384
+_MAX_LENGTH = 16_384
 """Maximum size of a note in bytes."""
 
 
@@ -42,7 +42,7 @@ def recall(app_id: str) -> dict[str, CfgVal]:
     """
     _refuse_foreign_home()
     try:
-        options = json.loads(files.read_file(_note(app_id), _LONGEST))
+        options = json.loads(files.read_file(_note(app_id), _MAX_LENGTH))
     except (OSError, ValueError, RecursionError, TorchxError):
         return {}
     if not isinstance(options, dict):

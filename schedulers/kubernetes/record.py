@@ -24,16 +24,16 @@ from torchx.suggestions import without_password
 
 SCHEMA = 2
 """Version of the format. Schema 1, written by version 0.1.0, includes values and arguments."""
-SHORT = 32_000
+MAX_PLAIN = 32_000
 """Maximum bytes of a record in plain text; a longer one is compressed."""
-LONGEST = 90_000
+MAX_LENGTH = 90_000
 """Maximum bytes of a record; a longer one is omitted. The annotations of an object are limited to 256 KiB,
 and ``kubectl apply`` adds a copy of the object to them."""
-UNPACKED = 8_000_000
+MAX_UNPACKED = 8_000_000
 """Maximum bytes of a decompressed record."""
 MAX_REPLICAS = 100_000
 """Maximum replicas in a record; also the limit for the pods of a Job."""
-DEEPEST = 60
+MAX_DEPTH = 60
 """Maximum levels of nesting in a record."""
 NOT_KEPT = "<not kept>"
 """Placeholder for the environment, command and arguments of containers in overlays."""
@@ -99,11 +99,11 @@ def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     if text != text.encode("utf-8", "ignore").decode():
         text = json.dumps(data, separators=(",", ":"))  # a lone surrogate needs ASCII escapes
-    if len(text.encode()) > SHORT:
+    if len(text.encode()) > MAX_PLAIN:
         packer = zlib.compressobj(wbits=31)
         packed = packer.compress(text.encode()) + packer.flush()
         text = _PACKED + base64.b64encode(packed).decode()
-    return text if len(text) <= LONGEST else None
+    return text if len(text) <= MAX_LENGTH else None
 
 
 def read_record(text: str) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def read_record(text: str) -> dict[str, Any]:
     schema = data.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
         raise RecordError(f"its record was written by a newer version (schema {schema}, known is {SCHEMA})")
-    if too_deep(data, DEEPEST):
-        raise RecordError(f"its record cannot be read: it is nested more than {DEEPEST} levels deep")
+    if too_deep(data, MAX_DEPTH):
+        raise RecordError(f"its record cannot be read: it is nested more than {MAX_DEPTH} levels deep")
     wrong = check(data, _SHAPE)
     if wrong:
         raise RecordError(f"its record cannot be read: {wrong}")
@@ -156,7 +156,7 @@ _COUNTS = ("num_replicas", "max_retries")
 
 def _unpacked(text: str) -> str:
     unpacker = zlib.decompressobj(wbits=31)
-    data = unpacker.decompress(base64.b64decode(text), UNPACKED)
+    data = unpacker.decompress(base64.b64decode(text), MAX_UNPACKED)
     if not unpacker.eof:
         raise ValueError("it is cut off, or larger than any record")
     return data.decode()

@@ -14,7 +14,7 @@ _RESOURCE = re.compile(
     r"^/apis?/(?:(?P<group>[^/]+)/)??(?P<version>v[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
     r"(?:/(?P<resource>[^/]+))?(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
 )
-_LONGEST = 600
+_MAX_LENGTH = 600
 _KUBELET = re.compile(r":10250\b")
 _QUOTED = re.compile(r",? error found in #\d+ byte of .*")
 
@@ -66,7 +66,7 @@ def response_error(
     """
     data = _status(body)
     # older decoders quote the text around an error, which may be a value of the environment
-    message = _QUOTED.sub("", " ".join(str(data.get("message") or "").split()))[:_LONGEST]
+    message = _QUOTED.sub("", " ".join(str(data.get("message") or "").split()))[:_MAX_LENGTH]
     reason = str(data.get("reason") or "")
     where = _RESOURCE.match(path)
     parts = where.groupdict() if where else {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from torchx.errors import StateError
 
-_LONGEST = 300
+_MAX_LENGTH = 300
 
 
 class PluginError(StateError):
@@ -58,7 +58,7 @@ class Plugin:
 
     def failed(self, complaint: str) -> PluginError:
         """Returns the error for a program that gave no credentials."""
-        detail = " ".join(complaint.removeprefix("exec: ").split())[:_LONGEST]
+        detail = " ".join(complaint.removeprefix("exec: ").split())[:_MAX_LENGTH]
         return PluginError(
             f"`{self.command}` gave no credentials for context `{self.context}`: {detail} ({self.origin})",
             hint="log in again as your cluster requires, then try: kubectl auth whoami",
@@ -85,7 +85,7 @@ def plugin_of(files: Sequence[tuple[Path, object]], context: str) -> Plugin | No
     command = program.get("command") if isinstance(program, dict) else None
     if not isinstance(program, dict) or not isinstance(command, str) or not command:
         return None
-    hint = str(program.get("installHint") or "").strip().partition("\n")[0][:_LONGEST]
+    hint = str(program.get("installHint") or "").strip().partition("\n")[0][:_MAX_LENGTH]
     plugin = Plugin(command, str(name), user[0], context, hint)
     plugin.require()
     return plugin

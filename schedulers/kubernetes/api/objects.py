@@ -8,7 +8,7 @@ from typing import Any
 
 Object = dict[str, Any]
 """An object of the API as plain data."""
-_LONGEST = 300
+_MAX_LENGTH = 300
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
 
 
@@ -61,4 +61,4 @@ def short(text: Any) -> str:
     'a b'
     """
     line = " ".join(str(text or "").split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 3] + "..."

@@ -35,7 +35,7 @@ JOB_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 CONTAINER = "main"
 """The name of the role's container; overlays may add others."""
 
-LONGEST = 63
+MAX_LENGTH = 63
 """Maximum length of host names and label values."""
 _RANDOM = 14
 _ROLE = 15
@@ -62,7 +62,7 @@ def unique_name(app: AppDef) -> str:
     """
     roles = max((min(len(part), _ROLE) for part in role_parts(app.roles)), default=0)
     digits = max((len(str(role.num_replicas)) for role in app.roles), default=1)
-    room = LONGEST - (1 + _RANDOM) - (1 + roles) - (1 + digits) - _JOBSET
+    room = MAX_LENGTH - (1 + _RANDOM) - (1 + roles) - (1 + digits) - _JOBSET
     name = slug(app.name) or "app"
     if not name[0].isalpha():
         name = f"app-{name}"
@@ -90,7 +90,7 @@ def role_names(app_id: str, roles: Sequence[Role], spare: int = 0) -> list[str]:
     """
     names: dict[str, str] = {}
     for role, part in zip(roles, role_parts(roles), strict=True):
-        room = LONGEST - len(app_id) - 1 - len(f"-{role.num_replicas - 1}") - spare
+        room = MAX_LENGTH - len(app_id) - 1 - len(f"-{role.num_replicas - 1}") - spare
         if room < 1:
             raise UsageError(f"the id `{app_id}` is too long for a host name with role `{role.name}`")
         part = part[:room].rstrip("-")
@@ -110,10 +110,10 @@ def require_name(app_id: str) -> None:
     Raises:
         UsageError: it is not a valid name.
     """
-    if len(app_id) > LONGEST or not _DNS_LABEL.fullmatch(app_id):
+    if len(app_id) > MAX_LENGTH or not _DNS_LABEL.fullmatch(app_id):
         raise UsageError(
             f"`{app_id}` is not a valid Kubernetes name: lowercase letters, digits and dashes, "
-            f"a letter first, up to {LONGEST} characters"
+            f"a letter first, up to {MAX_LENGTH} characters"
         )
 
 
@@ -124,7 +124,7 @@ def label_value(text: str) -> str:
     ('my_app_1', '0.1.0_dev')
     """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", plain)[:LONGEST].strip("_.-")
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", plain)[:MAX_LENGTH].strip("_.-")
 
 
 def check_labels(labels: Mapping[str, str], option: str) -> None:
