@@ -248,4 +248,4 @@ def test_an_overlay_without_a_place_is_told(kind: str, told: list[str]) -> None:
     app = app_with({"spec": {"activeDeadlineSeconds": 9}}, "V1Job")
     set_overlay(app, "kubernetes", "JobSet", {"spec": {"ttlSecondsAfterFinished": 5}})
     notes = notes_of(app, options(queue="q"), kind)
-    assert [note.split()[2] for note in notes if "is not used" in note] == told
+    assert [note.split()[2] for note in notes if "is ignored" in note] == told

@@ -100,9 +100,9 @@ def test_volcano_restarts_and_gathers_as_asked() -> None:
             AppDef("a", [role(max_retries=1, retry_policy=RetryPolicy.ROLE), role("b")]),
             {},
             "jobset",
-            ["all roles again"],
+            ["restarts all roles"],
         ),
-        (AppDef("a", [role(max_retries=1), role("b", max_retries=2)]), {}, "jobset", ["2 in all"]),
+        (AppDef("a", [role(max_retries=1), role("b", max_retries=2)]), {}, "jobset", ["2 in total"]),
         (AppDef("a", [role(num_replicas=2, min_replicas=1)]), {}, "job", ["min_replicas"]),
         (AppDef("a", [role(num_replicas=2, min_replicas=1)]), {}, "volcano", []),
         (AppDef("a", [role(resource=Resource(1, 0, 1, devices={"odd": 1}))]), {}, "job", ["odd"]),
@@ -227,7 +227,7 @@ def test_half_a_letter_in_a_name_is_kept_and_one_in_a_word_refused() -> None:
     job = job_of(made(app))
     assert read_record(job["metadata"]["annotations"][APP])["app"]["name"] == "a\udc80"
     assert app_of(facts_of(made(app))) == app
-    with pytest.raises(UsageError, match="no text"):
+    with pytest.raises(UsageError, match="not valid text"):
         made(AppDef("a", [role("r\udc80")]))
 
 
@@ -283,8 +283,8 @@ def test_options_that_cannot_be_right_are_refused(cfg: dict[str, Any], words: st
     ("changes", "words"),
     [
         ({"image": ""}, "no image"),
-        ({"args": ["\ud800"]}, "no text"),
-        ({"args": ["a\0b"]}, "no text"),
+        ({"args": ["\ud800"]}, "not valid text"),
+        ({"args": ["a\0b"]}, "not valid text"),
         ({"env": {"A=B": "x"}}, "not a valid name"),
         ({"env": {"É": "x"}}, "not a valid name"),
         ({"mounts": [BindMount("relative", "/a")]}, "absolute path"),

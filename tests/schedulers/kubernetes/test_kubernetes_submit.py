@@ -112,7 +112,7 @@ def test_what_cannot_be_removed_again_is_told(cluster: FakeCluster, scheduler: K
 def test_a_request_is_submitted_once(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     info = scheduler.submit_dryrun(app("sleep 60"), {"grace_period": 1.0})
     app_id = scheduler.schedule(info)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         scheduler.schedule(info)
     assert scheduler.exists(app_id), "the first one is left alone"
     assert len(cluster.objects("jobs")) == 1
@@ -206,7 +206,7 @@ def test_a_request_that_was_changed_is_sent_as_it_is(
     info.request.manifests[-1]["metadata"]["labels"]["changed"] = "yes"
     scheduler.schedule(info)
     assert cluster.objects("jobsets") == []
-    assert any("changed after the dry run" in note for note in info.notes)
+    assert any("changed after the dry-run" in note for note in info.notes)
 
 
 def test_it_is_found_again_on_the_cluster_it_was_sent_to(
