@@ -1,4 +1,4 @@
-"""A client of the example: asks the server for parts of the work until there is none left."""
+"""A client of the example: requests parts of the work from the server until none is left."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ def primes_in(first: int, end: int) -> int:
     return sum(n > 1 and all(n % d for d in range(2, int(n**0.5) + 1)) for n in range(first, end))
 
 
-def ask(url: str, result: int | None = None) -> list[int] | None:
-    """Brings a result, or asks for work: the two ends of a part, None when nothing is left."""
+def request_part(url: str, result: int | None = None) -> list[int] | None:
+    """Sends a result, or requests the next part of the work: its two ends, or None if nothing is left."""
     data = None if result is None else json.dumps(result).encode()
     with urllib.request.urlopen(url, data, timeout=30) as answer:
-        told = json.load(answer)
-    return told if isinstance(told, list) else None
+        part = json.load(answer)
+    return part if isinstance(part, list) else None
 
 
 def wait_for(url: str, patience: float) -> list[int] | None:
-    """Asks for the first part, again and again while the server is not there yet."""
+    """Requests the first part, and retries until the server answers."""
     end = time.monotonic() + patience
     while True:
         try:
-            return ask(url)
+            return request_part(url)
         except urllib.error.URLError:
             if time.monotonic() > end:
-                raise SystemExit(f"no server answers at {url}") from None
+                raise SystemExit(f"no server at {url}") from None
             time.sleep(0.05)
 
 
 def main() -> None:
-    """Works until there is nothing left to do."""
+    """Works until no part is left."""
     parser = argparse.ArgumentParser(description="Counts primes for a server.")
     parser.add_argument("--host-in", required=True, help="environment variable with the server's host")
-    parser.add_argument("--port", type=int, required=True, help="where the server listens")
-    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for the server (60)")
+    parser.add_argument("--port", type=int, required=True, help="port of the server")
+    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for the server (default: 60)")
     arguments = parser.parse_args()
 
     host = os.environ.get(arguments.host_in, "localhost")
@@ -52,9 +52,9 @@ def main() -> None:
     parts = 0
     part = wait_for(url, arguments.patience)
     while part is not None:
-        ask(url, primes_in(*part))
+        request_part(url, primes_in(*part))
         parts += 1
-        part = ask(url)
+        part = request_part(url)
     print(f"client {os.environ['CLIENT']} counted {parts} parts", flush=True)
 
 

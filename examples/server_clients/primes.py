@@ -1,4 +1,4 @@
-"""An application of two roles: a server that hands out work, and clients that do it.
+"""An application with two roles: a server that distributes work, and clients that do it.
 
 torchx run -s local_cwd examples/server_clients/primes.py:count --upto 200000 --clients 3
 """
@@ -17,17 +17,17 @@ def count(
     folder: str = "examples/server_clients",
     image: str = "python:3.12-slim",
 ) -> specs.AppDef:
-    """Counts the prime numbers below a limit: a server hands out the work, and its clients do it.
+    """Counts the prime numbers below a limit: a server distributes the work to its clients.
 
     Args:
         upto: the limit
-        clients: how many replicas do the work
-        folder: where server.py and client.py lie, in the image or below the working directory
+        clients: number of client replicas
+        folder: folder with server.py and client.py, in the image or below the working directory
         image: image with Python; not used by local_cwd
     """
-    # Replica 0 of the first role is where the others find the application: the scheduler puts its host into
-    # an environment variable, and the macro rank0_env is the name of that variable. The port is the one of
-    # port_map; where all share this machine it is a free one instead, in TORCHX_PORT_WORK.
+    # The other replicas connect to replica 0 of the first role: the scheduler sets an environment variable to
+    # its host, and the macro rank0_env is the name of that variable. The port is that of port_map; on local
+    # schedulers it is a free port instead, in TORCHX_PORT_WORK.
     server = specs.Role(
         name="server",
         image=image,

@@ -1,4 +1,4 @@
-"""The server of the example: hands out parts of the work over HTTP and adds up what comes back."""
+"""The server of the example: distributes parts of the work over HTTP and adds up the results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTS = 20
 
 
 class Work(ThreadingHTTPServer):
-    """What is left to do, what came back, and which clients know that nothing is left."""
+    """The remaining parts, the sum of the results, and the number of clients that still work."""
 
     daemon_threads = True
 
@@ -28,12 +28,12 @@ class Work(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one client: GET takes a part of the work, POST brings a result."""
+    """Answers one client: GET returns a part of the work, POST receives a result."""
 
     server: Work
 
     def do_GET(self) -> None:
-        """Answers with the next part, or with null when there is none; each client asks until then."""
+        """Answers with the next part, or null if none is left; every client receives null once."""
         with self.server.lock:
             part = self.server.parts.pop() if self.server.parts else None
         self.answer(part)
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
                     self.server.done.set()
 
     def do_POST(self) -> None:
-        """Takes the number of primes in one part."""
+        """Receives the number of primes in one part."""
         found = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
             self.server.total += found
@@ -60,18 +60,18 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing of each request."""
+        """Prints nothing."""
 
 
 def main() -> None:
-    """Serves until every client knows that all is done, then prints the result."""
+    """Serves until every client has received null, then prints the result."""
     parser = argparse.ArgumentParser(
-        description="Hands out the numbers of which the primes are to be counted."
+        description="Distributes the numbers among which to count the primes."
     )
     parser.add_argument("--upto", type=int, required=True, help="count the primes below this number")
-    parser.add_argument("--clients", type=int, required=True, help="how many clients will come")
-    parser.add_argument("--port", type=int, required=True, help="where to listen")
-    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for all of it (120)")
+    parser.add_argument("--clients", type=int, required=True, help="number of clients")
+    parser.add_argument("--port", type=int, required=True, help="port to listen on")
+    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for all results (default: 120)")
     arguments = parser.parse_args()
 
     port = int(os.environ.get("TORCHX_PORT_WORK", arguments.port))
