@@ -1,7 +1,8 @@
-"""How the documentation site is made: `make site` builds it from docs/ and the docstrings."""
+"""Configuration of the documentation site: `make site` builds it from docs/ and the docstrings."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torchx.scheduling.base  # noqa: E402
 from torchx.specs import CfgVal, Role  # noqa: E402
 from torchx.version import __version__  # noqa: E402
 
-# imported there for types alone: without them no page could tell which class called Role is meant
+# imported there for types only; Sphinx needs them to resolve annotations such as Role
 vars(torchx.scheduling.base).update(CfgVal=CfgVal, Role=Role)
 
 project = "torchx"
@@ -33,50 +34,54 @@ html_theme = "furo"
 html_title = f"torchx {__version__}"
 html_static_path: list[str] = []
 
-# the pages are written for those who read them as files, too: headings can be linked to, images are HTML
+# the pages are read as files too: links to headings, images in HTML
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "html_image"]
 
-# of two names for a class in an annotation either will do
+# either of two names for a class in an annotation is correct
 suppress_warnings = ["ref.python"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
-# what is told of a field in the docstring of its class is told once
+# a field that the docstring of its class describes appears once
 napoleon_use_ivar = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-# what a reader pastes: commands without their prompt, and nothing of what they print
+# the copy button copies commands without their prompt and output
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 
 
 def skip_foreign(app: Any, what: str, name: str, item: object, skip: bool, options: Any) -> bool | None:
-    """Leaves out what a documented module has imported from elsewhere for its own use."""
+    """Returns True for members that a documented module imports from other packages."""
     home = getattr(item, "__module__", None) or ""
     return True if what == "module" and home and not home.startswith("torchx") else None
 
 
-FRONT_LINKS = {
+LINKS = {
     "](docs/": "](",
     "](examples/server_clients/primes.py)": "](gallery)",
+    "](examples/ssh_scheduler)": "](architecture.md#a-scheduler-of-your-own)",
     "](benchmarks/RESULTS.md)": "](measured)",
     "](CHANGELOG.md)": "](changelog)",
+    "](CONTRIBUTING.md)": "](contributing)",
+    "](SECURITY.md)": "](security)",
 }
-"""Links of README.md, and where they lead on the site."""
+"""Links of README.md and CONTRIBUTING.md, and the pages of the site that replace them."""
 
 
-def front_page(app: Any, docname: str, source: list[str]) -> None:
-    """Makes README.md the text of the first page, so that there is one of them."""
-    if docname != "index":
+def included_file(app: Any, docname: str, source: list[str]) -> None:
+    """Replaces the comment at the start of a page by the file that it names, with the links of the site."""
+    named = re.match(r"<!-- text: (\S+) -->", source[0])
+    if named is None:
         return
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for link, there in FRONT_LINKS.items():
-        text = text.replace(link, there)
-    source[0] = text + source[0].partition("-->")[2]  # what the page itself holds: the menus
+    text = (ROOT / named[1]).read_text(encoding="utf-8")
+    for link, page in LINKS.items():
+        text = text.replace(link, page)
+    source[0] = text + source[0][named.end() :]
 
 
 def setup(app: Any) -> None:
-    """Called by Sphinx."""
+    """Connects the functions above to Sphinx."""
     app.connect("autodoc-skip-member", skip_foreign)
-    app.connect("source-read", front_page)
+    app.connect("source-read", included_file)

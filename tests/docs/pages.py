@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOP = ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT")
+PAGES = [*(ROOT / f"{name}.md" for name in TOP), *sorted((ROOT / "docs").glob("*.md"))]
 
 FENCE = re.compile(
     r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
@@ -21,11 +22,11 @@ class Block:
 
     Attributes:
         page: the file.
-        line: where its text begins.
+        line: the first line of its text.
         language: console, python, …
-        text: what stands in it.
-        note: the comment above it: ``torch`` when it needs PyTorch, ``file: NAME`` when it is the text of a
-            file, ``not run: WHY``.
+        text: its text.
+        note: the comment above it: ``torch`` if it needs PyTorch, ``file: NAME`` if it is the text of a file,
+            ``not run: REASON``.
     """
 
     page: Path
@@ -73,11 +74,11 @@ def blocks(page: Path) -> list[Block]:
 
 
 SLOW = re.compile(r"^\S+ (?:is being cancelled: |SUCCEEDED after ).*\n", re.MULTILINE)
-"""Told of what takes long, on a busy machine also of what takes no time on others."""
+"""Lines about slow jobs, which a busy machine prints for quick jobs too."""
 
 
 def matches(expected: list[str], output: str) -> bool:
-    """Tells whether an output is as told; ``…`` stands for anything, on a line of its own for any lines.
+    """Returns True if an output matches; ``…`` matches any text, on a line of its own any lines.
 
     >>> matches(["app-…  RUNNING"], "app-x1  RUNNING\\n"), matches(["a", "…", "d"], "a\\nb\\nc\\nd\\n")
     (True, True)
@@ -94,5 +95,5 @@ def matches(expected: list[str], output: str) -> bool:
             pattern += ".*?".join(re.escape(part) for part in line.rstrip().split("…")) + r"[ \t]*\n"
     if not any(SLOW.match(f"{line}\n") for line in expected):
         output = SLOW.sub("", output)
-    # empty lines at the end are seen by nobody
+    # empty lines at the end do not matter
     return re.fullmatch(pattern, output.rstrip("\n") + "\n" if output.strip() else "") is not None

@@ -1,4 +1,4 @@
-"""The pictures of the terminal show what the commands print today, and need nothing from elsewhere."""
+"""Tests of the terminal pictures: they match the current output, and load nothing from the network."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 from docs.pages import PAGES, ROOT
 
-pytestmark = pytest.mark.xdist_group("pictures")  # one process: what they look at is made once
+pytestmark = pytest.mark.xdist_group("pictures")  # one process: the pictures are taken once
 
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = ("run", "failure", "log", "status", "list")
 
 
 def lines(path: Path) -> list[str]:
-    """The lines of a picture, sorted: on a busy machine two replicas may come in another order."""
+    """Returns the sorted lines of a picture: the order of replicas differs on a busy machine."""
     found: dict[str, list[str]] = {}
     for place, text in re.findall(r'<text [^>]* y="([^"]*)"[^>]*>(.*?)</text>', path.read_text("utf-8")):
         found.setdefault(place, []).append(html.unescape(text).replace("\xa0", " "))
@@ -28,7 +28,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def taken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The pictures as they come out now."""
+    """The folder of newly taken pictures."""
     folder = tmp_path_factory.mktemp("pictures")
     script = ROOT / "docs" / "pictures.py"
     done = subprocess.run([sys.executable, script, "--out", folder], capture_output=True, text=True)
@@ -37,14 +37,14 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_shows_what_is_printed_today(name: str, taken: Path) -> None:
+def test_a_picture_shows_the_current_output(name: str, taken: Path) -> None:
     old, new = lines(PICTURES / f"{name}.svg"), lines(taken / f"{name}.svg")
-    assert old == new, "take them again: make pictures"
+    assert old == new, "outdated: make pictures"
     assert len(new) > 3
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_needs_nothing_from_elsewhere(name: str) -> None:
+def test_a_picture_loads_nothing(name: str) -> None:
     text = (PICTURES / f"{name}.svg").read_text(encoding="utf-8")
     assert re.findall(r"\w+://(?!torchx/)[^\"'\s]*", text) == ["http://www.w3.org/2000/svg"]
     assert "@import" not in text

@@ -18,7 +18,7 @@ import pytest
 
 from docs.pages import ROOT
 
-pytestmark = pytest.mark.xdist_group("site")  # one process: what they look at is made once
+pytestmark = pytest.mark.xdist_group("site")  # one process: the site is built once
 
 MODULE = re.compile(r"^\.\. automodule:: (\S+)$", re.MULTILINE)
 
@@ -31,8 +31,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         message = f"needs {', '.join(lacking)}: pip install 'torchx-cli[dev]'"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     folder = tmp_path_factory.mktemp("site")
-    words = ["-q", "-W", "--keep-going", "-b", "html", str(ROOT / "docs"), str(folder)]
-    done = subprocess.run([sys.executable, "-m", "sphinx", *words], capture_output=True, text=True)
+    args = ["-q", "-W", "--keep-going", "-b", "html", str(ROOT / "docs"), str(folder)]
+    done = subprocess.run([sys.executable, "-m", "sphinx", *args], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -46,7 +46,7 @@ def documented_modules() -> list[str]:
 
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, object]]:
-    """Yields the names of `__all__`, or else what a module defines itself or hands on as `X as X`."""
+    """Yields the names of `__all__`, or else the names a module defines or re-exports as `X as X`."""
     if hasattr(module, "__all__"):
         yield from ((name, getattr(module, name)) for name in module.__all__)
         return
@@ -60,19 +60,21 @@ def public_names(module: ModuleType) -> Iterator[tuple[str, object]]:
 def test_every_public_name_is_on_the_site(site: Path) -> None:
     # four lines of text, then a compressed one for each name: the inventory of Sphinx, version 2
     packed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
-    told = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines() if " py:" in line}
+    documented = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines() if " py:" in line}
     missing = []
     for module_name in documented_modules():
         for name, value in public_names(importlib.import_module(module_name)):
             home = f"{getattr(value, '__module__', module_name)}.{getattr(value, '__qualname__', name)}"
-            if not {f"{module_name}.{name}", home} & told and not is_told_elsewhere(value, told):
+            if not {f"{module_name}.{name}", home} & documented and not has_documented_alias(
+                value, documented
+            ):
                 missing.append(f"{module_name}.{name}")
     assert not missing, " ".join(missing)
 
 
-def is_told_elsewhere(value: object, told: set[str]) -> bool:
-    """Tells whether a name for the same thing is on the site."""
-    for full in told:
+def has_documented_alias(value: object, documented: set[str]) -> bool:
+    """Returns True if another name of the same object is on the site."""
+    for full in documented:
         module, _, name = full.rpartition(".")
         if module in sys.modules and vars(sys.modules[module]).get(name) is value:
             return True
