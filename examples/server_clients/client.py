@@ -44,9 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Counts primes for a server.")
     parser.add_argument("--host-in", required=True, help="environment variable with the server's host")
     parser.add_argument("--port", type=int, required=True, help="port of the server")
-    parser.add_argument(
-        "--patience", type=float, default=60, help="seconds to wait for the server (default: 60)"
-    )
+    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for the server")
     arguments = parser.parse_args()
 
     host = os.environ.get(arguments.host_in, "localhost")

@@ -69,9 +69,7 @@ def main() -> None:
     parser.add_argument("--upto", type=int, required=True, help="count the primes below this number")
     parser.add_argument("--clients", type=int, required=True, help="number of clients")
     parser.add_argument("--port", type=int, required=True, help="port to listen on")
-    parser.add_argument(
-        "--patience", type=float, default=120, help="seconds to wait for all results (default: 120)"
-    )
+    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for all results")
     arguments = parser.parse_args()
 
     port = int(os.environ.get("TORCHX_PORT_WORK", arguments.port))
