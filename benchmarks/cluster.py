@@ -1,4 +1,4 @@
-"""How long jobs take to start on Slurm and to be looked at, beside its own programs, on the same cluster."""
+"""Duration of starting and listing jobs on Slurm, compared with its own programs on the same cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ with ThreadPoolExecutor(4) as pool:
 
 
 def missing() -> str:
-    """Returns what these benchmarks lack, and how to get it; empty when all is there."""
+    """Returns the missing requirements of these benchmarks and how to install them, or an empty text."""
     try:
         client.call(["sinfo", "--noheader", "--format=%N"], patience=client.QUICK)
     except TorchxError as error:
@@ -52,14 +52,14 @@ def missing() -> str:
 
 
 def rows(place: Place) -> Iterator[Row]:
-    """Measures a submit to the first sign of life, and listings of 1,000 jobs."""
+    """Measures the start of a job, and listings of 1,000 jobs."""
     place = replace(place, engine=True)
     yield started(place)
     yield from listings(place, place.size(1000, 5))
 
 
 def started(place: Place) -> Row:
-    """Measures from the start of the command to the moment in which the program of the job runs."""
+    """Measures from the start of the command to the start of the job's program."""
     by_hand = place.folder / "by-hand.sh"
     file = place.folder / "runs"
     by_hand.write_text(BY_HAND.format(file=file))
@@ -80,7 +80,7 @@ def started(place: Place) -> Row:
 
 
 def until_it_runs(place: Place, words: Sequence[str], file: Path) -> Callable[[], float]:
-    """Returns an action that submits a job, and tells how long it took until its program wrote the time."""
+    """Returns an action that submits a job and returns the seconds until its program wrote the time."""
 
     def action() -> float:
         file.unlink(missing_ok=True)
@@ -95,7 +95,7 @@ def until_it_runs(place: Place, words: Sequence[str], file: Path) -> Callable[[]
 
 
 def listings(place: Place, jobs: int) -> Iterator[Row]:
-    """Measures list and status with so many jobs in the queue, which are held there."""
+    """Measures list and status with held jobs in the queue."""
     submit = [sys.executable, "-c", MANY, str(jobs)]
     done = subprocess.run(
         submit, env={"PYTHONPATH": str(ROOT), **place.env}, stdout=subprocess.PIPE, text=True

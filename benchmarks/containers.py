@@ -1,4 +1,4 @@
-"""How long jobs in containers take, beside the `docker` command and the peer, on the same engine."""
+"""Duration of jobs in containers, compared with the `docker` command and the peer on the same engine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.request import NETWORK
 
 IMAGE = os.environ.get("TORCHX_BENCH_IMAGE") or "torchx-test:latest"
-"""Any with a shell, `echo` and `seq`."""
+"""Any image with a shell, `echo` and `seq`."""
 
 RUN = ("run", "-s", "local_docker")
 GRACE = 3
-"""Seconds that replicas which ignore TERM are given."""
+"""The grace period of replicas that ignore TERM, in seconds."""
 DEAF = "trap '' TERM; echo deaf; while true; do sleep 1; done"
 
 LOOP = """
@@ -32,13 +32,13 @@ i=0
 while [ $i -lt "$1" ]; do docker run --label "$2" --network "$4" "$3" echo "hello world" & i=$((i + 1)); done
 wait
 """
-LOOP_IS = "`docker run` in a shell loop, all at once"
+LOOP_IS = "`docker run` in a shell loop, in parallel"
 NAMED_IS = "the same loop, with a network that has names"
 LABEL = "torchx-benchmark"
 
 
 def missing() -> str:
-    """Returns what these benchmarks lack, and how to get it; empty when all is there."""
+    """Returns the missing requirements of these benchmarks and how to install them, or an empty text."""
     if shutil.which("docker") is None:
         return "no `docker` command to compare with (Debian: apt install docker-cli or docker.io)"
     try:
@@ -51,7 +51,7 @@ def missing() -> str:
 
 
 def rows(place: Place) -> Iterator[Row]:
-    """Measures a job of 32 replicas, its end on request, a long log, and a workspace that has not changed."""
+    """Measures a job of 32 replicas, its cancellation, a long log, and an unchanged workspace."""
     place = replace(place, engine=True)
     replicas = place.size(32, 2)
     yield from many(place, replicas)
@@ -61,7 +61,7 @@ def rows(place: Place) -> Iterator[Row]:
 
 
 def many(place: Place, replicas: int) -> Iterator[Row]:
-    """Measures an echo in each of so many containers, to the end of the command."""
+    """Measures an echo in each container, to the end of the command."""
     words = (*RUN, "utils.echo", "--image", IMAGE, "--num_replicas", str(replicas))
 
     def loop(network: str) -> float:
@@ -76,14 +76,14 @@ def many(place: Place, replicas: int) -> Iterator[Row]:
     times = paired(
         ours,
         lambda: loop("bridge"),
-        # it builds an image of the working directory in each of its runs; the folder is as good as empty
+        # the peer builds an image of the working directory in each run; the folder is nearly empty
         running(place, [place.peer, *words], replicas) if place.peer else None,
         rounds=place.size(3, 1),
         peer_rounds=place.size(2, 1),
     )
     what = f"{replicas} replicas of echo"
     yield compared(what, times, LOOP_IS, of_floor=1.2)
-    # replicas find each other by name, which the engine takes half as long again to set up
+    # replicas find each other by name; the engine needs half as long again for such a network
     named = paired(ours, lambda: loop(NETWORK), rounds=place.size(3, 1))
     yield compared(what, named, NAMED_IS, of_floor=1.2)
     if place.peer:
@@ -91,7 +91,7 @@ def many(place: Place, replicas: int) -> Iterator[Row]:
 
 
 def cancelled(place: Place, replicas: int) -> Row:
-    """Measures from a cancel to the end of the last of so many replicas that ignore TERM, less the grace."""
+    """Measures from a cancel to the end of the last replica that ignores TERM, less the grace period."""
     over = []
     words = ("-cfg", f"grace_period={GRACE}", "utils.sh", "--image", IMAGE, "--num_replicas", str(replicas))
     output = place.folder / "output"
@@ -114,7 +114,7 @@ def cancelled(place: Place, replicas: int) -> Row:
 
 
 def read(place: Place, lines: int) -> Row:
-    """Measures how long a log takes to be read, end to end into a file."""
+    """Measures reading a whole log into a file."""
     app_id = place.submit("utils.sh", "--image", IMAGE, "--", "seq", str(lines), scheduler="local_docker")
     handle = f"local_docker://torchx/{app_id}"
     try:
@@ -134,7 +134,7 @@ def read(place: Place, lines: int) -> Row:
 
 
 def workspace(place: Place, files: int) -> Row:
-    """Measures a run with a workspace that has not changed, beside one without."""
+    """Measures a run with an unchanged workspace, and one without a workspace."""
     tree = place.folder / "tree"
     for number in range(files):
         path = tree / f"folder{number % 40}" / f"file{number}.py"
@@ -156,7 +156,7 @@ def workspace(place: Place, files: int) -> Row:
 
 
 def running(place: Place, command: Sequence[str], lines: int, *, images: bool = True) -> Callable[[], float]:
-    """Returns an action that runs a job to its end, and removes what it leaves when the time is taken."""
+    """Returns an action that runs a job to its end; its containers are removed after the measurement."""
 
     def action() -> float:
         output = place.folder / "output"
@@ -170,7 +170,7 @@ def running(place: Place, command: Sequence[str], lines: int, *, images: bool = 
 
 
 def printed(place: Place, command: Sequence[str], lines: int, what: str = "hello world") -> float:
-    """Runs a command, and holds that it has printed so many lines."""
+    """Runs a command, and checks the number of lines it printed."""
     output = place.folder / "output"
     took = place.run(command, output)
     came = output.read_text().count(what)
@@ -180,7 +180,7 @@ def printed(place: Place, command: Sequence[str], lines: int, what: str = "hello
 
 
 def clear(label: str, *, images: bool = True) -> None:
-    """Removes the containers of a label, and the images that were built for them."""
+    """Removes the containers with a label, and the images that were built for them."""
     engine = Engine()
     found = engine.call("GET", "/containers/json", _of(label))
     remove(engine, [container["Id"] for container in found])

@@ -1,4 +1,4 @@
-"""How requests for Kubernetes grow with the replicas: how long they take to make, and how large they are."""
+"""Duration and size of requests for Kubernetes, by number of replicas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ONE = "the same with 1 replica"
 
 
 def rows(place: Place) -> Iterator[Row]:
-    """Measures dry runs of 1,000 and 10,000 replicas beside that of a single one."""
+    """Measures dry-runs of 1,000 and 10,000 replicas, and of a single one."""
     one = words(1)
     output = place.folder / "manifests.yaml"
     place.run(place.torchx(*one), output)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a place to run in, runs in turn with each other, and rows with their bars."""
+"""Shared parts of the benchmarks: a place to run in, alternating runs, and rows with their limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 NOT_MEASURED = "not measured"
 CANNOT = "cannot"
-"""The peer's local jobs are unknown to all processes but the one that started them."""
+"""The peer's local jobs are visible only to the process that started them."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Place:
             "TORCHX_HOME": str(self.folder / ".torchx"),
         }
         if not self.engine:
-            # what engines that run here have to tell is no part of what is measured
+            # messages of engines on this machine are not part of the measurement
             own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine.sock"
             own["SLURM_CONF"] = f"{self.folder}/no-slurm.conf"
         elif "DOCKER_HOST" in os.environ:
             own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
-        # only where the package is not installed beside this Python
+        # only if the package is not installed for this Python
         return own if (BIN / "torchx").exists() else {**own, "PYTHONPATH": str(ROOT)}
 
     def torchx(self, *words: str) -> list[str]:
@@ -65,7 +65,7 @@ class Place:
         return [*start, *words]
 
     def size(self, full: int, quick: int) -> int:
-        """Returns how much of something there is to be."""
+        """Returns the size of a benchmark."""
         return quick if self.quick else full
 
     def run(self, words: Sequence[str], output: Path | None = None) -> float:
@@ -96,7 +96,7 @@ class Place:
         return lambda: self.run(words)
 
     def peer_timed(self, *words: str) -> Callable[[], float] | None:
-        """Returns an action that runs a command of the peer; None where there is no peer."""
+        """Returns an action that runs a command of the peer, or None without a peer."""
         return self.timed(self.peer, *words) if self.peer else None
 
     def submit(self, *words: str, scheduler: str = "local_cwd") -> str:
@@ -124,7 +124,7 @@ def paired(
     rounds: int,
     peer_rounds: int | None = None,
 ) -> Times:
-    """Runs them in turn, so that a busy moment of the machine falls on all of them alike.
+    """Alternates the runs, so that a busy moment of the machine affects all of them.
 
     Args:
         ours: runs ours once and returns what is measured, as the other two do.
@@ -184,7 +184,7 @@ def compared(
     of_peer: float | None = None,
     no_peer: str = NOT_MEASURED,
 ) -> Row:
-    """Returns the row of something that was timed.
+    """Returns the row of timed runs.
 
     Args:
         what: what was timed.
@@ -207,7 +207,7 @@ def compared(
 
 
 def limited(what: str, value: float, unit: str, limit: float, **cells: str) -> Row:
-    """Returns the row of a number that has to stay below another."""
+    """Returns the row of a number with an upper limit."""
     return Row(
         what, f"{value:.1f} {unit}", bar=f"at most {limit:g} {unit}", met=value <= limit,
         reached=f"{value:.1f} {unit}", **cells,
@@ -215,7 +215,7 @@ def limited(what: str, value: float, unit: str, limit: float, **cells: str) -> R
 
 
 def span(seconds: Sequence[float]) -> str:
-    """Returns the median of some times for people."""
+    """Returns the median of times as text."""
     median = statistics.median(seconds)
     return f"{1000 * median:.0f} ms" if median < 10 else f"{median:.1f} s"
 
@@ -228,7 +228,7 @@ def table(rows: Iterable[Row]) -> str:
 
 @dataclass(frozen=True)
 class Memory:
-    """How much memory a process held at most so far, MB."""
+    """Returns the peak memory of a process, in MB."""
 
     pid: int
     megabytes: float = field(init=False)
@@ -240,7 +240,7 @@ class Memory:
 
 
 def until(condition: Callable[[], bool], what: str, timeout: float = 120.0) -> None:
-    """Waits for a condition; gives up after so many seconds."""
+    """Waits for a condition, up to a time limit."""
     end = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > end:
@@ -250,8 +250,8 @@ def until(condition: Callable[[], bool], what: str, timeout: float = 120.0) -> N
 
 @contextmanager
 def place(peer: str | None, quick: bool) -> Iterator[Place]:
-    """Gives a place to run in, and removes it."""
-    # what a shell starts in the background ignores Ctrl-C, and so would what is measured and ended by it
+    """Yields a place to run in, and removes it."""
+    # background processes of a shell ignore Ctrl-C, and the measured commands would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as folder:
         yield Place(Path(folder).resolve(), peer, quick)
@@ -260,7 +260,7 @@ def place(peer: str | None, quick: bool) -> Iterator[Place]:
 def main(
     doc: str | None, rows: Callable[[Place], Iterable[Row]], missing: Callable[[], str] | None = None
 ) -> None:
-    """Runs one group of benchmarks and prints its table, or what they lack."""
+    """Runs one group of benchmarks and prints its table, or its missing requirements."""
     parser = argparse.ArgumentParser(description=(doc or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="tiny sizes, single runs: does it work at all")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""How fast output is kept, streamed and read again, and how much memory that takes."""
+"""Speed and memory of storing, streaming and reading output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_MEMORY = 60
 
 
 def rows(place: Place) -> Iterator[Row]:
-    """Measures a replica that prints 2 million lines, and how they are read again."""
+    """Measures a replica that prints 2 million lines, and reading them."""
     lines = place.size(2_000_000, 2_000)
     yield streamed(
         place, f"a replica printing {lines:,} lines, kept and streamed", f"seq {lines}", lines, 0.15, rounds=7
@@ -34,7 +34,7 @@ def rows(place: Place) -> Iterator[Row]:
 def streamed(
     place: Place, what: str, script: str, lines: int, of_peer: float | None, rounds: int, env: str = ""
 ) -> Row:
-    """Measures an attached run of a script that prints the numbers from 1; nothing of them may be lost."""
+    """Measures an attached run of a script that prints the numbers from 1; none may be lost."""
     output = place.folder / "output"
     expected = b"".join(b"%d\n" % n for n in range(1, lines + 1))
 
@@ -63,7 +63,7 @@ def streamed(
 
 
 def printed_by_python(place: Place, lines: int) -> Row:
-    """As :func:`streamed`, with a loop of Python: each line is a write of its own, as local_cwd asks for."""
+    """As :func:`streamed`, with a loop of Python: each line is a separate write, as on local_cwd."""
     loop = f"for n in range(1, {lines + 1}): print(n)"
     script = f"{shlex.quote(sys.executable)} -c {shlex.quote(loop)}"
     what = f"the same from a loop of `print`, {lines:,} writes"
@@ -71,19 +71,19 @@ def printed_by_python(place: Place, lines: int) -> Row:
 
 
 def memory(place: Place, lines: int) -> Iterator[Row]:
-    """Measures the supervisor and the command that streams, when all lines have come, and the peer."""
+    """Measures the memory of supervisor, streaming command and peer after all lines."""
     few = lines // 100
     before, after = hold(place, few), hold(place, lines)
     peer = f"{hold_of_the_peer(place, lines):.1f} MB" if place.peer else NOT_MEASURED
     for name, small, large in zip(("supervisor", "command"), before, after, strict=True):
         yield limited(
             f"the {name}'s memory meanwhile", large, "MB", MOST_MEMORY,
-            floor=f"{small:.1f} MB with {few:,} lines", peer=peer if name == "command" else "has none",
+            floor=f"{small:.1f} MB with {few:,} lines", peer=peer if name == "command" else "no supervisor",
         )  # fmt: skip
 
 
 def hold(place: Place, lines: int) -> tuple[float, float]:
-    """Returns the memory of supervisor and command, MB, when so many lines have been streamed."""
+    """Returns the memory of supervisor and command after a number of lines, in MB."""
     output = place.folder / "output"
     size = sum(len(b"%d\n" % n) + len(PREFIX) for n in range(1, lines + 1))
     with started(place, place.torchx(*RUN, f"seq {lines}; exec sleep 600"), output) as command:
@@ -97,7 +97,7 @@ def hold(place: Place, lines: int) -> tuple[float, float]:
 
 
 def hold_of_the_peer(place: Place, lines: int) -> float:
-    """Returns the memory of the peer's one process, MB, when so many lines have been streamed."""
+    """Returns the memory of the peer's one process after a number of lines, in MB."""
     assert place.peer is not None
     output = place.folder / "output"
     last = b" %d\n" % lines
@@ -109,7 +109,7 @@ def hold_of_the_peer(place: Place, lines: int) -> float:
 
 
 def started(place: Place, words: list[str], output: Path) -> subprocess.Popen[bytes]:
-    """Starts a command whose lines go to a file, and its handle to another."""
+    """Starts a command with its lines in one file and its handle in another."""
     with open(output, "wb") as err, open(place.folder / "handle", "wb") as out:
         return subprocess.Popen(words, env=place.env, cwd=place.folder, stdout=out, stderr=err)
 
@@ -122,7 +122,7 @@ def tail_of(path: Path) -> bytes:
 
 
 def read_again(place: Place, lines: int) -> Iterator[Row]:
-    """Measures `log`, end to end into a file: plain, with a pattern, and the last lines alone."""
+    """Measures `log` into a file: plain, with a pattern, and the last lines only."""
     app_id = place.submit("utils.sh", "--", "seq", str(lines))
     place.run(place.torchx("log", "--follow", app_id))
     kept = str(next((place.folder / ".torchx" / "logs").glob(f"*/{app_id}/sh/0")) / "combined.log")
@@ -147,7 +147,7 @@ def read_again(place: Place, lines: int) -> Iterator[Row]:
 
 
 def printing(place: Place, words: list[str], lines: int) -> Callable[[], float]:
-    """Returns an action that runs a command and looks whether it has printed so many lines."""
+    """Returns an action that runs a command and checks the number of lines it printed."""
     output = place.folder / "output"
 
     def action() -> float:
@@ -161,7 +161,7 @@ def printing(place: Place, words: list[str], lines: int) -> Callable[[], float]:
 
 
 def speed(command: str, lines: int, times: Times, floor: str, bar: float) -> Row:
-    """Returns the row of a command that reads so many lines."""
+    """Returns the row of a command that reads lines."""
 
     def rate(seconds: list[float]) -> float:
         return lines / statistics.median(seconds)

@@ -1,4 +1,4 @@
-"""How long jobs of many replicas take, beside a loop that starts the same processes, and their memory."""
+"""Duration and memory of jobs with many replicas, compared with a loop that starts the same processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(place: Place) -> Iterator[Row]:
 
 
 def many(place: Place, replicas: int, rounds: int) -> Row:
-    """Measures an echo in each of so many replicas."""
+    """Measures an echo in each replica."""
     words = ("run", "-s", "local_cwd", "utils.echo", "--num_replicas", str(replicas))
     output = place.folder / "output"
 
@@ -46,7 +46,7 @@ def many(place: Place, replicas: int, rounds: int) -> Row:
 
         return action
 
-    # the peer's time grows with the square of the replicas: it is run with the smaller number alone, once
+    # the peer's time grows with the square of the replicas: it runs with the smaller number only, once
     peer = printed([place.peer, *words]) if place.peer and replicas <= 200 else None
     times = paired(
         printed(place.torchx(*words)),
@@ -59,7 +59,7 @@ def many(place: Place, replicas: int, rounds: int) -> Row:
 
 
 def memory(place: Place, replicas: int, limit: float) -> Row:
-    """Measures how much a job's supervisor holds while so many replicas run, and its guard besides."""
+    """Measures the memory of a job's supervisor and guard while its replicas run."""
     app_id = place.submit("utils.sh", "--num_replicas", str(replicas), "sleep", "600")
     home = Home(place.folder / ".torchx")
 
@@ -85,13 +85,13 @@ def parent_of(pid: int) -> int:
 
 
 def own_memory(pid: int) -> float:
-    """Returns how much a process holds that it shares with no other, MB."""
+    """Returns the private memory of a process, in MB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
 def bare_memory() -> float:
-    """Returns how much a Python holds that does nothing."""
+    """Returns the memory of an idle Python, in MB."""
     import subprocess
 
     bare = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]

@@ -35,18 +35,18 @@ GROUPS = {
     "On Slurm": cluster,
 }
 HOW = """\
-`make bench` measures this and writes it here: each row in turn with its floor (the least that could do
-the same) and with the peer, so that a busy moment of the machine falls on all of them alike. A number is the
-median of the runs, a ratio the median of the ratios of runs that followed each other. *cannot*:
-the peer's local jobs are unknown to all processes but the one that started them.
+`make bench` measures and writes this page. The runs of each row alternate with its floor (the simplest
+program with the same result) and with the peer, so that a busy moment of the machine affects all of them. A
+number is the median of the runs, a ratio the median of the ratios of consecutive runs. *cannot*: the peer's
+local jobs are visible only to the process that started them.
 """
 HOW_TO_GET_THE_PEER = """\
-no peer: `pip install torchx-nightly` in an environment of its own, then `PEER=/path/to/torchx make bench`"""
+no peer: `pip install torchx-nightly` in a separate environment, then `PEER=/path/to/torchx make bench`"""
 
 
 def report(peer: str | None, quick: bool) -> str:
     """Measures everything and returns it as Markdown."""
-    parts = ["# How fast it is\n", HOW, facts(peer)]
+    parts = ["# Measurements\n", HOW, facts(peer)]
     for title, group in GROUPS.items():
         parts += [f"## {title}", f"{(group.__doc__ or '').splitlines()[0]}\n"]
         lacks = group.missing() if hasattr(group, "missing") else ""
@@ -61,7 +61,7 @@ def report(peer: str | None, quick: bool) -> str:
 
 
 def facts(peer: str | None) -> str:
-    """Returns what was measured, on what, and when."""
+    """Returns the date, the machine and the versions measured."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     lines = [
         date.today().isoformat(),

@@ -1,4 +1,4 @@
-"""How long a short job takes, and how soon the command ends after its last replica."""
+"""Duration of a short job, and of the time between the end of its last replica and that of the command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows(place: Place) -> Iterator[Row]:
 
 
 def ends(place: Place, replicas: int, limit: float) -> Row:
-    """Measures from the end of the last replica to that of the command: each replica prints the time."""
+    """Measures from the end of the last replica, which prints the time, to the end of the command."""
     copies = ("utils.sh", "--num_replicas", str(replicas), "date", "+%s%N")
     bare = "import subprocess; subprocess.run(['date', '+%s%N'])"
     times = paired(
@@ -50,7 +50,7 @@ def ends(place: Place, replicas: int, limit: float) -> Row:
 
 
 def after_the_end(place: Place, words: list[str]) -> Callable[[], float]:
-    """Returns an action that runs a command and tells how long after the last printed time it ended."""
+    """Returns an action: it returns the seconds between the last printed time and a command's end."""
     output = place.folder / "output"
 
     def action() -> float:
@@ -62,7 +62,7 @@ def after_the_end(place: Place, words: list[str]) -> Callable[[], float]:
 
 
 def last_time(output: Path) -> float:
-    """Returns the latest of the times that were printed, seconds since the epoch."""
+    """Returns the latest printed time, in seconds since the epoch."""
     lines = output.read_text().splitlines()
     found = [int(line.split()[-1]) for line in lines if line.split()[-1:] and line.split()[-1].isdigit()]
     return max(found) / 1e9

@@ -1,4 +1,4 @@
-"""How long commands and imports take: beside what they are built on, Typer or Python alone, and the peer."""
+"""Duration of commands and imports, compared with Typer or Python alone and with the peer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from measure import CANNOT, NOT_MEASURED, Place, Row, compared, main, paired
 
 TYPER = "`import typer`"
 PLAIN = "import dataclasses, typing, enum, re"
-"""What a module of plain data classes needs of Python."""
+"""The standard modules that a module of plain data classes needs."""
 
 
 def rows(place: Place) -> Iterator[Row]:
-    """Measures the commands that ask; 10,000 jobs are on record."""
+    """Measures the query commands with 10,000 recorded jobs."""
     app_id = place.submit("utils.echo")
     place.run(place.torchx("log", "--follow", app_id))
     jobs = place.size(10_000, 10)
@@ -49,7 +49,7 @@ def rows(place: Place) -> Iterator[Row]:
 
 
 def imports(place: Place, rounds: int) -> Iterator[Row]:
-    """Measures what a component file waits for, beside the modules of Python that it cannot do without."""
+    """Measures the imports of a component file, compared with the standard modules they need."""
     floor = place.timed(sys.executable, "-c", PLAIN)
     peer_python = str(Path(place.peer).parent / "python") if place.peer else None
     for words, of_floor in (
@@ -58,14 +58,14 @@ def imports(place: Place, rounds: int) -> Iterator[Row]:
         ("import torchx.specs.api", 1.5),
         ("import torchx.runner", None),
     ):
-        # -I: what leads this Python to our package must not lead that of the peer there
+        # -I: the peer's Python must not find our package
         peer = place.timed(peer_python, "-I", "-c", words) if peer_python else None
         times = paired(place.timed(sys.executable, "-c", words), floor, peer, rounds=rounds)
         yield compared(f"`{words}`", times, f"`{PLAIN}`", of_floor=of_floor)
 
 
 def multiply(home: Path, app_id: str, jobs: int) -> None:
-    """Puts copies of an ended job on record, under other ids."""
+    """Records copies of an ended job, under other ids."""
     files = {path.name: path.read_text() for path in (home / "jobs" / app_id).iterdir()}
     line = (home / "ended.jsonl").read_text()
     lines = []

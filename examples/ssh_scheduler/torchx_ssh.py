@@ -1,8 +1,8 @@
-"""The scheduler ``ssh``: each replica runs on the next of a list of hosts, looked after from this machine.
+"""The scheduler ``ssh``: replicas run on a list of hosts in turn, supervised from this machine.
 
-Supervision, retries, logs, records and all commands are those of local jobs: what is started here for each
-replica is a small agent, this file as a program. It holds a connection on which the replica runs, and ends it
-by letting go: whatever becomes of this machine, a replica does not outlive its connection.
+Supervision, retries, logs, records and all commands are those of local jobs: for each replica, this machine
+starts a small agent, which is this file as a program. It holds the ssh connection on which the replica runs,
+and closes it to end the replica: a replica never outlives its connection, whatever happens to this machine.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from torchx.schedulers.local.request import ReplicaParam
 from torchx.schedulers.local_scheduler import LocalScheduler
 from torchx.specs import AppDef, CfgVal, Role, runopts
 
-LET_GO = 2.0
-"""Seconds of the grace time that are kept for the way back, once a host has killed what heard no TERM."""
+RESERVE = 2.0
+"""Seconds of the grace period reserved for the result to return after a host has killed the replica."""
 
-# On the host. Standard input carries this text first, then nothing: its end is the end of the replica. A
-# session of its own lets one signal reach all that the replica has started.
+# Runs on the host. Standard input carries this text and nothing else: its end ends the replica. In a separate
+# session, one signal reaches all processes of the replica.
 REMOTE = """\
 {exports}
 cd {folder} || exit 1
@@ -49,7 +49,7 @@ class SshScheduler(LocalScheduler):
     """Starts each replica on one of a list of hosts.
 
     Args:
-        session_name: the session part of the handles it makes.
+        session_name: the session part of its handles.
     """
 
     def __init__(self, session_name: str) -> None:
@@ -57,12 +57,14 @@ class SshScheduler(LocalScheduler):
 
     def _run_opts(self) -> runopts:
         opts = runopts()
-        opts.add("hosts", type_=list[str], required=True, help="where replicas run, in turn: [user@]host,…")
-        opts.add("remote_dir", type_=str, default=".", help="their working directory on the hosts")
+        opts.add(
+            "hosts", type_=list[str], required=True, help="hosts, used in turn: [user@]host,…"
+        )
+        opts.add("remote_dir", type_=str, default=".", help="working directory on the hosts")
         opts.add("ssh_options", type_=dict[str, str], help="options of ssh: Port:2222,IdentityFile:/my/key")
-        opts.add("log_dir", type_=str, help="folder here for the logs; the state home unless told")
+        opts.add("log_dir", type_=str, help="local folder for the logs; default: the state home")
         opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
-        opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
+        opts.add("fail_fast", type_=bool, default=True, help="end all replicas after a final failure of one")
         opts.add("retry_backoff", type_=float, default=1.0, help="seconds before the first retry; doubled")
         return opts
 
@@ -70,16 +72,16 @@ class SshScheduler(LocalScheduler):
         super()._validate(app, scheduler, cfg)
         for host in _texts(cfg["hosts"]):
             if host.startswith("-") or not host.isprintable() or " " in host:
-                raise UsageError(f"`{host}` in the run option `hosts` is no host")
+                raise UsageError(f"`{host}` in the run option `hosts` is not a host")
 
     def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
         raise UsageError(
-            "ssh takes no workspace", hint="what runs has to lie on the hosts, in the folder remote_dir"
+            "ssh does not support workspaces", hint="copy the program to remote_dir on the hosts"
         )
 
 
 class Hosts(ImageProvider):
-    """Takes a folder on each of the hosts for any image, and an agent for the program of a role.
+    """Replaces any image by a folder on the hosts, and the program of a role by an agent.
 
     Args:
         cfg: the run options.
@@ -91,21 +93,21 @@ class Hosts(ImageProvider):
         self._next = itertools.cycle(hosts)
 
     def fetch(self, image: str) -> str:
-        """Returns the folder on the hosts; nothing is brought there."""
+        """Returns the folder on the hosts; nothing is copied."""
         return str(self._cfg["remote_dir"])
 
     def get_replica_param(self, img_root: str, role: Role, *files: str | None) -> ReplicaParam:
-        """Returns the agent of a replica; its environment travels on the connection, where nobody sees it."""
+        """Returns the agent of a replica; it sends the environment over the connection, not as arguments."""
         env = {port_variable(name): str(port) for name, port in role.port_map.items()}
         env |= {settings.TORCHX_RANK0_HOST: self._first.rpartition("@")[2], **role.env}
         options = self._cfg.get("ssh_options")
-        told = {
+        target = {
             "ssh": [f"-o{key}={value}" for key, value in dict(options or {}).items()] + [next(self._next)],
             "folder": img_root,
-            "grace": max(0.0, float(str(self._cfg["grace_period"])) - LET_GO),
+            "grace": max(0.0, float(str(self._cfg["grace_period"])) - RESERVE),
             "names": list(env),
         }
-        args = [sys.executable, __file__, json.dumps(told), role.entrypoint, *role.args]
+        args = [sys.executable, __file__, json.dumps(target), role.entrypoint, *role.args]
         return ReplicaParam(args, env, *files)
 
 
@@ -115,27 +117,27 @@ def create_scheduler(session_name: str, **kwargs: Any) -> SshScheduler:
 
 
 def _texts(value: CfgVal) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else []
+    return [str(item) for item in value] if isinstance(value, list) else []
 
 
 # --- the agent ---------------------------------------------------------------------------------------
 
 
-def agent(told: Mapping[str, Any], command: Iterable[str]) -> int:
-    """Runs a replica on its host and returns how it ended, as a shell tells it."""
-    names = {*told["names"], *(name for name in os.environ if name.startswith("TORCHX_"))}
+def agent(target: Mapping[str, Any], command: Iterable[str]) -> int:
+    """Runs a replica on its host and returns its exit code, or 128 + N for signal N."""
+    names = {*target["names"], *(name for name in os.environ if name.startswith("TORCHX_"))}
     sent = {name: os.environ[name] for name in names - {settings.TORCHX_HOME} if name in os.environ}
     text = REMOTE.format(
         exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(sent.items())),
-        folder=shlex.quote(told["folder"]),
+        folder=shlex.quote(target["folder"]),
         command=shlex.join(command),
-        grace=told["grace"],
+        grace=target["grace"],
     ).encode()
-    # dd takes no byte more than the text, so that what is left of standard input is its end alone
+    # dd reads exactly the text, so that only the end of standard input remains
     take = shlex.join(["sh", "-c", 'eval "$(dd bs=1 count=$0 2>/dev/null)"', str(len(text))])
     options = ["-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what ssh inherits: it has to carry the end back
-    ssh = subprocess.Popen(["ssh", *options, *told["ssh"], take], stdin=subprocess.PIPE)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited by ssh, which has to return the result
+    ssh = subprocess.Popen(["ssh", *options, *target["ssh"], take], stdin=subprocess.PIPE)
     assert ssh.stdin is not None
     descriptor = ssh.stdin.fileno()
     try:
@@ -144,18 +146,18 @@ def agent(told: Mapping[str, Any], command: Iterable[str]) -> int:
     except BrokenPipeError:
         return ssh.wait()
 
-    def let_go(*_: object) -> None:
+    def disconnect(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(descriptor)
 
-    signal.signal(signal.SIGTERM, let_go)
+    signal.signal(signal.SIGTERM, disconnect)
     return ssh.wait()
 
 
 if __name__ == "__main__":
     status = agent(json.loads(sys.argv[1]), sys.argv[2:])
     if 128 < status <= 128 + signal.SIGRTMAX:
-        # what ended by a signal there is told as such here
+        # a replica ended by a signal: this process ends in the same way
         signal.signal(status - 128, signal.SIG_DFL) if status - 128 != signal.SIGKILL else None
         os.kill(os.getpid(), status - 128)
     sys.stdout.flush()

@@ -1,1 +1,1 @@
-"""Tests of the project as such: its layout, its floors, its version, its wheel."""
+"""Tests of the project itself: its layout, levels, version and wheel."""

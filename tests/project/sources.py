@@ -1,4 +1,4 @@
-"""The source files of this project and what each imports; shared by the tests of this folder."""
+"""The source files of this project and their imports; shared by the tests of this folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = {
     "torchx": ROOT / "torchx",
     "torchx_cli": ROOT / "torchx_cli",
 }
-"""Where the modules of each package lie; the links in torchx/ are not followed."""
+"""The folder of each package; the links in torchx/ are not followed."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Import:
     """One import of a module of this project.
 
     Attributes:
-        line: where it stands.
-        target: the module that it names.
-        at_load: it is carried out when its file is loaded: it stands neither in a function nor under
+        line: its line.
+        target: the imported module.
+        at_load: True if it runs when its file is loaded: it is neither in a function nor under
             ``if TYPE_CHECKING``.
     """
 
@@ -50,7 +50,7 @@ def modules() -> dict[str, Path]:
 
 
 def all_files() -> list[Path]:
-    """Returns every Python file that is ours, but for the inputs of tests that are broken on purpose."""
+    """Returns every Python file of this project, except for test inputs that are broken on purpose."""
     found = set(modules().values())
     for folder in ("tests", "examples", "benchmarks"):
         found |= set((ROOT / folder).rglob("*.py"))
@@ -65,14 +65,14 @@ def tree_of(path: Path) -> ast.Module:
 
 @cache
 def imports_of(module: str) -> tuple[Import, ...]:
-    """Returns all imports of a module that name modules of this project, in functions and for types too."""
+    """Returns all imports of this project's modules by a module, also in functions and for types."""
     path = modules()[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     return tuple(_imports(tree_of(path).body, package, at_load=True))
 
 
 def all_imported(module: str) -> Iterator[tuple[int, str]]:
-    """Yields line and name of everything that a module imports, of this project or not."""
+    """Yields line and name of all imports of a module, also from other projects."""
     for node in ast.walk(tree_of(modules()[module])):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -1,4 +1,4 @@
-"""The benchmarks run; how long anything takes is no matter here."""
+"""Tests of the benchmarks: they run; their numbers are not checked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(script: str, *words: str) -> str:
 
 
 def test_a_report_has_all_groups(tmp_path: Path) -> None:
-    """Each group is measured once, in a tiny size; lines that are lost end the benchmark with an error."""
+    """Each group runs once, in a tiny size; lost lines end the benchmark with an error."""
     written = tmp_path / "RESULTS.md"
     printed = run("report", "--out", str(written))
     assert written.read_text(encoding="utf-8") == printed
@@ -38,7 +38,7 @@ def test_a_report_has_all_groups(tmp_path: Path) -> None:
     assert len(rows) > 4 * len(GROUPS)
     assert all(line.count(" | ") == 6 for line in rows), rows
     assert "pip install torchx-nightly" in printed
-    assert re.search(r"^Left out here: .*docker", printed, re.MULTILINE), "no engine is seen by this test"
+    assert re.search(r"^Left out here: .*docker", printed, re.MULTILINE), "this test has no engine"
 
 
 def test_a_group_can_be_measured_alone() -> None:
@@ -46,14 +46,14 @@ def test_a_group_can_be_measured_alone() -> None:
 
 
 @pytest.mark.docker
-def test_containers_are_measured_beside_the_docker_command() -> None:
+def test_containers_are_compared_with_the_docker_command() -> None:
     printed = run("containers")
     assert printed.count("\n") == 7
     assert all(word in printed for word in ("`docker run`", "`docker logs`", "ignore TERM", "workspace"))
 
 
-def test_what_containers_lack_is_said(tmp_path: Path) -> None:
-    """Here no engine is seen; and without a `docker` command there is nothing to compare with."""
+def test_missing_requirements_of_containers_are_named(tmp_path: Path) -> None:
+    """There is no engine here; and without a `docker` command there is no comparison."""
     for path, lacks in ((os.environ["PATH"], "no Docker engine answers"), (str(tmp_path), "apt install")):
         done = subprocess.run(
             [sys.executable, str(BENCHMARKS / "containers.py"), "--quick"],

@@ -1,4 +1,4 @@
-"""The lowest versions of the dependencies that CI tries are those that pyproject.toml declares."""
+"""Tests of the dependencies: CI runs with the lowest versions that pyproject.toml declares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOWEST = ROOT / "tests" / "smoke" / "lowest.txt"
 
 
 def array(name: str) -> list[Requirement]:
-    """The requirements in a list of pyproject.toml; Python 3.10 cannot read the whole file."""
+    """Returns the requirements in a list of pyproject.toml; Python 3.10 has no parser for the whole file."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     match = re.search(rf"^{name} = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL)
     assert match, name
@@ -22,7 +22,7 @@ def array(name: str) -> list[Requirement]:
 
 
 def on(python: str, requirements: list[Requirement]) -> dict[str, set[str]]:
-    """Name of each requirement that holds on a Python -> its specifiers."""
+    """Returns the specifiers of the requirements that apply to a Python, by name."""
     found: dict[str, set[str]] = {}
     where = {"python_version": python, "python_full_version": f"{python}.1"}
     for requirement in requirements:
@@ -32,7 +32,7 @@ def on(python: str, requirements: list[Requirement]) -> dict[str, set[str]]:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """The numbers of a version, without zeros at the end: 6.1 and 6.1.0 are one."""
+    """Returns the numbers of a version, without zeros at the end: 6.1 and 6.1.0 are equal."""
     numbers = [int(part) for part in text.split(".")]
     while numbers and not numbers[-1]:
         numbers.pop()

@@ -1,8 +1,8 @@
-"""The order of the parts: imports point down only, nothing goes round in a circle, and who may do what.
+"""Tests of the levels of the parts: imports point down, without cycles; only some parts may print or exit.
 
-An import inside a function counts like one at the top, and so does one for types alone: each says that the
-upper part cannot be understood without the lower one. What is named by a string and loaded on demand (the
-registry of schedulers, the table of commands, the lazy names of ``torchx.specs``) is no import.
+Imports inside functions and for types count too: each means that the upper part depends on the lower one.
+Names in strings that are loaded on demand (the registry of schedulers, the table of commands, the lazy names
+of ``torchx.specs``) do not count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.runner",),
     ("torchx_cli", "torchx.cli", "torchx.testing", "torchx.notebook", "torchx.tsm"),
 )
-"""From the bottom up; a part stands for all below its name that is not named itself."""
+"""The levels from the bottom up; a part includes all modules below its name that are not named themselves."""
 
 DOORS = {
     "torchx.specs.builders": "torchx.discovery",
@@ -54,14 +54,14 @@ DOORS = {
     "torchx.util": "torchx.discovery",
     "torchx.workspace.docker_workspace": "torchx.schedulers",
 }
-"""Documented names that hand on what lives on a higher floor; they count to the floor of that."""
+"""Documented names that re-export modules of a higher level, to which they belong."""
 
 COMPONENTS = "torchx.components"
-"""A user's files would look the same: they stand beside the building, and only specs are in their sight."""
+"""These have no level: like a user's files, they import specs only."""
 
 
 def part_of(module: str) -> str:
-    """Returns the longest known name that the module lies under."""
+    """Returns the longest known name that contains the module."""
     known = [COMPONENTS, *DOORS, *(name for floor in FLOORS for name in floor)]
     fitting = [name for name in known if module == name or module.startswith(name + ".")]
     return max(fitting, key=len)
@@ -74,8 +74,8 @@ def floor_of(module: str) -> int:
 
 
 def test_every_module_has_a_floor() -> None:
-    homeless = [name for name in modules() if name != "torchx" and part_of(name) == "torchx"]
-    assert not homeless, "add these to FLOORS"
+    missing = [name for name in modules() if name != "torchx" and part_of(name) == "torchx"]
+    assert not missing, "add these to FLOORS"
 
 
 def test_imports_point_down() -> None:
@@ -101,8 +101,8 @@ def test_nothing_imports_a_component() -> None:
     assert not wrong, wrong
 
 
-def test_loading_never_goes_round_in_a_circle() -> None:
-    """Packages load before what is in them; such an edge is the language's, not ours."""
+def test_imports_have_no_cycle() -> None:
+    """Packages load before their modules; these edges do not count."""
     done: set[str] = set()
 
     def visit(name: str, above: tuple[str, ...]) -> None:
@@ -118,7 +118,7 @@ def test_loading_never_goes_round_in_a_circle() -> None:
         visit(name, ())
 
 
-def test_components_import_what_a_user_would() -> None:
+def test_components_import_like_user_files() -> None:
     allowed = ("torchx.specs", "torchx.version", COMPONENTS)
     optional = ("hydra",)
     wrong = [
@@ -135,7 +135,7 @@ def test_components_import_what_a_user_would() -> None:
 
 
 def test_no_scheduler_is_imported_by_the_core() -> None:
-    """They are named by string and loaded when asked for; only their siblings import them."""
+    """They are named by string and loaded on demand; only their siblings import them."""
     engines = {n for n in modules() if n.startswith("torchx.schedulers.") and n != "torchx.schedulers.api"}
     wrong = [
         f"{modules()[name]}:{found.line}: {found.target}"
@@ -149,7 +149,7 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
-    """Supervisor and keeper are programs: they exit, and hear signals. A cell of a notebook prints."""
+    """Supervisor and replica agent are programs: they exit and handle signals. A notebook cell prints."""
     programs = ("torchx.supervisor", "torchx.schedulers.slurm.replica_agent")
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))
     calls = {

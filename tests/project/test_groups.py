@@ -1,4 +1,4 @@
-"""Tests of a group run in one process: what they share on this machine is theirs one after the other."""
+"""Tests of test groups: a group runs in one process, so that its tests can share resources of the machine."""
 
 from __future__ import annotations
 

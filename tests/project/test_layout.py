@@ -1,4 +1,4 @@
-"""The files of this project: where they lie, how they begin, how long they are, what they are called."""
+"""Tests of the files of this project: their places, first lines, lengths and names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from project.sources import PACKAGES, ROOT, all_files, modules, tree_of
 
 MOST_LINES = 350
 MOST_LINES_OF_A_FUNCTION = 60
-"""Its parameters and its docstring are not counted: they are the help page of a component or a command."""
+"""Parameters and docstring are not counted: they are the help page of a component or a command."""
 
 
 def test_components_and_schedulers_are_links() -> None:
@@ -25,7 +25,7 @@ def test_components_and_schedulers_are_links() -> None:
         assert str(link.readlink()) == f"../{name}"
 
 
-def test_every_file_says_what_it_is_for_in_its_first_line() -> None:
+def test_every_file_begins_with_its_purpose() -> None:
     wrong = []
     for path in all_files():
         docstring = ast.get_docstring(tree_of(path))
@@ -56,7 +56,7 @@ def lines_of_body(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
-def test_nothing_is_left_undone() -> None:
+def test_there_are_no_todo_comments() -> None:
     marks = {"TODO", "FIXME", "XXX", "HACK"}
     wrong = []
     for path in all_files():
@@ -72,14 +72,14 @@ def test_the_typing_marks_are_there() -> None:
     assert (ROOT / "torchx_cli" / "py.typed").is_file()
 
 
-def test_nothing_here_loaded_a_module_beside_the_packages() -> None:
+def test_no_module_was_loaded_outside_the_packages() -> None:
     """This process has collected every file, also those behind the links."""
     assert not {"components", "schedulers"} & sys.modules.keys()
 
 
 @pytest.mark.parametrize("cwd", [ROOT, ROOT / "tests"], ids=["root", "elsewhere"])
 def test_no_folder_is_a_top_level_module(cwd: object) -> None:
-    """Loads all in a fresh process, at the root too, where the folders could be taken for packages."""
+    """Loads all modules in a new process, also at the root, where the folders could become packages."""
     names = [name for name in modules() if not name.endswith("__main__")]
     code = (
         "import sys, importlib\n"
@@ -109,7 +109,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_what_every_command_loads_is_light(name: str) -> None:
+def test_every_command_loads_few_modules(name: str) -> None:
     code = f"import sys; before = set(sys.modules); import {name}; print(*(set(sys.modules) - before))"
     done = subprocess.run(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
@@ -120,6 +120,6 @@ def test_what_every_command_loads_is_light(name: str) -> None:
     assert not HEAVY & set(done.stdout.split())
 
 
-def test_the_packages_are_where_the_tests_look() -> None:
+def test_the_packages_are_those_of_the_checkout() -> None:
     for package, folder in PACKAGES.items():
         assert package in modules(), folder

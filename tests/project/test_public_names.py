@@ -1,6 +1,6 @@
-"""The public names, all in one list: public_names.txt. Whoever adds one or takes one away changes the list.
+"""Tests of the public names: public_names.txt lists all of them.
 
-`python tests/project/test_public_names.py` writes the list anew.
+`python tests/project/test_public_names.py` writes the list again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("public_names.txt")
 HEAD = """\
-# All that is public. What is not here, or begins with _, may change without a word; to take a name away
-# breaks somebody. Modules first, each with its names; then the classes that people call most, with theirs.
+# All public names. Other names, and those that begin with _, may change without notice; removing one of these
+# breaks user code. Modules first, each with its names; then the most used classes, with theirs.
 """
-ANEW = "python tests/project/test_public_names.py writes the list anew"
+UPDATE = "to write the list again: python tests/project/test_public_names.py"
 ALSO = ("torchx.tsm.driver",)
-"""Documented modules that are other names of what the API reference tells."""
+"""Documented modules that are aliases of modules in the API reference."""
 
 CLASSES = (
     "torchx.runner.Runner",
@@ -44,7 +44,7 @@ CLASSES = (
 
 
 def documented_modules() -> list[str]:
-    """The modules that the API reference is made of."""
+    """Returns the modules of the API reference."""
     pages = sorted((ROOT / "docs" / "api").glob("*.rst"))
     named = (
         re.findall(r"^\.\. automodule:: (\S+)$", page.read_text(encoding="utf-8"), re.M) for page in pages
@@ -53,7 +53,7 @@ def documented_modules() -> list[str]:
 
 
 def names_of_module(module: ModuleType) -> list[str]:
-    """`__all__`, or else what a module defines itself or hands on as `X as X`, or else its constants."""
+    """Returns `__all__`, or else the names a module defines or re-exports as `X as X`, or else its constants."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
     text = inspect.getsource(module)
@@ -105,13 +105,13 @@ def written(found: dict[str, list[str]]) -> str:
 @pytest.mark.parametrize("place", places())
 def test_the_public_names_are_those_of_the_list(place: str) -> None:
     listed, there = set(parsed(LIST.read_text(encoding="utf-8")).get(place, [])), set(names_of(place))
-    assert not listed - there, f"taken away from {place}: somebody uses them; {ANEW}"
-    assert not there - listed, f"new in {place}: {ANEW}"
+    assert not listed - there, f"removed from {place}, which breaks user code; {UPDATE}"
+    assert not there - listed, f"new in {place}: {UPDATE}"
 
 
 def test_every_part_of_the_list_is_there() -> None:
     listed = parsed(LIST.read_text(encoding="utf-8"))
-    assert list(listed) == places(), ANEW
+    assert list(listed) == places(), UPDATE
     assert all(listed.values())
 
 

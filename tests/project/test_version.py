@@ -1,4 +1,4 @@
-"""The version: told in one file, and the same wherever it is shown."""
+"""Tests of the version: it is defined in one file, and shown everywhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from project.sources import ROOT, all_files
 from torchx.version import __version__
 
 
-def test_it_stands_in_one_python_file() -> None:
+def test_it_is_defined_in_one_python_file() -> None:
     quoted = {f'"{__version__}"', f"'{__version__}'"}
     holders = [p for p in all_files() if any(q in p.read_text(encoding="utf-8") for q in quoted)]
     assert holders == [ROOT / "torchx" / "version.py"]
@@ -22,7 +22,7 @@ def test_the_project_file_reads_it() -> None:
     assert f'"{__version__}"' not in text
 
 
-def test_the_changelog_begins_with_it_or_with_what_comes_next() -> None:
+def test_the_changelog_begins_with_it_or_with_unreleased() -> None:
     headings = re.findall(r"^## \[?([^\]\n ]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings
     assert headings[0] in ("Unreleased", __version__)

@@ -1,4 +1,4 @@
-"""The package as it is shipped: the wheel and the source distribution hold the tree, and no more."""
+"""Tests of the distributions: the wheel and the source distribution contain the tree, and no more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("wheel")
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the source distribution, the wheel made from the latter."""
+    """A folder with the source distribution, and the wheel built from it."""
     if importlib.util.find_spec("build") is None:
         pytest.skip("needs the package build: pip install 'torchx-cli[dev]'")
     # from a copy: a build writes into the tree that it builds from, and would disturb another beside it
@@ -38,7 +38,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shipped() -> set[str]:
-    """Every file of the packages, by its name in the wheel."""
+    """Returns every file of the packages, by its name in the wheel."""
     found = set()
     for package, folder in PACKAGES.items():
         for path in folder.rglob("*"):
