@@ -1,5 +1,5 @@
-# What one does with this project, in a virtual environment of its own (.venv).
-# PYTHON=python3.12 chooses the Python; without it, the first of 3.10 or newer is taken.
+# The tasks of this project, in a separate virtual environment (.venv).
+# PYTHON=python3.12 chooses the Python; default: the first one of 3.10 or newer.
 
 BIN := .venv/bin
 export PYTHON
@@ -20,7 +20,7 @@ test-slurm: venv-dev  ## jobs on a Slurm cluster that is started on this machine
 	.ci/slurm
 	$(BIN)/python -m pytest -n 4 -m slurm tests/conformance/test_slurm.py tests/schedulers/slurm
 
-# what CI runs; the tests hold the documentation and the contents of the wheel too
+# the tests include the documentation and the contents of the wheel
 check: format lint types test
 
 format: venv-dev
@@ -33,7 +33,7 @@ types: venv-dev
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks docs
 
-docs: venv-dev       ## run the examples and look up the links of README.md and docs/
+docs: venv-dev       ## run the examples and check the links of README.md and docs/
 	$(BIN)/python -m pytest tests/docs
 
 site: venv-dev       ## build the documentation site, site/index.html; a warning is an error
@@ -42,14 +42,14 @@ site: venv-dev       ## build the documentation site, site/index.html; a warning
 pictures: venv-dev   ## take the pictures of the terminal again, docs/pictures/*.svg
 	$(BIN)/python docs/pictures.py
 
-wheel: venv-dev      ## build dist/, and look into it
+wheel: venv-dev      ## build dist/, and check its contents
 	$(BIN)/python -m build --outdir dist . > /dev/null
 	$(BIN)/python -m pytest tests/project/test_wheel.py
 
 smoke: wheel          ## run the wheel on every Python here, with the lowest and the newest dependencies
 	.ci/smoke $$(ls -t dist/*.whl | head -n 1)
 
-mutants: venv-dev     ## count the small changes of the code that no test notices; GROUP=rules SAMPLE=100
+mutants: venv-dev     ## count small changes of the code that no test detects; GROUP=rules SAMPLE=100
 	$(BIN)/python tests/tools/mutants.py $(or $(GROUP),rules) --sample $(or $(SAMPLE),100)
 
 bench: venv-dev      ## measure, and write benchmarks/RESULTS.md; PEER=/path/to/torchx to compare with

@@ -67,7 +67,7 @@ LINKS = {
     "](CONTRIBUTING.md)": "](contributing)",
     "](SECURITY.md)": "](security)",
 }
-"""Links of README.md and CONTRIBUTING.md, and the pages of the site that replace them."""
+"""Links of README.md, CONTRIBUTING.md and CHANGELOG.md, and the pages of the site that replace them."""
 
 
 def included_file(app: Any, docname: str, source: list[str]) -> None:

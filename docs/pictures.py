@@ -2,8 +2,8 @@
 
 make pictures
 
-The commands run on a terminal of fixed width. What differs from run to run is pinned: ids of applications,
-lengths of time and pids; so the same program gives the same files.
+The commands run on a terminal of fixed width. Values that differ from run to run (ids of applications,
+durations and pids) are pinned, so the same program gives the same files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COLUMNS = 92
 CELL, LINE = 12.2, 24.4
 """The width of a letter and the height of a line in a picture, as rich draws them."""
 
-# what is pinned is pinned where it is made: so tables keep their columns
+# values are pinned at their source, so that tables keep their columns
 SHIM = """
 import itertools, json, os, sys
 import torchx.schedulers.ids as ids
@@ -59,12 +59,12 @@ class Shot:
     """A command of a scene.
 
     Attributes:
-        words: what stands after ``torchx``.
-        id: the end of the id of what it starts.
-        durations: the lengths of time that it tells, in order.
-        ages: how long ago things were, in order.
-        shown: whether it is in the picture.
-        until: it is repeated until its output has this.
+        words: the arguments of ``torchx``.
+        id: the end of the id of the application that it starts.
+        durations: the durations that it prints, in order.
+        ages: the ages that it prints, in order.
+        shown: True if it is in the picture.
+        until: repeat it until its output contains this.
     """
 
     words: str
@@ -98,7 +98,7 @@ SCENES: dict[str, list[Shot]] = {
         ),
     ],
 }
-"""The pictures, in the order in which they are taken: later ones show what earlier ones have started."""
+"""The pictures, in the order in which they are taken: later ones show jobs of earlier ones."""
 
 
 def take(shot: Shot, folder: Path) -> str:
@@ -136,7 +136,7 @@ def take(shot: Shot, folder: Path) -> str:
 
 
 def _pin(text: str, folder: Path) -> str:
-    """Replaces what no shim can pin: the folder and the pids."""
+    """Replaces the values that the shim cannot pin: the folder and the pids."""
     pids = iter(range(4121, 10_000))
     text = text.replace(f"{folder}/", "")
     return re.sub(r"pid \d+( +(?=\S))?", lambda m: f"pid {next(pids)}" + ("  " if m[1] else ""), text)
@@ -144,7 +144,7 @@ def _pin(text: str, folder: Path) -> str:
 
 @contextmanager
 def stage() -> Iterator[Path]:
-    """Gives a folder with the jobs to take pictures of; nothing of them runs on afterwards."""
+    """Yields a folder with the jobs of the pictures; all of them have ended afterwards."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary).resolve()
         for path in (HERE / "demo").glob("*.py"):
@@ -193,7 +193,7 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 </g>
 </svg>
 """
-"""Without a reference to anything outside, and with fonts that are there."""
+"""Without external references, and with common fonts."""
 
 
 def draw(name: str, text: str) -> str:
@@ -210,7 +210,7 @@ def draw(name: str, text: str) -> str:
 
 
 def _tidy(match: re.Match[str]) -> str:
-    """Puts a text where its first letter is: programs differ in what they make of spaces at its ends."""
+    """Returns a text placed at its first letter: programs differ in their treatment of outer spaces."""
     text = match[2].replace("&#160;", " ").rstrip()
     if not text.strip():
         return ""

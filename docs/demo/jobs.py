@@ -1,4 +1,4 @@
-"""The jobs of a project, to take pictures of."""
+"""The jobs of the terminal pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that learns nothing: its replicas take turns, so that their lines keep an order."""
+"""A simulated training: its replicas take turns, so that the order of their lines is fixed."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def network() -> nn.Module:
 
 
 def train(device: torch.device, epochs: int, batch: int, lr: float) -> float:
-    """Trains and returns the share of the held-out images that are told right."""
+    """Trains and returns the share of the held-out images that are recognized."""
     rank, world = dist.get_rank(), dist.get_world_size()
     images, labels = digits(device)
 
@@ -52,7 +52,7 @@ def train(device: torch.device, epochs: int, batch: int, lr: float) -> float:
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     loss_of = nn.CrossEntropyLoss()
 
-    # each process takes as many images as the others, so that all make the same number of steps
+    # each process takes the same number of images, so that all make the same number of steps
     share = (len(images) - HELD_OUT) // world
     mine = slice(HELD_OUT + rank * share, HELD_OUT + (rank + 1) * share)
     for epoch in range(1, epochs + 1):

@@ -57,9 +57,7 @@ class SshScheduler(LocalScheduler):
 
     def _run_opts(self) -> runopts:
         opts = runopts()
-        opts.add(
-            "hosts", type_=list[str], required=True, help="hosts, used in turn: [user@]host,…"
-        )
+        opts.add("hosts", type_=list[str], required=True, help="hosts, used in turn: [user@]host,…")
         opts.add("remote_dir", type_=str, default=".", help="working directory on the hosts")
         opts.add("ssh_options", type_=dict[str, str], help="options of ssh: Port:2222,IdentityFile:/my/key")
         opts.add("log_dir", type_=str, help="local folder for the logs; default: the state home")

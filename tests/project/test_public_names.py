@@ -53,7 +53,7 @@ def documented_modules() -> list[str]:
 
 
 def names_of_module(module: ModuleType) -> list[str]:
-    """Returns `__all__`, or else the names a module defines or re-exports as `X as X`, or else its constants."""
+    """Returns `__all__`, else the names a module defines or re-exports as `X as X`, else its constants."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
     text = inspect.getsource(module)

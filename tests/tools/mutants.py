@@ -1,4 +1,4 @@
-"""Changes the code in small ways, and counts the changes that no test notices; `make mutants` runs it.
+"""Changes the code in small ways, and counts the changes that no test detects; `make mutants` runs it.
 
 cosmic-ray makes the changes and runs the tests, in a copy of the tree. The share of survivors is that of a
 random sample, the same for the same seed. CI does not run it: a change costs a run of the tests of its group,
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Group(NamedTuple):
-    """Some modules, and the tests that have to notice changes in them."""
+    """Some modules, and the tests that have to detect changes in them."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
@@ -103,7 +103,7 @@ def copy_tree(tree: Path) -> None:
 
 
 def measure(tree: Path, group: Group, sample: int, seed: int) -> int:
-    """Makes a sample of the changes one after the other; prints what came of it."""
+    """Tries a sample of the changes one after the other, and prints the results."""
     from cosmic_ray.work_db import WorkDB, use_db
 
     session, config = tree.parent / "session.sqlite", tree.parent / "config.toml"
@@ -141,7 +141,7 @@ def configuration(group: Group) -> str:
 
 
 def worthwhile(item: Any, tree: Path) -> bool:
-    """Returns True if a test can notice the change: annotations, for one, are never evaluated."""
+    """Returns True if a test can detect the change: annotations, for example, are never evaluated."""
     (mutation,) = item.mutations
     if mutation.operator_name.rpartition("/")[2] in SAME:
         return False
@@ -154,7 +154,7 @@ _UNEVALUATED: dict[Path, list[tuple[tuple[int, int], tuple[int, int]]]] = {}
 
 
 def unevaluated(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Returns where the annotations of a module stand, and what only a type checker reads."""
+    """Returns the places of annotations in a module, and of code for type checkers only."""
     if path not in _UNEVALUATED:
         _UNEVALUATED[path] = [
             ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
