@@ -1,1 +1,1 @@
-"""The command line of torchx: the only code that prints, exits or installs signal handlers."""
+"""The torchx command line: the only code that prints, exits or installs signal handlers."""

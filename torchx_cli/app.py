@@ -1,4 +1,4 @@
-"""The commands: a table of names, each loaded when it is asked for."""
+"""Table of the commands, each loaded on demand."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typer.core import TyperCommand, TyperGroup
 
 from torchx.printable import one_line
 from torchx.version import __version__
-from torchx_cli.command import TorchxCommand, lighten, spell_out
+from torchx_cli.command import TorchxCommand, expand_flags, skip_type_conversion
 from torchx_cli.terminal.output import say
 
 COMMANDS: dict[str, str] = {
     "run": "Run an application from a component.",
-    "status": "Tell how an application fares.",
+    "status": "Show the status of an application.",
     "log": "Print the output of an application.",
-    "attach": "Stay with an application that runs: its logs and its result.",
+    "attach": "Attach to a running application: logs and result.",
     "exec": "Run a program in a replica.",
-    "wait": "Wait for the end of applications.",
-    "cancel": "End an application.",
+    "wait": "Wait until applications have ended.",
+    "cancel": "Cancel applications.",
     "list": "List applications, newest first.",
-    "describe": "Show what an application is made of.",
-    "delete": "Remove an ended application with its logs.",
-    "prune": "Remove ended applications, and what was left over.",
+    "describe": "Show the roles and replicas of an application.",
+    "delete": "Delete ended applications with their logs.",
+    "prune": "Remove old ended applications and leftover files.",
     "runopts": "Show the run options of the schedulers.",
-    "builtins": "List the components that can be run by name.",
-    "configure": "Write a .torchxconfig to start from.",
-    "config": "Show the configuration that counts, and where each value stands.",
-    "tracker": "Show what runs have told their trackers.",
+    "builtins": "List the named components.",
+    "configure": "Write a starter .torchxconfig.",
+    "config": "Show the effective configuration and its sources.",
+    "tracker": "Show the data that runs have tracked.",
     "lint": "Check the components of a file.",
-    "doctor": "Look at the engines: what is reachable, what is wrong, how to mend it.",
-    "plugins": "Show what other packages add.",
-    "completion": "Print what makes a shell complete the words of torchx.",
+    "doctor": "Check the configured engines and suggest fixes.",
+    "plugins": "List the installed plugins.",
+    "completion": "Print a shell completion script.",
 }
-"""Name of each command -> its one line of help; the command lives in `torchx_cli.commands.NAME`."""
+"""Command name -> one line of help; the command is defined in `torchx_cli.commands.NAME`."""
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
@@ -45,7 +45,7 @@ TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports a command by its name and returns it."""
     module = importlib.import_module(f"torchx_cli.commands.{name}")
-    app: typer.Typer | None = getattr(module, "app", None)  # a group of commands brings its own
+    app: typer.Typer | None = getattr(module, "app", None)  # command groups define their own
     if app is None:
         app = typer.Typer(**TYPER)
         function: Callable[..., object] = getattr(module, f"{name}_")
@@ -58,26 +58,26 @@ def load(name: str) -> TyperCommand | TyperGroup:
 
 
 class Torchx(TyperGroup):
-    """The program itself: knows the names of its commands, and loads the one that is called."""
+    """The `torchx` program, which imports only the command that is called."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.commands = {}
 
-    # ctx is Any: its class is click's own or the one inside Typer, depending on Typer's age
+    # ctx is Any: Typer uses click or its own copy of it, depending on its version
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the parameters, --help among them."""
-        return lighten(super().get_params(ctx))
+        """Returns the parameters, including --help."""
+        return skip_type_conversion(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the words before the command; abbreviations are spelled out first."""
-        if not ctx.resilient_parsing:  # otherwise a shell asks for completions of half a line
-            args = list(spell_out(args, self.get_params(ctx), False, ctx.command_path))
+        """Parses the arguments before the command, with abbreviated flags expanded."""
+        if not ctx.resilient_parsing:  # True during shell completion
+            args = list(expand_flags(args, self.get_params(ctx), False, ctx.command_path))
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Returns the end of the usage line, the same with all versions of click."""
+        """Returns the end of the usage line, identical for all versions of click."""
         return ["[OPTIONS]", "COMMAND [ARGS]..."]
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -87,7 +87,7 @@ class Torchx(TyperGroup):
         return [*COMMANDS, *(name for name in plugin_commands() if name not in COMMANDS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Loads a command; returns None when there is none of this name."""
+        """Returns the command with this name, or None."""
         if cmd_name in COMMANDS:
             return load(cmd_name)
         from torchx_cli.plugin_commands import plugin_commands
@@ -96,16 +96,16 @@ class Torchx(TyperGroup):
         return make() if make is not None else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Lists the commands from the table: help must not import them all."""
+        """Writes the commands from the table, without importing them."""
         rows = [(one_line(name), COMMANDS.get(name, "(from a plugin)")) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Finds the command that the first word names.
+        """Returns the command named by the first argument.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the command does not exist.
         """
         from torchx.errors import UsageError
         from torchx.suggestions import did_you_mean
@@ -119,8 +119,8 @@ class Torchx(TyperGroup):
 app = typer.Typer(cls=Torchx, context_settings=SETTINGS, **TYPER)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         say(f"torchx-{__version__}")
         raise typer.Exit
 
@@ -134,7 +134,7 @@ def torchx(
             "--log_level",
             metavar="LEVEL",
             show_default=False,
-            help="Level of torchx's own log messages on stderr. Default: $LOGLEVEL, or WARNING.",
+            help="Log level of torchx's own messages on stderr (default: $LOGLEVEL or WARNING).",
         ),
     ] = "",
     profile: Annotated[
@@ -143,7 +143,7 @@ def torchx(
             "--profile",
             metavar="NAME",
             show_default=False,
-            help="Lay the sections [profile:NAME:...] of the configuration on top.",
+            help="Apply the configuration sections [profile:NAME:...].",
         ),
     ] = "",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
@@ -153,7 +153,7 @@ def torchx(
 ) -> None:
     """Launch applications made of replicas on this machine, Docker, Slurm or Kubernetes.
 
-    The same application runs on all of them. Begin with: torchx run utils.echo --msg hi
+    The same application runs on all of them. To get started: torchx run utils.echo --msg hi
     """
     from torchx_cli.session import Session
 

@@ -1,4 +1,4 @@
-"""Finding the application that a command is about."""
+"""Look up the application given to a command."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
 
 
-def find(runner: Runner, text: str, *, whole: bool = False) -> tuple[str, DescribeAppResponse]:
-    """Returns the handle that a person means, and how the application fares.
+def find(runner: Runner, text: str, *, full: bool = False) -> tuple[str, DescribeAppResponse]:
+    """Returns the full handle and the description of an application.
 
     Args:
-        runner: who knows the schedulers.
-        text: a handle, or a short name of one.
-        whole: tell also what the application is.
+        runner: used to query the schedulers.
+        text: a handle or a short name.
+        full: include roles and metadata.
 
     Raises:
-        UnknownAppException: no scheduler knows it.
-        UsageError: the text is no handle, or names a scheduler that does not exist.
+        UnknownAppException: the application does not exist.
+        UsageError: the handle is invalid or its scheduler does not exist.
     """
     handle = runner.resolve_handle(text)
-    described = runner.description(handle, brief=not whole)
+    described = runner.description(handle, brief=not full)
     if described is None:
         raise UnknownAppException(handle)
     return handle, described
 
 
-def short(runner: Runner, handle: str) -> str:
-    """Returns what to type for an application: the app id on the default scheduler, else the handle."""
+def short_name(runner: Runner, handle: str) -> str:
+    """Returns the app id on the default scheduler, the handle elsewhere."""
     backend, _, app_id = parse_app_handle(handle)
     return app_id if backend == runner.default_scheduler else handle

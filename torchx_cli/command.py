@@ -1,4 +1,4 @@
-"""How a command reads its words: abbreviations, repeated flags, and no detour through pydantic."""
+"""Argument parsing of commands: abbreviations, repeated flags, no import of pydantic."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typer.core import TyperCommand
 
 from torchx.errors import UsageError
 from torchx.suggestions import did_you_mean
-from torchx_cli.terminal.output import tell
+from torchx_cli.terminal.output import print_stderr
 
 
 class TorchxCommand(TyperCommand):
     """A command whose parameters are all flags, `str` or `list[str]`.
 
-    Unambiguous abbreviations of flags are accepted, `-` for `_` within them too; a flag that takes
-    one value is refused when it comes twice.
+    Accepts unambiguous abbreviations of flags and `-` in place of `_`. Rejects a flag that takes one
+    value if it is repeated.
     """
 
-    # ctx is Any: its class is click's own or the one inside Typer, depending on Typer's age
+    # ctx is Any: Typer uses click or its own copy of it, depending on its version
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the parameters, --help among them."""
-        return lighten(super().get_params(ctx))
+        """Returns the parameters, including --help."""
+        return skip_type_conversion(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Returns what the usage line says after the name of the command."""
+        """Returns the parts of the usage line after the command name."""
         names = [p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument"]
         return ["[OPTIONS]", *names]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the arguments and the flags, alike in all versions of Typer."""
+        """Writes the arguments and flags, identical for all versions of Typer."""
         params = self.get_params(ctx)
         arguments = [
             (p.metavar, getattr(p, "help", None) or "") for p in params if p.param_type_name == "argument"
@@ -43,29 +43,31 @@ class TorchxCommand(TyperCommand):
                     formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads the words after the command; abbreviations are spelled out first."""
-        if not ctx.resilient_parsing:  # otherwise a shell asks for completions of half a line
-            args = list(spell_out(args, self.get_params(ctx), ctx.allow_interspersed_args, ctx.command_path))
+        """Parses the arguments of the command, with abbreviated flags expanded."""
+        if not ctx.resilient_parsing:  # True during shell completion
+            args = list(
+                expand_flags(args, self.get_params(ctx), ctx.allow_interspersed_args, ctx.command_path)
+            )
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
 
-def lighten(params: list[Any]) -> list[Any]:
-    """Hands values that need no conversion through as they are, and returns the parameters.
+def skip_type_conversion(params: list[Any]) -> list[Any]:
+    """Disables type conversion, which strings and switches do not need, and returns the parameters.
 
-    Typer 0.27 and later takes each value through pydantic, whose import takes as long as all the
-    rest of a short command. Text and flags need none of it. Required values are checked here too:
-    Typer 0.16 and 0.17 do not notice a missing one with click 8.3 and later.
+    Typer 0.27 and later converts each value with pydantic, whose import takes as long as the rest of a
+    short command. Required values are checked here because Typer 0.16 and 0.17 miss a missing one with
+    click 8.3 and later.
     """
     for param in params:
         if "process_value" not in vars(param):
-            _hand_through(param)
+            _skip_conversion(param)
     return params
 
 
-def _hand_through(param: Any) -> None:
+def _skip_conversion(param: Any) -> None:
     def process_value(ctx: Any, value: Any) -> Any:
-        # versions of click differ in the mark for a value that is absent
+        # versions of click mark a missing value differently
         if not isinstance(value, (str, bool, list, tuple)) or value == ():
             if param.required:
                 name = param.metavar or param.human_readable_name
@@ -78,34 +80,34 @@ def _hand_through(param: Any) -> None:
     param.process_value = process_value
 
 
-def spell_out(args: list[str], params: Iterable[Any], interspersed: bool, command: str) -> Iterator[str]:
-    """Yields the words of a command line with each flag in full, and a flag's value as a word of its own.
+def expand_flags(args: list[str], params: Iterable[Any], interspersed: bool, command: str) -> Iterator[str]:
+    """Yields the arguments with each flag in full and each value as a separate argument.
 
     Args:
-        args: the words after the command.
+        args: the arguments after the command.
         params: the parameters of the command.
-        interspersed: whether flags may come after the first word that is none.
-        command: what was typed to get here, for the hint of an error.
+        interspersed: whether flags may follow a positional argument.
+        command: the command path, for error hints.
 
     Raises:
-        UsageError: a flag is unknown, ambiguous, or came twice.
+        UsageError: a flag is unknown, ambiguous or repeated.
     """
     spellings = {
         spelling: p for p in params for spelling in (*p.opts, *p.secondary_opts) if spelling[:1] == "-"
     }
     seen: set[str] = set()
-    words = iter(args)
-    for word in words:
-        if word == "--" or (not interspersed and not _is_flag(word)):
-            yield word
-            yield from words
+    remaining = iter(args)
+    for arg in remaining:
+        if arg == "--" or (not interspersed and not _is_flag(arg)):
+            yield arg
+            yield from remaining
             return
-        if not _is_flag(word):
-            yield word
+        if not _is_flag(arg):
+            yield arg
             continue
-        name, equals, value = word.partition("=")
-        if name not in spellings and word[1] != "-" and word[:2] in spellings:
-            yield from _short(word, spellings, words, seen)
+        name, equals, value = arg.partition("=")
+        if name not in spellings and arg[1] != "-" and arg[:2] in spellings:
+            yield from _split_short_flags(arg, spellings, remaining, seen)
             continue
         full = _full_name(name, spellings, command)
         yield full
@@ -113,42 +115,44 @@ def spell_out(args: list[str], params: Iterable[Any], interspersed: bool, comman
             if equals:
                 raise UsageError(f"{full} takes no value, got `{value}`")
             continue
-        _once(full, spellings, seen)
+        _check_repeated(full, spellings, seen)
         if equals:
             yield value
         else:
-            yield _next(full, words)
+            yield _next_value(full, remaining)
 
 
-def _is_flag(word: str) -> bool:
-    return word.startswith("-") and word != "-"
+def _is_flag(arg: str) -> bool:
+    return arg.startswith("-") and arg != "-"
 
 
-def _short(word: str, spellings: dict[str, Any], words: Iterator[str], seen: set[str]) -> Iterator[str]:
-    """Takes apart `-fn5` and `-slocal_cwd`: flags of one letter, the last with its value."""
-    for at, letter in enumerate(word[1:], start=1):
+def _split_short_flags(
+    arg: str, spellings: dict[str, Any], remaining: Iterator[str], seen: set[str]
+) -> Iterator[str]:
+    """Splits combined single-letter flags such as `-fn5` and `-slocal_cwd`."""
+    for at, letter in enumerate(arg[1:], start=1):
         flag = f"-{letter}"
         if flag not in spellings:
-            raise UsageError(f"unknown flag `{flag}` in `{word}`", hint=did_you_mean(word, spellings))
+            raise UsageError(f"unknown flag `{flag}` in `{arg}`", hint=did_you_mean(arg, spellings))
         yield flag
         if not getattr(spellings[flag], "is_flag", False):
-            _once(flag, spellings, seen)
-            rest = word[at + 1 :].removeprefix("=")
+            _check_repeated(flag, spellings, seen)
+            rest = arg[at + 1 :].removeprefix("=")
             if rest:
                 yield rest
             else:
-                yield _next(flag, words)
+                yield _next_value(flag, remaining)
             return
 
 
-def _next(flag: str, words: Iterator[str]) -> str:
-    word = next(words, None)
-    if word is None:
+def _next_value(flag: str, remaining: Iterator[str]) -> str:
+    value = next(remaining, None)
+    if value is None:
         raise UsageError(f"{flag} takes a value")
-    return word
+    return value
 
 
-def _once(flag: str, spellings: dict[str, Any], seen: set[str]) -> None:
+def _check_repeated(flag: str, spellings: dict[str, Any], seen: set[str]) -> None:
     param = spellings[flag]
     if param.name in seen and not param.multiple:
         raise UsageError(f"{flag} is given twice; it takes one value")
@@ -171,5 +175,5 @@ def _full_name(name: str, spellings: dict[str, Any], command: str) -> str:
             f"unknown flag `{name}`", hint=did_you_mean(name, spellings, f"see: {command} --help")
         )
     full = min(found, key=len)
-    tell(f"note: {name} is short for {full}")
+    print_stderr(f"note: {name} is short for {full}")
     return full

@@ -1,4 +1,4 @@
-"""Flags and arguments that several commands share."""
+"""Flags and arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Handle = Annotated[
     typer.Argument(
         metavar="HANDLE",
         show_default=False,
-        help="An application: its handle, its app id or the start of it, its name, or @last.",
+        help="An application: handle, app id or a prefix of it, name, or @last.",
     ),
 ]
 Handles = Annotated[
@@ -21,7 +21,7 @@ Handles = Annotated[
     typer.Argument(
         metavar="HANDLE...",
         show_default=False,
-        help="Applications: handles, app ids or the start of them, names, or @last.",
+        help="Applications: handles, app ids or prefixes of them, names, or @last.",
     ),
 ]
 Replica = Annotated[
@@ -29,7 +29,7 @@ Replica = Annotated[
     typer.Argument(
         metavar="HANDLE[/ROLE[/REPLICA]]",
         show_default=False,
-        help="Where: an application (handle, app id or the start of it, name, @last), a role of it, or a "
+        help="An application (handle, app id or a prefix of it, name, @last), one of its roles, or a "
         "replica of a role, as in @last/trainer/0.",
     ),
 ]
@@ -38,24 +38,29 @@ LogTarget = Annotated[
     typer.Argument(
         metavar="HANDLE[/ROLE[/REPLICAS]]",
         show_default=False,
-        help="Whose output: an application (handle, app id or the start of it, name, @last), or a "
-        "role of it, or some replicas of a role, as in @last/trainer/0,2-4.",
+        help="An application (handle, app id or a prefix of it, name, @last), one of its roles, or "
+        "replicas of a role, as in @last/trainer/0,2-4.",
     ),
 ]
 Output = Annotated[
     str,
     typer.Option(
-        "-o", "--output", metavar="FORM", show_default=False, help="Print json or yaml in place of text."
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        show_default=False,
+        help="Output format: text (default), json or yaml.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="The same as -o json.")]
-Watch = Annotated[
-    bool, typer.Option("-w", "--watch", help="Go on, and show what changes, until the application has ended.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]
 States = Annotated[
     str,
     typer.Option(
-        "--state", metavar="A,B", show_default=False, help="Only those in these states, as in running,failed."
+        "--state",
+        metavar="A,B",
+        show_default=False,
+        help="Only applications in these states, as in running,failed.",
     ),
 ]
 Scheduler = Annotated[
@@ -68,16 +73,16 @@ Cfg = Annotated[
         "--scheduler_args",
         metavar="K=V,...",
         show_default=False,
-        help="Run options of the scheduler; may be repeated. All of them: torchx runopts NAME",
+        help="Run options of the scheduler (repeatable). To list them: torchx runopts NAME",
     ),
 ]
 
 
 def count(flag: str, text: str) -> int | None:
-    """Reads the number that a flag was given; None for none.
+    """Parses the number given to a flag; None if the text is empty.
 
     Raises:
-        UsageError: it is no number of things.
+        UsageError: the text is not a non-negative integer.
     """
     if not text:
         return None
@@ -86,20 +91,20 @@ def count(flag: str, text: str) -> int | None:
     return int(text)
 
 
-def words(text: str) -> list[str]:
-    """Splits a list such as `a,b`.
+def split_list(text: str) -> list[str]:
+    """Splits a comma-separated list.
 
-    >>> words(" a, b,")
+    >>> split_list(" a, b,")
     ['a', 'b']
     """
-    return [word.strip() for word in text.split(",") if word.strip()]
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def states_of(text: str) -> frozenset[str]:
-    """Reads states such as `running,failed`; none means all.
+    """Parses a list of states; an empty one means all.
 
     Raises:
-        UsageError: there is no such state.
+        UsageError: a state does not exist.
 
     >>> sorted(states_of("running,FAILED"))
     ['FAILED', 'RUNNING']
@@ -107,13 +112,13 @@ def states_of(text: str) -> frozenset[str]:
     from torchx.specs.status import AppState
 
     known = [state.name.lower() for state in AppState if state.name != "UNSUBMITTED"]
-    found = [word.lower() for word in words(text)]
-    for word in found:
-        if word not in known:
+    states = [state.lower() for state in split_list(text)]
+    for state in states:
+        if state not in known:
             from torchx.suggestions import did_you_mean
 
             raise UsageError(
-                f"--state takes states, got `{word}`",
-                hint=did_you_mean(word, known, "states: " + ", ".join(known)),
+                f"--state takes states, got `{state}`",
+                hint=did_you_mean(state, known, "states: " + ", ".join(known)),
             )
-    return frozenset(word.upper() for word in found)
+    return frozenset(state.upper() for state in states)

@@ -1,4 +1,4 @@
-"""The entry point: runs a command, and turns each error into a sentence and an exit code."""
+"""Run a command and turn errors into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from torchx.errors import TorchxError, UsageError
-from torchx_cli.terminal.output import error_line, give_up_output, prepare_streams, tell
+from torchx_cli.terminal.output import discard_output, error_line, prepare_streams, print_stderr
 
 PROG = "torchx"
 COMPLETE = "__complete"
-"""The word by which a shell asks what may come next on a line that is being typed."""
+"""The hidden command that completion scripts call."""
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
-"""128 + SIGPIPE: the reader of stdout went away, as when `head` has seen enough."""
+"""128 + SIGPIPE: the reader of stdout has closed it, as `head` does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line.
 
     Args:
-        argv: the words after the name of the program; those of this process unless given.
+        argv: the arguments after the program name (default: those of this process).
 
     Returns:
-        The exit code: 0; that of the error; 130 after Ctrl-C; for `run`, the result of the application.
+        The exit code: 0, the code of the error, 130 after Ctrl-C, or for `run` the application's result.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
-    if "torchx_cli.terminal.masking" in sys.modules:  # by a command line before this one
+    if "torchx_cli.terminal.masking" in sys.modules:  # by an earlier call of main
         from torchx_cli.terminal.masking import forget
 
         forget()
@@ -41,27 +41,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        give_up_output()
+        discard_output()
         return EXIT_PIPE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except TorchxError as error:
         _debug(args)
-        _tell(error.message, error.hint)
+        _print_error(error.message, error.hint)
         return error.exit_code
     except OSError as error:
         _debug(args)
         where = f": {error.filename}" if error.filename else ""
-        if isinstance(error, FileNotFoundError) and not where and _working_directory_is_gone():
-            _tell("the working directory is gone: somebody has removed it", "cd to another folder first")
+        if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
+            _print_error(
+                "the working directory does not exist: it has been removed", "cd to another folder first"
+            )
         else:
-            _tell(f"{error.strerror or error}{where}", None)
-        give_up_output()
+            _print_error(f"{error.strerror or error}{where}", None)
+        discard_output()
         return EXIT_FAILED
-    except Exception as error:  # the last boundary: what comes here is a defect, told in one line
+    except Exception as error:  # a defect in torchx or a plugin, reported in one line
         _debug(args)
-        _tell(
-            f"{type(error).__name__}: {error}", "this is a defect of torchx; torchx --debug ... shows where"
+        _print_error(
+            f"{type(error).__name__}: {error}",
+            "this is a bug in torchx; for a traceback: torchx --debug ...",
         )
         return EXIT_FAILED
 
@@ -77,7 +80,7 @@ def _invoke(args: list[str]) -> int:
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
     command = build()
     try:
-        with command.make_context(PROG, list(args)) as ctx:  # it eats the list
+        with command.make_context(PROG, list(args)) as ctx:  # consumes the list
             result = command.invoke(ctx)
         return result if isinstance(result, int) else 0
     except typer.Exit as end:
@@ -92,13 +95,13 @@ def _invoke(args: list[str]) -> int:
 
 
 def _import_typer() -> Any:
-    """Imports Typer without rich, which takes longer to import than most commands take to run."""
+    """Imports Typer without rich, whose import takes longer than most commands run."""
     if "typer" not in sys.modules and "TYPER_USE_RICH" not in os.environ:
         os.environ["TYPER_USE_RICH"] = "0"
         try:
             import typer
         finally:
-            del os.environ["TYPER_USE_RICH"]  # the application inherits our environment
+            del os.environ["TYPER_USE_RICH"]  # applications inherit this environment
         return typer
     import typer
 
@@ -106,12 +109,12 @@ def _import_typer() -> Any:
 
 
 def _base_named(cls: type, name: str) -> type:
-    """Returns a base class by its name: Typer has click inside or beside it, depending on its age."""
+    """Returns a base class by name: Typer uses click or its own copy of it, depending on its version."""
     return next(base for base in cls.__mro__ if base.__name__ == name)
 
 
 def _debug(args: list[str]) -> None:
-    """With --debug among the flags before the command, prints the traceback of the current error."""
+    """Prints the traceback of the current error if --debug is given before the command."""
     before_command = []
     for arg in args:
         if not arg.startswith("-"):
@@ -120,19 +123,19 @@ def _debug(args: list[str]) -> None:
     if "--debug" in before_command:
         import traceback
 
-        tell(traceback.format_exc().rstrip("\n"))
+        print_stderr(traceback.format_exc().rstrip("\n"))
 
 
-def _working_directory_is_gone() -> bool:
+def _working_directory_removed() -> bool:
     try:
-        os.getcwd()  # noqa: PTH109  # what is asked for is the error
+        os.getcwd()  # noqa: PTH109  # called for its error
     except FileNotFoundError:
         return True
     return False
 
 
-def _tell(message: str, hint: str | None) -> None:
+def _print_error(message: str, hint: str | None) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
-    with contextlib.suppress(OSError):  # where nothing reads stderr, the exit code says it
-        tell(error_line(message, hint, sys.stderr))
+    with contextlib.suppress(OSError):  # stderr is closed: the exit code reports it
+        print_stderr(error_line(message, hint, sys.stderr))

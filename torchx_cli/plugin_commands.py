@@ -1,4 +1,4 @@
-"""Commands that other packages add, by entry points of the group `torchx.cli.cmds`."""
+"""Commands added by other packages through the entry point group `torchx.cli.cmds`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ GROUP = "torchx.cli.cmds"
 
 
 def plugin_commands() -> dict[str, Callable[[], Any]]:
-    """Returns name -> a function that makes the command, for each command that a package adds."""
+    """Returns the name of each plugin command with a function that loads it."""
     from torchx.plugins.groups import entry_points
 
-    def maker(point: EntryPoint) -> Callable[[], Any]:
-        return lambda: _made(point)
+    def loader(point: EntryPoint) -> Callable[[], Any]:
+        return lambda: _load(point)
 
-    return {point.name: maker(point) for point in entry_points(GROUP)}
+    return {point.name: loader(point) for point in entry_points(GROUP)}
 
 
-def _made(point: EntryPoint) -> Any:
+def _load(point: EntryPoint) -> Any:
     from torchx.plugins.foreign import foreign
 
     hint = f"it is the entry point {point.value} of the group {GROUP}"
@@ -32,13 +32,13 @@ def _made(point: EntryPoint) -> Any:
 
 
 def adapt(name: str, loaded: Any) -> Any:
-    """Makes a command of what an entry point gives.
+    """Returns a command for the object that an entry point refers to.
 
-    That is a Typer program or command, or a class (or an object) with the methods
-    `add_arguments(parser)` and `run(args)` that argparse programs have.
+    The object is a Typer app or command, or a class (or an object) with the methods
+    `add_arguments(parser)` and `run(args)`, as in argparse programs.
 
     Raises:
-        PluginError: it is neither.
+        PluginError: the object is not a command.
     """
     import typer
 
@@ -51,14 +51,14 @@ def adapt(name: str, loaded: Any) -> Any:
         from torchx.errors import PluginError
 
         raise PluginError(
-            f"plugin command `{name}` is no command: {loaded!r}",
-            hint="it takes a Typer program, or a class with add_arguments(parser) and run(args)",
+            f"plugin command `{name}` is not a command: {loaded!r}",
+            hint="expected a Typer app or a class with add_arguments(parser) and run(args)",
         )
     return _Argparse(name, command)
 
 
 class _Argparse(TyperCommand):
-    """A command whose words are read by an argparse parser that its author fills."""
+    """A command that parses its arguments with argparse."""
 
     def __init__(self, name: str, command: Any) -> None:
         super().__init__(
@@ -78,5 +78,5 @@ class _Argparse(TyperCommand):
         parser = argparse.ArgumentParser(prog=ctx.command_path)
         self._command.add_arguments(parser)
         args = parser.parse_args(ctx.args)
-        run = getattr(args, "func", self._command.run)  # the usual way to name a nested command
+        run = getattr(args, "func", self._command.run)  # the argparse convention for subcommands
         return run(args)

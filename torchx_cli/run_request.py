@@ -1,4 +1,4 @@
-"""What a `torchx run` was asked to do, from its flags, from the configuration, or from JSON on stdin."""
+"""The request of a `torchx run`, from flags, the configuration, or JSON on stdin."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunRequest:
-    """What to run and how.
+    """A component and how to run it.
 
     Attributes:
-        component: name of the component; empty when the configuration names it.
-        argv: the words for the component.
+        component: name of the component; empty if the configuration names it.
+        argv: the command-line arguments of the component.
         component_args: its arguments by name, from JSON.
-        scheduler: name of the scheduler; empty when the configuration names it.
-        scheduler_args: run options, each text as it was typed.
+        scheduler: name of the scheduler; empty if the configuration names it.
+        scheduler_args: run options, as given on the command line.
         options: run options by name, from JSON.
-        workspace: folders that travel with the application, as a path, an address or a YAML mapping.
-        parent_run_id: the run that this one belongs to.
-        dryrun: show the request only.
-        wait: wait for the end.
+        workspace: folders copied with the application: a path, a URL or a YAML mapping.
+        parent_run_id: the run that started this one.
+        dryrun: show the request without submitting it.
+        wait: wait until the application has ended.
         log: stream the logs.
-        detach: return after the submission.
+        detach: return after submission.
     """
 
     component: str = ""
@@ -48,24 +48,23 @@ class RunRequest:
     detach: bool = False
 
 
-def split_words(words: Sequence[str], config: Config) -> tuple[str, list[str]]:
-    """Returns the component and the words for it.
+def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:
+    """Returns the component and its arguments.
 
-    The first word is the component, unless it begins with a dash or there is none: then the
-    configuration names it.
+    If the first argument is missing or a flag, the configuration names the component.
 
     Raises:
-        UsageError: nobody names a component.
+        UsageError: no component is given.
     """
-    if words and not words[0].startswith("-"):
-        return words[0], list(words[1:])
+    if args and not args[0].startswith("-"):
+        return args[0], list(args[1:])
     setting = config.get("cli:run", "component")
     if setting is None:
         raise UsageError(
-            "which component?" if not words else f"expected a component, got `{words[0]}`",
+            "no component given" if not args else f"expected a component, got `{args[0]}`",
             hint="e.g. torchx run utils.echo --msg hi   all components: torchx builtins",
         )
-    return setting.value, list(words)
+    return setting.value, list(args)
 
 
 STDIN_KEYS: dict[str, tuple[type, ...]] = {
@@ -81,22 +80,22 @@ STDIN_KEYS: dict[str, tuple[type, ...]] = {
     "component_args": (dict,),
     "component_args_str": (str, list),
 }
-"""The keys of the JSON that `--stdin` reads, and what they take."""
+"""The keys of the JSON read by `--stdin`, with their types."""
 
 _REQUIRED = ("component_name", "scheduler", "scheduler_args")
 
 
 def read_stdin(stream: TextIO) -> RunRequest:
-    """Reads the JSON that `torchx run --stdin` takes.
+    """Reads the JSON of `torchx run --stdin`.
 
     Raises:
-        UsageError: it is not valid, or a key is unknown, missing or of the wrong type.
+        UsageError: the JSON is invalid, or a key is unknown, missing or of the wrong type.
     """
     from torchx.json_limits import LARGEST, load_json
 
     try:
         data = load_json(stream.read(LARGEST + 1))
-    except ValueError as error:  # no UTF-8, no JSON, too large or nested too deeply
+    except ValueError as error:  # not UTF-8, not JSON, too large or nested too deeply
         raise UsageError(f"--stdin takes a JSON object: {error}") from None
     if not isinstance(data, dict):
         raise UsageError(f"--stdin takes a JSON object, got {_kind(data)}")
@@ -117,7 +116,7 @@ def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
     options = data["scheduler_args"]
     return RunRequest(
         component=data["component_name"],
-        argv=_words(data.get("component_args_str", [])),
+        argv=_split_arguments(data.get("component_args_str", [])),
         component_args=data.get("component_args"),
         scheduler=data["scheduler"],
         scheduler_args=[options] if isinstance(options, str) and options else [],
@@ -130,44 +129,44 @@ def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
     )
 
 
-def _words(told: str | list[Any]) -> list[str]:
-    """Returns the words for the component, quoted in one text as for a shell, or one by one."""
+def _split_arguments(value: str | list[Any]) -> list[str]:
+    """Returns the arguments of the component from a shell-quoted string or a list."""
     import shlex
 
     try:
-        return shlex.split(told) if isinstance(told, str) else [str(word) for word in told]
+        return shlex.split(value) if isinstance(value, str) else [str(item) for item in value]
     except ValueError as error:
-        what = str(error)[:1].lower() + str(error)[1:]
-        raise UsageError(f"`component_args_str` cannot be split into words: {what} (from --stdin)") from None
+        reason = str(error)[:1].lower() + str(error)[1:]
+        raise UsageError(f"`component_args_str` cannot be split: {reason} (from --stdin)") from None
 
 
-_NAMES: dict[type, str] = {str: "a text", dict: "an object", list: "a list", bool: "true or false"}
+_NAMES: dict[type, str] = {str: "a string", dict: "an object", list: "a list", bool: "true or false"}
 
 
 def _kind(value: Any) -> str:
-    """Returns what JSON calls the type of a value."""
+    """Returns the JSON type of a value."""
     if value is None:
         return "null"
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "a number")
 
 
 def check_stdin_alone(request: RunRequest) -> None:
-    """Refuses flags beside `--stdin`: only one of the two can tell what to run.
+    """Checks that no other flags are combined with `--stdin`.
 
     Raises:
-        UsageError: there are some.
+        UsageError: the component or another flag is given.
     """
     empty = RunRequest()
-    for each in fields(RunRequest):
-        if each.name != "detach" and getattr(request, each.name) != getattr(empty, each.name):
-            raise UsageError("--stdin tells all of the run: leave out the component and the other flags")
+    for item in fields(RunRequest):
+        if item.name != "detach" and getattr(request, item.name) != getattr(empty, item.name):
+            raise UsageError("--stdin cannot be combined with a component or other flags")
 
 
 def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Config) -> dict[str, CfgVal]:
-    """Returns the run options: what was typed, over what the configuration says.
+    """Returns the run options: the given ones, with defaults from the configuration.
 
     Raises:
-        UsageError: an option is unknown, of the wrong type, or was typed twice.
+        UsageError: an option is unknown, of the wrong type or given twice.
     """
     from torchx.config import scheduler_options
 
@@ -184,10 +183,10 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
 
 
 def typed_options(texts: Sequence[str], scheduler: str, opts: runopts) -> dict[str, CfgVal]:
-    """Reads what stands after `-cfg`, which may come several times.
+    """Parses the values of `-cfg`, which may be repeated.
 
     Raises:
-        UsageError: an option is unknown, of the wrong type, or comes twice.
+        UsageError: an option is unknown, of the wrong type or given twice.
     """
     cfg: dict[str, CfgVal] = {}
     for text in texts:
@@ -201,7 +200,7 @@ def typed_options(texts: Sequence[str], scheduler: str, opts: runopts) -> dict[s
 
 
 class _origin:
-    """Adds to errors about run options where these came from, and how to see them all."""
+    """Adds the origin of run options, and how to list them, to errors about them."""
 
     def __init__(self, origin: str, scheduler: str) -> None:
         self._origin, self._scheduler = origin, scheduler

@@ -1,4 +1,4 @@
-"""What the commands of one command line share: the flags before the command, config and runner."""
+"""State of one command line: the flags before the command, config and runner."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SESSION = "torchx"
-"""The session part of the handles that the command line makes."""
+"""The session part of handles created by the command line."""
 
 
 class Session:
-    """The flags before the command, and what is made from them on demand.
+    """The flags before the command, with config and runner created on demand.
 
     Args:
-        profile: the profile of the configuration, None for none.
-        log_level: the level of the project's own log messages; empty for `$LOGLEVEL`.
+        profile: the configuration profile, or None.
+        log_level: the level of torchx's own log messages; empty for `$LOGLEVEL`.
     """
 
     def __init__(self, profile: str | None = None, log_level: str = "") -> None:
@@ -43,7 +43,7 @@ class Session:
 
     @property
     def config(self) -> Config:
-        """The configuration that counts."""
+        """The effective configuration."""
         if self._config is None:
             from torchx.config import load_config
 
@@ -57,13 +57,13 @@ class Session:
 
     @contextmanager
     def runner(self, *, check_home: bool = True) -> Iterator[Runner]:
-        """Opens the runner, and closes it at the end.
+        """Opens the runner, and closes it on exit.
 
         Args:
-            check_home: refuse a state home of another user; else whoever uses it does.
+            check_home: check the owner of the state folder now rather than on first use.
 
         Raises:
-            StateError: the state home belongs to another user, or others may write to it.
+            StateError: the state folder belongs to another user, or others may write to it.
         """
         import threading
 
@@ -73,13 +73,13 @@ class Session:
             from torchx.jobs.paths import check_user_home
 
             check_user_home()
-        threading.excepthook = _tell_of_thread
+        threading.excepthook = _report_thread_error
         with get_runner(SESSION) as runner:
             yield runner
 
 
 def passed_over(path: Path, why: str) -> str:
-    """Returns one line about a configuration file that is not used, with the way to use it."""
+    """Returns a line about an ignored configuration file, with the command to trust it."""
     import shlex
 
     from torchx.config import shown_path
@@ -88,8 +88,8 @@ def passed_over(path: Path, why: str) -> str:
     return f"{name} is not used: {why}; to use it: torchx config trust {shlex.quote(name)}"
 
 
-def _tell_of_thread(failed: ExceptHookArgs) -> None:
-    """Reports in one line what a thread has failed of; commands report what matters to them on their own."""
+def _report_thread_error(failed: ExceptHookArgs) -> None:
+    """Prints the error of a thread as one line."""
     from torchx_cli.terminal.output import note
 
     error = failed.exc_value
@@ -100,8 +100,8 @@ def _tell_of_thread(failed: ExceptHookArgs) -> None:
 
 
 def _show_log(level: str) -> None:
-    """Shows the messages of loggers on stderr, printable and without secrets."""
-    import logging  # on demand: without a level nothing is set up
+    """Logs to stderr, printable and with secrets masked."""
+    import logging  # imported only if a level is set
 
     from torchx_cli.terminal.masking import mask_text
     from torchx_cli.terminal.output import shown
@@ -116,6 +116,6 @@ def _show_log(level: str) -> None:
 
 
 def session_of(ctx: Context) -> Session:
-    """Returns what the commands of this command line share."""
+    """Returns the session of this command line."""
     found = ctx.find_object(Session)
     return found if found is not None else Session()

@@ -201,13 +201,13 @@ def test_a_second_ctrl_c_before_the_start_leaves() -> None:
 
 def test_ctrl_c_stops_what_may_be_stopped_also_when_it_came_before() -> None:
     with Interrupts() as interrupts:
-        interrupts.may_stop(True)
+        interrupts.allow_stop(True)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert interrupts.stopped
     with Interrupts() as interrupts:
-        interrupts.may_stop(False)
+        interrupts.allow_stop(False)
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
-            interrupts.may_stop(True)
+            interrupts.allow_stop(True)
         assert interrupts.stopped

@@ -37,12 +37,12 @@ USAGE = [
     ("run -s local_cwd -s local_cwd utils.echo", "error: -s is given twice; it takes one value"),
     ("run utils.ehco", "error: no component `utils.ehco`\n  did you mean `utils.echo`?"),
     ("run utils.echo --mgs hi", "error: unknown flag `--mgs` for utils.echo\n  did you mean `--msg`?"),
-    ("run", "error: which component?\n  e.g. torchx run utils.echo --msg hi"),
+    ("run", "error: no component given\n  e.g. torchx run utils.echo --msg hi"),
     ("run -- --msg hi", "error: expected a component, got `--msg`"),
     ("run --msg hi", "error: unknown flag `--msg`"),
     ("run --workspace nowhere utils.echo", "error: workspace `nowhere`"),
     ("run --detach --wait utils.echo", "error: --detach returns at once"),
-    ("run -o yaml utils.echo", "error: -o yaml shows a request: it goes with --dryrun"),
+    ("run -o yaml utils.echo", "error: -o yaml requires --dryrun"),
     ("run -o xml utils.echo", "error: -o takes text, json or yaml, got `xml`"),
     ("run -s", "error: -s takes a value"),
     ("rnu utils.echo", "error: unknown command `rnu`\n  did you mean `run`?   all commands: torchx --help"),
@@ -52,14 +52,14 @@ USAGE = [
     ("status a/b", "error: `a/b` is not an application handle\n  a handle reads SCHEDULER://SESSION/APP_ID"),
     ("status nowhere://torchx/x", "error: unknown scheduler `nowhere`"),
     ("status a b", "error: got unexpected extra argument"),
-    ("status --json -o yaml x", "error: --json and -o yaml cannot both be"),
+    ("status --json -o yaml x", "error: --json cannot be combined with -o yaml"),
     ("log x/r/y", "error: `y` in `x/r/y` is not a replica id"),
     ("log x -n many", "error: -n takes a whole number, got `many`"),
     ("log x --since tomorrow", "error: --since takes a time such as 10m, 2h, 1d or"),
     ("log x --regex (", "error: --regex takes a pattern, got `(`"),
     ("log x --streams both", "error: --streams takes stdout, stderr or combined, got `both`"),
     ("log x -o yaml", "error: -o takes text or json, got `yaml`"),
-    ("list -cfg a=b", "error: -cfg is for one scheduler: say which with -s"),
+    ("list -cfg a=b", "error: -cfg requires -s, as options belong to one scheduler"),
     ("list -s nowhere", "error: unknown scheduler `nowhere`"),
     ("runopts nowhere", "error: unknown scheduler `nowhere`"),
     ("configure -s nowhere", "error: unknown scheduler `nowhere`"),
@@ -229,7 +229,7 @@ def test_a_working_directory_that_is_gone(line: str, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: the working directory is gone: somebody has removed it\n  cd to another folder first\n"
+        "error: the working directory does not exist: it has been removed\n  cd to another folder first\n"
     )
 
 
@@ -264,5 +264,5 @@ def test_a_defect_is_told_in_one_line(
     monkeypatch.setattr(torchx_cli.commands.runopts, "as_data", broken)
     assert main(["runopts", "local_cwd", "--json"]) == 1
     assert capsys.readouterr().err == (
-        "error: KeyError: 'lost'\n  this is a defect of torchx; torchx --debug ... shows where\n"
+        "error: KeyError: 'lost'\n  this is a bug in torchx; for a traceback: torchx --debug ...\n"
     )

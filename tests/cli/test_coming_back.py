@@ -60,7 +60,9 @@ def test_ctrl_c_leaves_an_attached_application_running() -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == f"{app_id} goes on   to end it: torchx cancel {app_id}   back: torchx attach {app_id}\n"
+    assert (
+        err == f"{app_id} keeps running   cancel: torchx cancel {app_id}   reattach: torchx attach {app_id}\n"
+    )
     assert answer("status", app_id, "-o", "json")["state"] == "RUNNING"
     Path("go").touch()
     assert torchx("attach", app_id).returncode == 0
@@ -77,7 +79,7 @@ def test_wait_ends_with_the_result() -> None:
     lines = err.splitlines()
     assert lines[0].startswith(f"{failed} FAILED after ")
     assert lines[1] == "  sh/0 failed first: killed by SIGSEGV (attempt 1 of 1)"
-    assert lines[2] == "  it touched memory that is not its own: most often a defect in native code"
+    assert lines[2] == "  invalid memory access, usually a bug in native code"
     assert lines[3] == "  │ oh"
     assert torchx("wait", leave("true")).returncode == 0
 
@@ -99,14 +101,14 @@ def test_a_time_limit_has_a_code_of_its_own_and_ends_nothing() -> None:
     app_id = leave(UNTIL_GO)
     done = torchx("wait", app_id, "--timeout", "0.1")
     assert (done.returncode, done.stdout) == (124, "")
-    assert done.stderr.splitlines()[-1] == f"{app_id} is still RUNNING: the time is up"
+    assert done.stderr.splitlines()[-1] == f"{app_id} is still RUNNING: timed out"
     data = json.loads(torchx("wait", app_id, "--timeout", "0", "--json").stdout)
     assert (data[0]["state"], data[0]["exit_code"]) == ("RUNNING", None)
     Path("go").touch()
     assert torchx("wait", app_id, "--timeout", "1m").returncode == 0
     wrong = torchx("wait", app_id, "--timeout", "soon")
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("error: --timeout takes seconds, or a time such as")
+    assert wrong.stderr.startswith("error: --timeout takes seconds or a duration such as")
 
 
 def test_wait_for_what_is_not_there() -> None:

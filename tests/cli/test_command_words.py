@@ -6,13 +6,13 @@ import pytest
 
 from torchx.errors import UsageError
 from torchx_cli.app import build, load
-from torchx_cli.command import spell_out
+from torchx_cli.command import expand_flags
 
 
 def spelled(*words: str, command: str = "run") -> list[str]:
     loaded = load(command)
     params = loaded.params
-    return list(spell_out(list(words), params, command != "run", f"torchx {command}"))
+    return list(expand_flags(list(words), params, command != "run", f"torchx {command}"))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def out(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
 def test_configure_writes_what_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["configure", "-s", "local_cwd", "-a"]) == 0
     told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "wrote .torchxconfig; what counts: torchx config show\n")
+    assert (told.out, told.err) == ("", "wrote .torchxconfig; effective values: torchx config show\n")
     assert "\nlog_dir = None\n" in Path(".torchxconfig").read_text(encoding="utf-8")
     assert main(["run", "--dryrun", "utils.echo"]) == 0
 
@@ -31,7 +31,7 @@ def test_configure_writes_what_can_be_read_back(capsys: pytest.CaptureFixture[st
 def test_configure_never_overwrites_unasked(capsys: pytest.CaptureFixture[str]) -> None:
     Path(".torchxconfig").write_text("[cli:run]\n", encoding="utf-8")
     assert main(["configure"]) == 1
-    assert capsys.readouterr().err.startswith("error: .torchxconfig is there already, and stays as it is\n")
+    assert capsys.readouterr().err.startswith("error: .torchxconfig already exists\n")
     assert Path(".torchxconfig").read_text(encoding="utf-8") == "[cli:run]\n"
     assert main(["configure", "--force", "-s", "local_cwd"]) == 0
     assert Path(".torchxconfig").read_text(encoding="utf-8") == "[local_cwd]\n"

@@ -113,7 +113,7 @@ def test_what_an_engine_says_at_length_is_cut() -> None:
     failure = FirstFailure("w", 0, 1, 1, None, "why " * MB)
     status = AppStatus(AppState.FAILED, first_failure=failure, msg="because " * MB)
     with OneLog(b"PGPASSWORD=canary\n") as runner:
-        lines = failure_lines(runner, "local_cwd://s/a", status, io.StringIO(), called="a")
+        lines = failure_lines(runner, "local_cwd://s/a", status, io.StringIO(), name="a")
     assert max(map(len, lines)) < 2 * output.LONGEST
     assert "canary" not in "".join(lines)
     assert (

@@ -16,7 +16,7 @@ from torchx_cli import session
 from torchx_cli.main import main
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.masking import MASK
-from torchx_cli.terminal.output import emit, note, tell
+from torchx_cli.terminal.output import emit, note, print_stderr
 
 CANARY = "canary-Zq8vT3xw"
 
@@ -234,7 +234,7 @@ def test_secrets_of_an_application_are_masked_in_all_that_is_said_afterwards(
     )
     masking.remember(app)
     note("the engine said: p4ssw0rd-env")
-    tell("and p4ssw0rd-arg")
+    print_stderr("and p4ssw0rd-arg")
     emit({"msg": "p4ssw0rd-env"}, "json", hide=True)
     captured = capsys.readouterr()
     assert captured.err == f"the engine said: {MASK}\nand {MASK}\n"

@@ -221,7 +221,7 @@ def test_a_failure_that_nobody_can_explain_is_told_by_its_message() -> None:
     )
     assert last_line("app-1", status, io.StringIO()) == "app-1 FAILED after 3.0 s"
     with Runner("s", {}) as runner:
-        lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), called="app-1")
+        lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), name="app-1")
     assert lines == ["  its supervisor died"]
 
 
@@ -247,6 +247,6 @@ class OneLog(Runner):
 def test_the_last_lines_are_those_that_a_terminal_would_show(written: bytes, shown: list[str]) -> None:
     status = AppStatus(AppState.FAILED, first_failure=FirstFailure("w", 0, 1, exit_code=1))
     with OneLog(written) as runner:
-        lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), called="app-1")
+        lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), name="app-1")
     bar = bar_of(io.StringIO())
     assert [line for line in lines if line.startswith(f"  {bar}")] == [f"  {bar} {line}" for line in shown]

@@ -74,7 +74,7 @@ def test_each_plugin_is_told_with_its_origin_and_what_is_wrong(packages: Path) -
     assert "No module named 'acme.nowhere'" in told["scheduler", "gone"]["error"]
     assert (
         told["scheduler", "local_cwd"]["error"]
-        == "`local_cwd` is the name of a built-in scheduler, which stays"
+        == "`local_cwd` is the name of a built-in scheduler, which takes precedence"
     )
     assert told["named_resource", "large"]["also"] == ["big"]
     assert told["named_resource", "large"]["origin"] == "torchx_plugins.named_resources"
@@ -128,7 +128,7 @@ def test_commands_of_torchx_load_and_broken_ones_are_told(packages: Path) -> Non
     assert (lost.returncode, lost.stderr.count("\n")) == (2, 2)
     assert "plugin command `lost` cannot be loaded: ModuleNotFoundError" in lost.stderr
     plain = torchx(packages, "plain")
-    assert (plain.returncode, "is no command" in plain.stderr) == (2, True)
+    assert (plain.returncode, "is not a command" in plain.stderr) == (2, True)
 
 
 def test_without_plugins_there_is_little_to_tell(tmp_path: Path) -> None:

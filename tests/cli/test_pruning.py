@@ -198,7 +198,7 @@ def test_the_filters_of_list(home: Home) -> None:
     ):
         data = answer("list", "-s", "local_cwd", "-o", "json", *words)
         assert [app["app_id"] for app in data] == expected, words
-    assert torchx("list", "-s", "local_cwd", "--name", "x").stderr == "no applications that fit\n"
+    assert torchx("list", "-s", "local_cwd", "--name", "x").stderr == "no matching applications\n"
     assert torchx("list", "--since", "soon").returncode == 2
 
 
@@ -207,7 +207,7 @@ def test_a_long_list_is_cut_and_says_so(home: Home) -> None:
         job(home, f"j-{number}", age=float(number))
     done = torchx("list", "-s", "local_cwd")
     assert len(done.stdout.splitlines()) == 101
-    assert done.stderr == "there are more: these are the newest 100 (the newest 500: torchx list -n 500)\n"
+    assert done.stderr == "only the newest 100 are shown (to see more: torchx list -n 500)\n"
     assert len(torchx("list", "-s", "local_cwd", "-n", "104").stdout.splitlines()) == 105
     assert len(listed()) == 105
     shutil.rmtree(home.jobs)

@@ -86,7 +86,7 @@ def test_of_a_crowd_only_the_unusual_are_told_one_by_one() -> None:
     told = torchx("status", handle).stdout.splitlines()
     assert len([line for line in told if line.startswith("  17  FAILED")]) == 1
     assert len(told) < 12
-    assert any("more are not shown (all of them: -o json)" in line for line in told)
+    assert any("more are not shown (to list all: -o json)" in line for line in told)
 
 
 def test_log_of_all_of_a_role_and_of_some_replicas() -> None:
@@ -203,11 +203,11 @@ def test_cancel() -> None:
     assert (done.returncode, done.stdout) == (0, "")
     lines = done.stderr.splitlines()
     assert lines[0].startswith(f"{short(handle)} CANCELLED after ")
-    assert lines[1] == f"{short(other)} is being cancelled: it has time to clean up"
+    assert lines[1] == f"{short(other)} is being cancelled, waiting for it to clean up"
     assert lines[2].startswith(f"{short(other)} CANCELLED after ")
     assert answer("status", handle, "--json")["state"] == "CANCELLED"
     again = torchx("cancel", handle)
-    assert (again.returncode, again.stderr) == (0, f"{short(handle)} has ended already: CANCELLED\n")
+    assert (again.returncode, again.stderr) == (0, f"{short(handle)} has already ended: CANCELLED\n")
 
 
 def test_nothing_is_cancelled_when_one_of_them_is_not_known() -> None:

@@ -212,7 +212,7 @@ def test_a_workspace_of_the_configuration_that_cannot_be_used_is_told() -> None:
     done = torchx("run", "utils.echo")
     assert done.returncode == 0
     assert done.stderr.startswith(
-        "note: local_cwd runs in the working directory; the workspace from .torchxconfig line 2 is not used "
+        "note: local_cwd runs in the working directory; the workspace from .torchxconfig line 2 is ignored "
         "without --workspace\n"
     )
 
@@ -244,14 +244,14 @@ def test_json_on_stdin() -> None:
         pytest.param("[" * 200_000, "--stdin takes a JSON object: ", id="deep"),
         ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {}, '
          '"component_args_str": "--msg \\"x"}',
-         "`component_args_str` cannot be split into words: no closing quotation (from --stdin)"),
+         "`component_args_str` cannot be split: no closing quotation (from --stdin)"),
         ('{"component_name": "utils.echo", "scheduler": "local_cwd", "scheduler_args": {}, '
          '"component_args": {"msg": "\\ud800"}}',
          "role `echo` of application `echo` has '\\ud800' among its arguments or its environment, "),
         ("{}", "`component_name` is missing (from --stdin)"),
         ('{"componet_name": 1}',
          "unknown key `componet_name` (from --stdin)\n  did you mean `component_name`?"),
-        ('{"component_name": 1}', "`component_name` takes a text, got a number (from --stdin)"),
+        ('{"component_name": 1}', "`component_name` takes a string, got a number (from --stdin)"),
         ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {"log_dri": 1}}',
          "unknown run option `log_dri` for local_cwd (from --stdin)\n  did you mean `log_dir`?"),
         ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {}, '
@@ -268,7 +268,7 @@ def test_json_that_cannot_be_right(text: str, message: str) -> None:
 def test_flags_beside_stdin_are_refused() -> None:
     done = torchx("run", "--stdin", "-s", "local_cwd", stdin="{}")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: --stdin tells all of the run")
+    assert done.stderr.startswith("error: --stdin cannot be combined with")
 
 
 def test_the_help_of_a_component() -> None:

@@ -60,7 +60,7 @@ def test_only_paint_makes_an_escape_sequence(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_there_is_one_place_that_prints() -> None:
-    """The commands print with `say`, `tell`, `note` and `emit`; what a job has printed goes as bytes."""
+    """The commands print with `say`, `print_stderr`, `note` and `emit`; job output is written as bytes."""
     allowed = {
         "output.py",
         "log.py",  # JSON of the standard library, in ASCII
@@ -200,7 +200,7 @@ def test_data_has_the_same_texts_without_controls(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(output, "speaks_unicode", lambda stream: True)
+    monkeypatch.setattr(output, "supports_unicode", lambda stream: True)
     assert main([*words, "-o", form]) == 0
     shown = capfd.readouterr().out
     assert not CONTROLS.findall(shown)
@@ -251,10 +251,10 @@ def test_a_terminal_gets_colours_and_no_other_sequence(hostile: Path) -> None:
 
 def test_what_changes_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     from torchx.runner.status import status_of
-    from torchx_cli.terminal.watch import _tell_changes
+    from torchx_cli.terminal.watch import _print_changes
 
     described = Hostile("s").describe("a")
-    _tell_changes({}, changes("a", status_of(described)))
+    _print_changes({}, changes("a", status_of(described)))
     _say(f"killing {EVIL}")
     captured = capfd.readouterr()
     assert len(captured.out.splitlines()) == 2

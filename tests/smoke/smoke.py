@@ -94,7 +94,7 @@ CASES = (
     Case("list", (r"\AAPP +SCHEDULER", r"echo-\w+ +local_cwd +SUCCEEDED"), 0, (r"\Anot reached",)),
     Case("list -s local_cwd --state succeeded -n 1 -o json", (r"SUCCEEDED",)),
     Case("wait @last", (r"SUCCEEDED|",), 0, (r"",)),
-    Case("cancel @last", (), 0, (r"has ended already",)),
+    Case("cancel @last", (), 0, (r"has already ended",)),
     Case("describe @last -o json", (r'"state": "SUCCEEDED"',)),
     Case("runopts local_docker", (r"image_repo",)),
     Case("builtins", (r"utils\.echo +built-in +Prints a message",)),

@@ -81,7 +81,7 @@ def test_a_run_that_the_trackers_do_not_know_is_an_error(
     configured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["tracker", "metadata", "nosuch"]) == 2
-    assert capsys.readouterr().err.startswith("error: the trackers know no run `nosuch`\n")
+    assert capsys.readouterr().err.startswith("error: no tracked run `nosuch`\n")
 
 
 def test_without_a_tracker_the_way_to_one_is_told(

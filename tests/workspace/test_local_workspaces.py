@@ -100,4 +100,4 @@ def test_a_workspace_that_is_only_configured_is_not_used_here(code: Path, tmp_pa
     (tmp_path / ".torchxconfig").write_text("[cli:run]\nworkspace = code\n")
     done = torchx("run", "-s", "local_cwd", "utils.sh", "ls")
     assert "code" in done.stderr.splitlines()[-1] or "code" in done.stderr
-    assert "is not used without --workspace" in " ".join(done.stderr.split())
+    assert "is ignored without --workspace" in " ".join(done.stderr.split())

@@ -1,1 +1,1 @@
-"""The documented place of the base class of plugin commands; the program itself is ``torchx_cli``."""
+"""Public import path of the base class of plugin commands; the program itself is ``torchx_cli``."""

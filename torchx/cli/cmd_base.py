@@ -1,4 +1,4 @@
-"""The base class of commands that other packages add, by entry points of the group ``torchx.cli.cmds``."""
+"""Base class of commands added by other packages through the entry point group ``torchx.cli.cmds``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 
 
 class SubCommand(ABC):
-    """A command whose arguments argparse parses.
+    """A command that parses its arguments with argparse.
 
-    A class with these two methods need not be derived from it.
+    Subclassing is optional: any class with these two methods works.
     """
 
     @abstractmethod

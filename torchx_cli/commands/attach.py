@@ -1,4 +1,4 @@
-"""`torchx attach`: back to an application that runs: its logs as they come, and its result."""
+"""`torchx attach`: follow the logs of a running application and return its result."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import typer
 from torchx_cli.flags import LogTarget, count
 from torchx_cli.session import session_of
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED
-from torchx_cli.terminal.output import is_terminal, note, tell
+from torchx_cli.terminal.output import is_terminal, note, print_stderr
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
 
 RECENT = 20
-"""How many of the lines that are there already are shown first."""
+"""Default number of existing log lines to show."""
 
 
 def attach_(
@@ -29,49 +29,49 @@ def attach_(
             "--lines",
             metavar="N",
             show_default=False,
-            help=f"Begin with the last N lines of what is there; {RECENT} unless told.",
+            help=f"Start with the last N existing lines (default: {RECENT}).",
         ),
     ] = "",
 ) -> int:
-    """Stay with an application that was left running: stream its logs, and return its result.
+    """Attach to a running application: stream its logs and return its result.
 
-    As with an attached run, the logs go to stderr, and the exit code is that of the replica that
-    failed first. Other than there, Ctrl-C only leaves: the application goes on.
+    As with an attached run, logs go to stderr and the exit code is that of the replica that failed
+    first. Unlike there, Ctrl-C only detaches: the application keeps running.
     """
     from torchx.scheduling.logs import LogQuery
     from torchx.specs.handles import parse_log_target
     from torchx_cli.applications import find
     from torchx_cli.commands.log import of_target
-    from torchx_cli.terminal.attach import app_id_of, exit_code, show_logs, tell_end, telling_why_it_waits
+    from torchx_cli.terminal.attach import app_id_of, exit_code, print_result, report_waiting, show_logs
 
-    told = count("-n", lines)
-    wanted = parse_log_target(target)
+    tail = count("-n", lines)
+    parsed = parse_log_target(target)
     with session_of(ctx).runner() as runner:
-        handle, described = find(runner, wanted.handle)
-        query = LogQuery(tail=RECENT if told is None else told, follow=True)
-        query = of_target(query, wanted, described)
+        handle, described = find(runner, parsed.handle)
+        query = LogQuery(tail=RECENT if tail is None else tail, follow=True)
+        query = of_target(query, parsed, described)
         roles = [(role.role, len(role.replicas)) for role in described.roles_statuses]
         try:
-            with telling_why_it_waits(runner, handle):
+            with report_waiting(runner, handle):
                 show_logs(
                     runner, handle, query, (r for r in roles if not query.replicas or r[0] in query.replicas)
                 )
                 status = runner.wait(handle)
         except KeyboardInterrupt:
-            _tell_left(runner, handle)
+            _print_detached(runner, handle)
             return EXIT_INTERRUPTED
         if status is None:
             note(f"{app_id_of(handle)} is no longer known to its scheduler")
             return 1
-        tell_end(runner, handle, status, seen=not query.replicas)
+        print_result(runner, handle, status, seen=not query.replicas)
         return exit_code(status)
 
 
-def _tell_left(runner: Runner, handle: str) -> None:
-    from torchx_cli.applications import short
+def _print_detached(runner: Runner, handle: str) -> None:
+    from torchx_cli.applications import short_name
     from torchx_cli.terminal.attach import app_id_of
 
-    called = short(runner, handle)
+    name = short_name(runner, handle)
     if is_terminal(sys.stderr):
-        tell("")  # the ^C stands on this line
-    note(f"{app_id_of(handle)} goes on   to end it: torchx cancel {called}   back: torchx attach {called}")
+        print_stderr("")  # end the line with the ^C
+    note(f"{app_id_of(handle)} keeps running   cancel: torchx cancel {name}   reattach: torchx attach {name}")

@@ -1,4 +1,4 @@
-"""`torchx builtins`: the components that can be run by name."""
+"""`torchx builtins`: list the named components."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Annotated, Any
 import typer
 
 from torchx_cli.flags import Json, Output
-from torchx_cli.terminal.output import chosen_format, emit, say, table
+from torchx_cli.terminal.output import emit, output_format, say, table
 
 
 def builtins_(
     show: Annotated[
         str,
-        typer.Option("--print", metavar="NAME", show_default=False, help="Print the source of a component."),
+        typer.Option(
+            "--print", metavar="NAME", show_default=False, help="Print the source of this component."
+        ),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """List the components that can be run by name: the built-in ones and those of other packages."""
+    """List the components that can be run by name, built-in and from plugins."""
     from torchx.discovery.find.catalogue import list_components
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     if show:
         from torchx.discovery import builtin_source
 
@@ -32,20 +34,24 @@ def builtins_(
     if form != "text":
         data: list[dict[str, Any]] = [
             {
-                "name": each.name,
-                "description": each.description,
-                "origin": each.origin,
-                "path": each.path,
-                "line": each.line,
-                "problems": [str(problem) for problem in each.problems],
+                "name": component.name,
+                "description": component.description,
+                "origin": component.origin,
+                "path": component.path,
+                "line": component.line,
+                "problems": [str(problem) for problem in component.problems],
             }
-            for each in found
+            for component in found
         ]
         emit(data, form)
         return
     rows = [
-        [(each.name, ""), (each.origin, "dim"), _about(each.description, [str(p) for p in each.problems])]
-        for each in found
+        [
+            (component.name, ""),
+            (component.origin, "dim"),
+            _about(component.description, [str(p) for p in component.problems]),
+        ]
+        for component in found
     ]
     say("\n".join(table(rows, ("COMPONENT", "FROM", ""), sys.stdout)))
 

@@ -1,4 +1,4 @@
-"""`torchx cancel`: ends applications."""
+"""`torchx cancel`: cancel applications."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ import typer
 
 from torchx_cli.flags import Handles
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import note, tell
+from torchx_cli.terminal.output import note, print_stderr
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
 
 PATIENCE = 0.5
-"""Seconds of waiting before a person is told what for."""
+"""Seconds before a message says that the command is waiting."""
 
 
 def cancel_(ctx: typer.Context, handles: Handles) -> None:
-    """End applications: TERM to all they run, time to clean up, then KILL.
+    """Cancel applications: send TERM to all processes, and KILL after a grace period.
 
-    On a local scheduler the command returns when they have ended. One that has ended already stays
-    as it is.
+    On a local scheduler the command returns when they have ended. Ended applications are unchanged.
     """
     from torchx.runner.status import status_of
     from torchx_cli.applications import find
 
     with session_of(ctx).runner() as runner:
-        found = [find(runner, handle) for handle in handles]  # all are known before one is ended
+        found = [find(runner, handle) for handle in handles]  # check all before cancelling any
         for handle, described in found:
             if not status_of(described).is_terminal():
                 runner.cancel(handle)
         for handle, described in found:
             if status_of(described).is_terminal():
-                note(f"{described.app_id} has ended already: {described.state.name}")
+                note(f"{described.app_id} has already ended: {described.state.name}")
             elif runner.wakes(handle):
                 wait_for_end(runner, handle, described.app_id)
             else:
@@ -42,12 +41,12 @@ def cancel_(ctx: typer.Context, handles: Handles) -> None:
 
 
 def wait_for_end(runner: Runner, handle: str, app_id: str) -> None:
-    """Waits for the end of an application and tells it; says so when that takes a while."""
+    """Waits until an application has ended and prints its state, with a message if it takes long."""
     from threading import Timer
 
     from torchx_cli.terminal.ending import last_line
 
-    patience = Timer(PATIENCE, note, [f"{app_id} is being cancelled: it has time to clean up"])
+    patience = Timer(PATIENCE, note, [f"{app_id} is being cancelled, waiting for it to clean up"])
     patience.daemon = True
     patience.start()
     try:
@@ -55,4 +54,4 @@ def wait_for_end(runner: Runner, handle: str, app_id: str) -> None:
     finally:
         patience.cancel()
     if status is not None:
-        tell(last_line(app_id, status, sys.stderr))
+        print_stderr(last_line(app_id, status, sys.stderr))

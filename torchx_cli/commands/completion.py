@@ -1,4 +1,4 @@
-"""`torchx completion`: prints what makes a shell complete the words of torchx."""
+"""`torchx completion`: print a shell completion script."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchx_cli.terminal.output import is_terminal, note, say
 def completion_(
     shell: Annotated[str, typer.Argument(metavar="SHELL", show_default=False, help="bash, zsh or fish.")],
 ) -> None:
-    """Print what makes a shell complete the words of torchx: commands, flags, handles, components.
+    """Print a shell completion script for commands, flags, handles and components.
 
-    Put it where the shell looks for it, as in: torchx completion fish >
-    ~/.config/fish/completions/torchx.fish; or have it read at each start: eval "$(torchx completion
-    bash)".
+    Install it in the shell's completion folder, e.g. torchx completion fish >
+    ~/.config/fish/completions/torchx.fish, or load it in the shell's startup file:
+    eval "$(torchx completion bash)".
     """
     if shell not in SCRIPTS:
         raise UsageError(
@@ -28,4 +28,4 @@ def completion_(
         )
     say(SCRIPTS[shell], end="")
     if is_terminal(sys.stdout):
-        note(f"for good, write this to {PLACES[shell]}")
+        note(f"to install it, write it to {PLACES[shell]}")

@@ -1,4 +1,4 @@
-"""`torchx config`: the configuration that counts, and where each value stands."""
+"""`torchx config`: show and trust configuration files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import Session, passed_over, session_of
 from torchx_cli.terminal.masking import MASK, looks_secret, mask_text
-from torchx_cli.terminal.output import chosen_format, emit, error_line, note, say, table, tell
+from torchx_cli.terminal.output import emit, error_line, note, output_format, print_stderr, say, table
 
 if TYPE_CHECKING:
     from torchx.config import Config, Entry
@@ -25,7 +25,7 @@ app = typer.Typer(**TYPER)
 
 @app.callback()
 def config() -> None:
-    """Show the configuration that counts, and where each value stands."""
+    """Show the effective configuration and its sources."""
 
 
 @app.command("show", cls=TorchxCommand)
@@ -36,23 +36,23 @@ def show(
         typer.Argument(
             metavar="[SECTION]",
             show_default=False,
-            help="Only this section, as cli:run; of a scheduler also the defaults.",
+            help="Only this section, as cli:run; for a scheduler, defaults are included.",
         ),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> int:
-    """Show each value of the configuration files with the file and the line it stands in.
+    """Show each configuration value with its file and line.
 
-    Of a value in several files the first counts: the profile, the project's file, the one in the
-    home folder. All sections are checked: what is wrong is listed, and the exit code is 2 then.
+    If several files set a value, the first one is used: the profile, the project's file, then the file
+    in the home folder. All sections are checked; the exit code is 2 if there are problems.
     """
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     from torchx.config.model import examine_config
 
     session = session_of(ctx)
-    config, wrong = examine_config(session.profile)
-    problems: list[TorchxError] = [*wrong]
+    config, errors = examine_config(session.profile)
+    problems: list[TorchxError] = [*errors]
     rows = [_row(entry) for entry in config.entries() if not section or entry.section == section]
     rows += _check_schedulers(session, config, section, problems)
     found = config.found
@@ -62,7 +62,7 @@ def show(
         emit({**data, "passed_over": [{"file": str(path), "why": why} for path, why in over]}, form)
         return EXIT_PROBLEMS if problems else 0
     for error in problems:
-        tell(error_line(one_line(error.message), error.hint and one_line(error.hint), sys.stderr))
+        print_stderr(error_line(one_line(error.message), error.hint and one_line(error.hint), sys.stderr))
     for path, why in over:
         note(f"note: {one_line(passed_over(path, why))}")
     if not rows:
@@ -76,13 +76,13 @@ def show(
 @app.command("trust", cls=TorchxCommand)
 def trust(
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="The configuration file, or the folder that it lies in.")
+        str, typer.Argument(metavar="[FILE]", help="The configuration file or its folder.")
     ] = ".",
 ) -> None:
-    """Use a configuration file that another user may have written, as it is now.
+    """Trust the current content of a configuration file that another user may have written.
 
-    Such a file is passed over: it names programs to run. Look at it first. Once it changes, it has to
-    be trusted again.
+    Such files are ignored by default because they name programs to run; review the file first. A
+    changed file must be trusted again.
     """
     from pathlib import Path
 
@@ -92,23 +92,23 @@ def trust(
     path = Path(file).expanduser()
     approved = approve(path / CONFIG_FILE if path.is_dir() else path)
     name = one_line(shown_path(approved))
-    note(f"{name} is trusted in its present form; a changed file has to be trusted again")
+    note(f"{name} is trusted; if it changes, it must be trusted again")
 
 
 EXIT_PROBLEMS = 2
-"""The exit code of `config show` if something is wrong in the files, the same as that of `run` then."""
+"""The exit code of `config show` if the files have problems, as for `run`."""
 
 
 def _check_schedulers(
     session: Session, config: Config, section: str, problems: list[TorchxError]
 ) -> list[dict[str, Any]]:
-    """Checks the options of each scheduler's section, and returns the defaults of the requested one.
+    """Checks the options in each scheduler's section, and returns the defaults of the requested one.
 
     Args:
-        session: has the runner.
-        config: what was read.
-        section: the section that was requested; empty for all.
-        problems: gets what is wrong.
+        session: provides the runner.
+        config: the configuration.
+        section: the requested section; empty for all.
+        problems: the list to add problems to.
     """
     from torchx.config.options import option_problems
 
@@ -120,7 +120,7 @@ def _check_schedulers(
                 continue
             try:
                 opts = runner.scheduler_run_opts(name)
-            except TorchxError as error:  # one that cannot be loaded hides none of the others
+            except TorchxError as error:  # report it and check the others
                 problems.append(error)
                 continue
             problems += option_problems(config, name, opts)
@@ -154,7 +154,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _masked(section: str, key: str, value: str) -> str:
-    """Masks the value of a secret, and what a value gives to names of secrets, as in `env = HF_TOKEN:abc`."""
+    """Masks a secret value, and secrets inside a value such as `HF_TOKEN:abc`."""
     import re
 
     if looks_secret(key) and section != OWN_SECTION:

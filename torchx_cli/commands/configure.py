@@ -1,4 +1,4 @@
-"""`torchx configure`: writes a configuration file to start from."""
+"""`torchx configure`: write a starter configuration file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from torchx.errors import StateError
-from torchx_cli.flags import words
+from torchx_cli.flags import split_list
 from torchx_cli.terminal.output import note, say
 
 
@@ -21,25 +21,27 @@ def configure_(
             "--schedulers",
             metavar="A,B",
             show_default=False,
-            help="For these schedulers; all unless told.",
+            help="Only these schedulers (default: all).",
         ),
     ] = "",
-    show: Annotated[bool, typer.Option("--print", help="Print it on stdout and write no file.")] = False,
+    show: Annotated[
+        bool, typer.Option("--print", help="Print the configuration instead of writing it.")
+    ] = False,
     every: Annotated[
         bool,
-        typer.Option("-a", "--all", help="Also the options that need not be given, with their defaults."),
+        typer.Option("-a", "--all", help="Include optional options, with their defaults."),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a .torchxconfig with the run options of the schedulers into the working directory.
+    """Write a .torchxconfig with the run options of the schedulers to the working directory.
 
-    A file that is there is never overwritten without --force.
+    An existing file is only overwritten with --force.
     """
     from torchx.config import CONFIG_FILE
     from torchx.config.api import dump
 
     text = io.StringIO()
-    dump(text, words(schedulers) or None, required_only=not every)
+    dump(text, split_list(schedulers) or None, required_only=not every)
     if show:
         say(text.getvalue(), end="")
         return
@@ -49,9 +51,9 @@ def configure_(
             file.write(text.getvalue())
     except FileExistsError:
         raise StateError(
-            f"{CONFIG_FILE} is there already, and stays as it is",
-            hint="torchx configure --print shows what would be written; --force replaces the file",
+            f"{CONFIG_FILE} already exists",
+            hint="torchx configure --print shows the new content; --force overwrites the file",
         ) from None
     except OSError as error:
         raise StateError(f"{CONFIG_FILE} cannot be written: {error.strerror}") from error
-    note(f"wrote {CONFIG_FILE}; what counts: torchx config show")
+    note(f"wrote {CONFIG_FILE}; effective values: torchx config show")

@@ -1,4 +1,4 @@
-"""`torchx delete`: removes applications with all that is kept of them."""
+"""`torchx delete`: delete ended applications with their logs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def delete_(
     ctx: typer.Context,
     handles: Handles,
     force: Annotated[
-        bool, typer.Option("--force", help="Also one that has not ended: cancel it first.")
+        bool, typer.Option("--force", help="Cancel applications that have not ended, then delete them.")
     ] = False,
 ) -> None:
-    """Remove ended applications from their scheduler, with their logs.
+    """Delete ended applications from their scheduler, with their logs.
 
-    One that has not ended is refused without --force, and then none of them is removed.
+    If one of them has not ended, none is deleted without --force.
     """
-    from torchx_cli.applications import short
+    from torchx_cli.applications import short_name
 
     with session_of(ctx).runner() as runner:
         found = [_find(runner, handle) for handle in handles]
         for handle, described in found:
             if not force and not _has_ended(described):
-                called = short(runner, handle)
+                name = short_name(runner, handle)
                 raise StateError(
                     f"{described.app_id} has not ended, it is {described.state.name}",
-                    hint=f"torchx cancel {called}   or at once: torchx delete --force {called}",
+                    hint=f"torchx cancel {name}   or both: torchx delete --force {name}",
                 )
         for handle, described in found:
             runner.delete(handle)
@@ -44,7 +44,7 @@ def delete_(
 
 
 def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
-    """Returns the handle that a person means, and the application, as it is listed if it cannot be read."""
+    """Returns the full handle and the description, or the listing if the record cannot be read."""
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.query import AppQuery
     from torchx.specs.handles import UnknownAppException, parse_app_handle
@@ -65,7 +65,7 @@ def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
 
 
 def _has_ended(described: DescribeAppResponse) -> bool:
-    """Returns True when nothing of an application runs, in whatever state it was left."""
+    """Returns True if no part of an application is running."""
     from torchx.runner.status import status_of
     from torchx.specs.status import AppState
 

@@ -1,4 +1,4 @@
-"""`torchx describe`: what an application is made of."""
+"""`torchx describe`: show the roles, replicas and options of an application."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from torchx.printable import one_line, printable
 from torchx_cli.flags import Handle, Json, Output, Watch
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import chosen_format, emit, is_terminal, paint, paint_state, say
+from torchx_cli.terminal.output import emit, is_terminal, output_format, paint, paint_state, say
 from torchx_cli.terminal.status_text import replica_lines
 from torchx_cli.terminal.times import ago, duration, iso, span
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 def describe_(
     ctx: typer.Context, handle: Handle, watched: Watch = False, output: Output = "", json: Json = False
 ) -> None:
-    """Show what an application is made of, and how it fares.
+    """Show the details of an application.
 
-    Its roles with their programs, environment and resources; each replica with its attempts, times,
-    exit code or signal; where the logs are; and what failed first.
+    Roles with their programs, environment and resources; replicas with their attempts, times and exit
+    codes or signals; the location of the logs; and the first failure.
     """
     from torchx.runner.status import status_of
     from torchx_cli.applications import find
-    from torchx_cli.commands.status import failure_of, refuse_watching
+    from torchx_cli.commands.status import check_watch_format, failure_of
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     with session_of(ctx).runner() as runner:
-        full, described = find(runner, handle, whole=True)
+        full, described = find(runner, handle, full=True)
         roles = described.roles
 
         def lines_of(found: DescribeAppResponse) -> list[str]:
-            found.roles = found.roles or roles  # a brief look leaves them out, and they do not change
+            found.roles = found.roles or roles  # a brief description omits them, and they do not change
             found.metadata = found.metadata or described.metadata
             return [*_lines(as_data(full, found), found), *failure_of(runner, full, status_of(found))]
 
@@ -46,10 +46,10 @@ def describe_(
         elif not watched:
             say("\n".join(lines_of(described)))
         else:
-            refuse_watching(form)
+            check_watch_format(form)
             from torchx_cli.terminal.watch import watch
 
-            if not is_terminal(sys.stdout):  # there what changes is told, and this does not
+            if not is_terminal(sys.stdout):  # there, watch prints only changes
                 say("\n".join(_lines(as_data(full, described), described)))
             last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
             for line in (
@@ -59,7 +59,7 @@ def describe_(
 
 
 def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
-    """Returns an application as plain data, secrets masked."""
+    """Returns an application as plain data with secrets masked."""
     from torchx.runner.status import status_of
     from torchx.specs.app import AppDef
     from torchx.specs.handles import parse_app_handle
@@ -103,9 +103,9 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
     if described.submitted_at is not None:
         local = described.submitted_at.astimezone()
         rows.append(("submitted", f"{local:%Y-%m-%d %H:%M:%S} ({ago(described.submitted_at)})"))
-    for word, when in (("started", described.started_at), ("ended", described.ended_at)):
+    for label, when in (("started", described.started_at), ("ended", described.ended_at)):
         if when is not None:
-            rows.append((word, f"{when.astimezone():%Y-%m-%d %H:%M:%S}"))
+            rows.append((label, f"{when.astimezone():%Y-%m-%d %H:%M:%S}"))
     lasted = span(described.started_at, described.ended_at)
     if described.ended_at is not None and lasted is not None:
         rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
@@ -131,11 +131,11 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
 def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
     resource = role["resource"]
     retries = f"{role['max_retries']} ({role['retry_policy']})" if role["max_retries"] else ""
-    asked = ", ".join(f"{key} {resource[key]}" for key in ("cpu", "gpu", "memMB") if resource[key] > 0)
+    requested = ", ".join(f"{key} {resource[key]}" for key in ("cpu", "gpu", "memMB") if resource[key] > 0)
     rows = [
         ("command", shlex.join([role["entrypoint"], *role["args"]])),
         ("image", role["image"]),
-        ("resource", asked),
+        ("resource", requested),
         ("at least", "" if role["min_replicas"] is None else str(role["min_replicas"])),
         ("retries", retries),
         ("ports", ", ".join(f"{name} {port}" for name, port in role["port_map"].items())),
@@ -149,7 +149,7 @@ def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
 def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
     rows = [(one_line(name), value) for name, value in rows if value]
     width = max((len(name) for name, _ in rows), default=0)
-    below = "\n" + " " * (len(indent) + width + 2)  # a line of a value looks like no row of its own
+    below = "\n" + " " * (len(indent) + width + 2)  # continuation lines must not look like rows
     return [
         f"{indent}{paint(name.ljust(width), 'dim', sys.stdout)}  {printable(value).replace(chr(10), below)}"
         for name, value in rows

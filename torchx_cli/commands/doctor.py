@@ -1,4 +1,4 @@
-"""`torchx doctor`: what is reachable, what it can do, what is wrong and how to mend it."""
+"""`torchx doctor`: check the engines and suggest fixes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from torchx.printable import one_line
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import chosen_format, emit, paint, say, wrap
+from torchx_cli.terminal.output import emit, output_format, paint, say, wrap
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -24,22 +24,21 @@ def doctor_(
     ctx: typer.Context,
     scheduler: Annotated[
         str,
-        typer.Argument(metavar="[SCHEDULER]", show_default=False, help="Only this one; all unless told."),
+        typer.Argument(metavar="[SCHEDULER]", show_default=False, help="Only this scheduler (default: all)."),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Look at the engines: what is reachable, which version, what it can do, what is wrong.
+    """Check the engines: reachability, version, features, problems and fixes.
 
-    An engine that is not there is no fault, unless it was asked for by name. The exit code is 1 when
-    something is wrong.
+    A missing engine is a problem only if it is given by name. The exit code is 1 if there are problems.
     """
     from torchx.scheduling.findings import Verdict
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     with session_of(ctx).runner(check_home=False) as runner:
         names = [scheduler] if scheduler else _distinct(runner.scheduler_backends())
-        found = {name: list(_look(runner, name)) for name in names}
+        found = {name: list(_diagnose(runner, name)) for name in names}
     wrong = any(finding.verdict is Verdict.WRONG for findings in found.values() for finding in findings)
     if scheduler and found[scheduler] and found[scheduler][0].verdict is Verdict.ABSENT:
         wrong = True
@@ -53,16 +52,16 @@ def doctor_(
         for name, findings in found.items():
             say(paint(name, "bold", sys.stdout))
             for finding in findings:
-                _tell(finding, max(len(each.what) for each in findings))
+                _print_finding(finding, max(len(item.what) for item in findings))
     if wrong:
         raise typer.Exit(1)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name != "local_dir"]  # it needs what local_cwd needs
+    return [name for name in names if name != "local_dir"]  # same requirements as local_cwd
 
 
-def _look(runner: Runner, name: str) -> Iterable[Finding]:
+def _diagnose(runner: Runner, name: str) -> Iterable[Finding]:
     from torchx.errors import AbsentError, PluginError, TorchxError, UsageError
     from torchx.scheduling.findings import Finding, Verdict
 
@@ -79,7 +78,7 @@ def _look(runner: Runner, name: str) -> Iterable[Finding]:
         return [Finding("engine", Verdict.WRONG, str(error).splitlines()[0], hint or "")]
 
 
-def _tell(finding: Finding, width: int) -> None:
+def _print_finding(finding: Finding, width: int) -> None:
     verdict = paint(f"{finding.verdict.value:<5}", MEANING[finding.verdict.value], sys.stdout)
     detail = one_line(finding.detail)
     say(f"  {verdict}  {finding.what:<{width}}  {detail}".rstrip(), hide=True)

@@ -1,4 +1,4 @@
-"""`torchx exec`: a program in a replica, beside what runs there."""
+"""`torchx exec`: run a program in a running replica."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.handles import LogTarget
 
-SETTINGS = {"allow_interspersed_args": False}  # all that follows the replica is for the program
+SETTINGS = {"allow_interspersed_args": False}  # arguments after the replica belong to the program
 
 
 def exec_(
@@ -27,51 +27,53 @@ def exec_(
     command: Annotated[
         list[str],
         typer.Argument(
-            metavar="COMMAND [ARGS]...", show_default=False, help="The program and its arguments; no shell."
+            metavar="COMMAND [ARGS]...",
+            show_default=False,
+            help="The program and its arguments, run without a shell.",
         ),
     ],
     stdin: Annotated[
-        bool, typer.Option("-i", "--stdin", help="Hand on what is typed; always so on a terminal.")
+        bool, typer.Option("-i", "--stdin", help="Forward stdin (always on a terminal).")
     ] = False,
 ) -> int:
-    """Run a program in a replica that runs, beside what runs there, and return its result.
+    """Run a program in a running replica and return its exit code.
 
-    Without a role or a replica it is the first one. On a terminal the program gets one too.
+    The default is the first role and replica. On a terminal the program gets a terminal too.
     """
     from torchx.scheduling.streams import Streams
     from torchx.specs.handles import parse_log_target
     from torchx_cli.applications import find
 
-    wanted = parse_log_target(target)
+    parsed = parse_log_target(target)
     command = command[1:] if command[0] == "--" else command
     if not command:
-        raise UsageError("what is to be run? e.g. torchx exec @last nvidia-smi")
+        raise UsageError("no program given, e.g. torchx exec @last nvidia-smi")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with session_of(ctx).runner() as runner:
-        handle, described = find(runner, wanted.handle)
-        role, replica = chosen(wanted, described)
+        handle, described = find(runner, parsed.handle)
+        role, replica = requested_replica(parsed, described)
         source = sys.stdin.fileno() if stdin or terminal else None
         streams = Streams(sys.stdout.buffer, sys.stderr.buffer, source, terminal, _size)
         with _raw(terminal):
             return runner.execute(handle, role, replica, command, streams)
 
 
-def chosen(wanted: LogTarget, described: DescribeAppResponse) -> tuple[str, int]:
-    """Returns the replica that is meant: the first one unless told.
+def requested_replica(parsed: LogTarget, described: DescribeAppResponse) -> tuple[str, int]:
+    """Returns the requested replica (default: the first one).
 
     Raises:
-        UsageError: several are.
-        StateError: the application has no such replica, or has none at all.
+        UsageError: several replicas are given.
+        StateError: the replica does not exist.
     """
     from torchx.scheduling.logs import LogQuery
     from torchx_cli.commands.log import of_target
 
-    if len(wanted.replicas) > 1:
-        raise UsageError("a program is run in one replica, e.g. @last/trainer/0")
-    of_target(LogQuery(), wanted, described)
+    if len(parsed.replicas) > 1:
+        raise UsageError("expected a single replica, e.g. @last/trainer/0")
+    of_target(LogQuery(), parsed, described)
     if not described.roles_statuses:
         raise StateError(f"{described.app_id} has no replicas")
-    return wanted.role or described.roles_statuses[0].role, wanted.replicas[0] if wanted.replicas else 0
+    return parsed.role or described.roles_statuses[0].role, parsed.replicas[0] if parsed.replicas else 0
 
 
 def _size() -> tuple[int, int]:
@@ -81,7 +83,7 @@ def _size() -> tuple[int, int]:
 
 @contextmanager
 def _raw(terminal: bool) -> Iterator[None]:
-    """Hands every key on as it is, Ctrl-C too, while a program has the terminal."""
+    """Switches the terminal to raw mode, so that every key, including Ctrl-C, is forwarded."""
     if not terminal:
         yield
         return

@@ -1,4 +1,4 @@
-"""`torchx lint`: checks the components of a file without running any of it."""
+"""`torchx lint`: check the components of a file without running them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torchx_cli.flags import Json, Output
-from torchx_cli.terminal.output import chosen_format, emit, paint, say
+from torchx_cli.terminal.output import emit, output_format, paint, say
 
 
 def lint_(
@@ -17,31 +17,31 @@ def lint_(
         typer.Argument(
             metavar="PATH[:FN]",
             show_default=False,
-            help="A file, a folder or a module, or one function of a file.",
+            help="A file, folder or module, or one function of a file.",
         ),
     ],
     output: Output = "",
     json: Json = False,
 ) -> int:
-    """Check components: arguments with types, the type that is returned, flags that clash.
+    """Check components: argument types, return types and conflicting flags.
 
-    The exit code is 1 when there are problems.
+    The exit code is 1 if there are problems.
     """
     from torchx.discovery.source.linter import lint
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     report = lint(target)
     if form != "text":
         problems = [
             {
-                "path": each.path,
-                "line": each.line,
-                "char": each.char,
-                "name": each.name,
-                "severity": each.severity,
-                "description": each.description,
+                "path": message.path,
+                "line": message.line,
+                "char": message.char,
+                "name": message.name,
+                "severity": message.severity,
+                "description": message.description,
             }
-            for each in report.messages
+            for message in report.messages
         ]
         emit({"checked": report.checked, "fine": report.fine, "problems": problems}, form)
         return 1 if problems else 0
@@ -53,7 +53,7 @@ def lint_(
 
 
 def _verdict(problems: int, faulty: int, fine: int) -> str:
-    """Returns the last line.
+    """Returns the summary line.
 
     >>> _verdict(2, 1, 3)
     '2 problems in 1 component; 3 components are fine'
@@ -64,5 +64,5 @@ def _verdict(problems: int, faulty: int, fine: int) -> str:
     return f"{_count(problems, 'problem')} in {_count(faulty, 'component')}; {fine_ones}"
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

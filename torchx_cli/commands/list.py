@@ -1,4 +1,4 @@
-"""`torchx list`: applications, newest first."""
+"""`torchx list`: list applications, newest first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from torchx.errors import AbsentError
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
 from torchx_cli.session import Session, session_of
-from torchx_cli.terminal.output import STATE_MEANING, chosen_format, emit, note, paint, say, table
+from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, paint, say, table
 from torchx_cli.terminal.times import ago, duration, iso, parse_time, span
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 HEADS = ("APP", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT", "")
 
-SCREEN = 100
-"""How many applications the table shows unless told; JSON has all of them."""
+TABLE_LIMIT = 100
+"""Default number of applications in the table; JSON contains all."""
 
 
 def list_(
@@ -35,7 +35,7 @@ def list_(
             "--scheduler",
             metavar="NAME",
             show_default=False,
-            help="Only this scheduler; all unless told.",
+            help="Only this scheduler (default: all).",
         ),
     ] = "",
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
@@ -43,7 +43,10 @@ def list_(
     name: Annotated[
         str,
         typer.Option(
-            "--name", metavar="NAME", show_default=False, help="Only those of this name; `train*` works too."
+            "--name",
+            metavar="NAME",
+            show_default=False,
+            help="Only applications of this name; `train*` works too.",
         ),
     ] = "",
     since: Annotated[
@@ -52,7 +55,7 @@ def list_(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Only those submitted since: 10m, 2h, 1d, or 2026-05-01T12:30.",
+            help="Only those submitted since then: 10m, 2h, 1d, or 2026-05-01T12:30.",
         ),
     ] = "",
     lines: Annotated[
@@ -62,21 +65,23 @@ def list_(
             "--lines",
             metavar="N",
             show_default=False,
-            help=f"At most N applications; unless told, {SCREEN} in the table, and all with -o.",
+            help=f"At most N applications (default: {TABLE_LIMIT} in the table, all with -o).",
         ),
     ] = "",
     all_users: Annotated[
         bool,
-        typer.Option("--all-users", help="Those of other people, too, where a scheduler can tell of them."),
+        typer.Option(
+            "--all-users", help="Include applications of other users, if the scheduler supports it."
+        ),
     ] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """List applications, newest first: running ones and ended ones that are on record."""
+    """List running and ended applications, newest first."""
     from torchx.scheduling.query import AppQuery
 
-    form = chosen_format(output, json)
-    most = count("-n", lines)
+    form = output_format(output, json)
+    limit = count("-n", lines)
     query = AppQuery(
         name=name, states=states_of(state), since=parse_time("--since", since) if since else None
     )
@@ -84,26 +89,25 @@ def list_(
     with session.runner() as runner:
         found = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
-            emit([as_data(app) for app in islice(found, most)], form, hide=True)
+            emit([as_data(app) for app in islice(found, limit)], form, hide=True)
             return
-        shown = list(islice(found, SCREEN if most is None else most))
-        more = most is None and next(found, None) is not None
+        shown = list(islice(found, TABLE_LIMIT if limit is None else limit))
+        more = limit is None and next(found, None) is not None
     if shown:
         rows = [_row(app) for app in shown]
         say("\n".join(table(rows, HEADS, sys.stdout, spare=("TIME", "SCHEDULER", "STARTED"))), hide=True)
     else:
-        fitting = " that fit" if query != AppQuery() else ""
-        note(f"no applications{fitting}")
+        note("no matching applications" if query != AppQuery() else "no applications")
     if more:
-        note(f"there are more: these are the newest {SCREEN} (the newest 500: torchx list -n 500)")
+        note(f"only the newest {TABLE_LIMIT} are shown (to see more: torchx list -n 500)")
 
 
 ALL_USERS = "all_users"
-"""The run option of schedulers that can tell of the applications of other people."""
+"""The run option of schedulers that can list the applications of other users."""
 
 
 def newest(found: list[Iterator[ListAppResponse]]) -> Iterator[ListAppResponse]:
-    """Merges what several schedulers yield, each newest first."""
+    """Merges the applications of several schedulers, newest first."""
     if len(found) == 1:
         return found[0]
     from heapq import merge
@@ -124,11 +128,11 @@ def gather(
     *,
     all_users: bool = False,
 ) -> list[Iterator[ListAppResponse]]:
-    """Returns the wanted applications of one scheduler, or of all that can be asked, newest first.
+    """Returns the matching applications of one scheduler, or of all reachable ones, newest first.
 
     Raises:
-        UsageError: there is no such scheduler, or it does not take these options.
-        TorchxError: the one scheduler that was asked for cannot be asked.
+        UsageError: the scheduler does not exist or does not support these options.
+        TorchxError: the requested scheduler cannot be queried.
     """
     from torchx.errors import UsageError
 
@@ -136,31 +140,33 @@ def gather(
         configured = session.config.get("cli:list", "scheduler")
         scheduler = configured.value if configured is not None else ""
     if cfg and not scheduler:
-        raise UsageError("-cfg is for one scheduler: say which with -s")
+        raise UsageError("-cfg requires -s, as options belong to one scheduler")
 
-    def ask(backend: str) -> Iterator[ListAppResponse]:
+    def select(backend: str) -> Iterator[ListAppResponse]:
         options = _options(runner, session, backend, cfg)
         if all_users and ALL_USERS in runner.scheduler_run_opts(backend):
             options[ALL_USERS] = True
         elif all_users and scheduler:
-            raise UsageError(
-                f"{backend} tells of no applications of other people", hint="without --all-users"
-            )
-        return _begun(runner.select(backend, query, options or None))
+            raise UsageError(f"{backend} cannot list applications of other users", hint="omit --all-users")
+        return _prefetch(runner.select(backend, query, options or None))
 
     if scheduler:
-        return [ask(scheduler)]
+        return [select(scheduler)]
     from torchx.runner.survey import survey
 
-    answers = survey(runner.scheduler_backends(), ask)
-    silent = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
-    if silent:
-        note(paint(f"not reached: {', '.join(silent)} (why: torchx list -s {silent[0]})", "dim", sys.stderr))
+    answers = survey(runner.scheduler_backends(), select)
+    failed = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
+    if failed:
+        note(
+            paint(
+                f"not reached: {', '.join(failed)} (details: torchx list -s {failed[0]})", "dim", sys.stderr
+            )
+        )
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
-def _begun(found: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
-    """Asks for the first one, so that a scheduler that cannot be asked says so here."""
+def _prefetch(found: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
+    """Fetches the first application, so that an unreachable scheduler raises its error here."""
     from itertools import chain
 
     return chain(list(islice(found, 1)), found)
@@ -197,7 +203,7 @@ def _row(app: ListAppResponse) -> list[tuple[str, str]]:
 
 
 def as_data(app: ListAppResponse) -> dict[str, Any]:
-    """Returns one application as plain data."""
+    """Returns an application as plain data."""
     from torchx.specs.handles import parse_app_handle
 
     scheduler, session, _ = parse_app_handle(app.app_handle)

@@ -1,4 +1,4 @@
-"""`torchx log`: the output of an application, what was kept of it and what comes."""
+"""`torchx log`: print or follow the logs of an application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchx.errors import StateError, UsageError
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.flags import count
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import chosen_format
+from torchx_cli.terminal.output import output_format
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -27,13 +27,13 @@ def log_(
     ctx: typer.Context,
     target: Target,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Go on until the application has ended.")
+        bool, typer.Option("-f", "--follow", help="Follow the logs until the application has ended.")
     ] = False,
-    tail: Annotated[bool, typer.Option("-t", "--tail", help="The same as --follow.")] = False,
+    tail: Annotated[bool, typer.Option("-t", "--tail", help="Same as --follow.")] = False,
     lines: Annotated[
         str,
         typer.Option(
-            "-n", "--lines", metavar="N", show_default=False, help="The last N lines of what is there."
+            "-n", "--lines", metavar="N", show_default=False, help="Only the last N existing lines."
         ),
     ] = "",
     since: Annotated[
@@ -42,17 +42,22 @@ def log_(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Not what is older: 10m, 2h, 1d, or 2026-05-01T12:30.",
+            help="Only lines newer than this: 10m, 2h, 1d, or 2026-05-01T12:30.",
         ),
     ] = "",
     until: Annotated[
         str,
-        typer.Option("--until", metavar="TIME", show_default=False, help="Not what is newer; as --since."),
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            show_default=False,
+            help="Only lines older than this; same format as --since.",
+        ),
     ] = "",
     regex: Annotated[
         str,
         typer.Option(
-            "--regex", metavar="PATTERN", show_default=False, help="Only lines in which this is found."
+            "--regex", metavar="PATTERN", show_default=False, help="Only lines that match this pattern."
         ),
     ] = "",
     streams: Annotated[
@@ -61,39 +66,41 @@ def log_(
             "--streams",
             metavar="NAME",
             show_default=False,
-            help="stdout, stderr or combined; the last unless told.",
+            help="stdout, stderr or combined (default).",
         ),
     ] = "",
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="The time before each line.")] = False,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="Print the time before each line.")
+    ] = False,
     no_prefix: Annotated[
-        bool, typer.Option("--no-prefix", help="No name of the replica before each line.")
+        bool, typer.Option("--no-prefix", help="Do not print the replica before each line.")
     ] = False,
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="FORM", show_default=False, help="json: one JSON object a line."
+            "-o", "--output", metavar="FORMAT", show_default=False, help="json: one JSON object per line."
         ),
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Same as -o json.")] = False,
 ) -> None:
-    """Print the output of an application, running or ended.
+    """Print the logs of a running or ended application.
 
-    The lines of all replicas come in the order in which they were written.
+    The lines of all replicas are printed in the order in which they were written.
     """
     from torchx.specs.handles import parse_log_target
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     if form == "yaml":
         raise UsageError("-o takes text or json, got `yaml`")
     query = make_query(regex, since, until, lines, streams, follow or tail)
-    wanted = parse_log_target(target)
+    parsed = parse_log_target(target)
     with session_of(ctx).runner() as runner:
-        handle, described = _find(runner, wanted.handle, follow=query.follow)
-        query = of_target(query, wanted, described)
+        handle, described = _find(runner, parsed.handle, follow=query.follow)
+        query = of_target(query, parsed, described)
         chunks = runner.log_chunks(handle, query)
-        from torchx_cli.terminal.attach import telling_why_it_waits
+        from torchx_cli.terminal.attach import report_waiting
 
-        with telling_why_it_waits(runner, handle) if query.follow else nullcontext():
+        with report_waiting(runner, handle) if query.follow else nullcontext():
             if form == "json":
                 print_json(chunks)
                 return
@@ -105,7 +112,7 @@ def log_(
 
 
 def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppResponse]:
-    """Returns an application as other commands do; of an engine that does not answer, what has a log here."""
+    """Returns the application; if its engine is unreachable, the local record of its logs."""
     from torchx.scheduling.protocols import AwayError
     from torchx_cli.applications import find
 
@@ -118,10 +125,10 @@ def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppR
 
 
 def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:
-    """Returns which lines the flags ask for, of all replicas.
+    """Returns the query for the given flags, for all replicas.
 
     Raises:
-        UsageError: a flag has a value that it cannot take.
+        UsageError: the value of a flag is invalid.
     """
     from torchx.scheduling.logs import LogQuery, Stream
     from torchx_cli.terminal.times import parse_time
@@ -143,10 +150,10 @@ def make_query(regex: str, since: str, until: str, lines: str, streams: str, fol
 
 
 def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse) -> LogQuery:
-    """Returns the query for the role and the replicas that a person named.
+    """Returns the query restricted to the role and replicas of a target.
 
     Raises:
-        StateError: the application has no such role or replica.
+        StateError: the role or replica does not exist.
     """
     if target.role is None:
         return query
@@ -161,24 +168,22 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
     size = sizes[target.role]
     for replica in target.replicas:
         if replica >= size:
-            told = f"0 to {size - 1}" if size > 1 else "0 alone"
-            raise StateError(
-                f"{described.app_id} has no replica {target.role}/{replica}; its replicas are {told}"
-            )
+            valid = f"replicas are 0 to {size - 1}" if size > 1 else "only replica is 0"
+            raise StateError(f"{described.app_id} has no replica {target.role}/{replica}; its {valid}")
     return replace(query, replicas={target.role: frozenset(target.replicas)})
 
 
 def print_json(chunks: Iterable[LogChunk]) -> None:
     """Prints a JSON object for each line: role, replica, attempt, stream, time, line and partial.
 
-    A line that is not whole yet comes as it grows: `partial` says that the next object of the same stream
-    goes on with it, unless the output ends there. No character is cut in two.
+    An incomplete line is printed in parts: `partial` marks all parts but the last. Multi-byte
+    characters are never split.
     """
     from dataclasses import replace
 
     from torchx.scheduling.logs import whole_characters
 
-    held: dict[tuple[object, ...], LogChunk] = {}  # the begin of a character
+    held: dict[tuple[object, ...], LogChunk] = {}  # incomplete characters
     for chunk in chunks:
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
         before = held.pop(source, None)

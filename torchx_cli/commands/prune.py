@@ -1,4 +1,4 @@
-"""`torchx prune`: removes ended applications, and what was left over."""
+"""`torchx prune`: remove old ended applications and leftover files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from torchx_cli.flags import Json, Output, States, count, states_of
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import STATE_MEANING, chosen_format, emit, note, say, table
+from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, say, table
 from torchx_cli.terminal.times import ago, iso, seconds
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import ListAppResponse
     from torchx.scheduling.query import AppQuery, Pruned
 
-OLD = "7d"
-"""Of this age an ended application is removed unless something else is said."""
+DEFAULT_AGE = "7d"
+"""Default minimum age of ended applications to remove."""
 
 
 def prune_(
@@ -30,12 +30,14 @@ def prune_(
             "--older-than",
             metavar="AGE",
             show_default=False,
-            help=f"Those that ended so long ago, as in 12h; {OLD} unless --keep is given. 0 for all.",
+            help=f"Only those that ended this long ago, as in 12h (default: {DEFAULT_AGE}, or 0 with --keep).",
         ),
     ] = "",
     keep: Annotated[
         str,
-        typer.Option("--keep", metavar="N", show_default=False, help="All but the N that ended last."),
+        typer.Option(
+            "--keep", metavar="N", show_default=False, help="Keep the N applications that ended last."
+        ),
     ] = "",
     state: States = "",
     scheduler: Annotated[
@@ -45,35 +47,34 @@ def prune_(
             "--scheduler",
             metavar="NAME",
             show_default=False,
-            help="Only this scheduler; unless told, all but those that others share, such as local_docker.",
+            help="Only this scheduler (default: all except shared ones, such as local_docker).",
         ),
     ] = "",
     dryrun: Annotated[
-        bool, typer.Option("--dryrun", help="Show what would be removed, and remove nothing.")
+        bool, typer.Option("--dryrun", help="Show the applications and files without removing them.")
     ] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Remove ended applications with their logs; and, whatever is said, what was left over.
+    """Remove old ended applications with their logs, and leftover files.
 
-    Left over are the remains of commands that were killed half-way, unpacked images that no
-    application on record has, and images of workspaces that no container uses. What runs is never
-    touched.
+    Leftovers are files of interrupted commands, unpacked images that no recorded application uses, and
+    workspace images that no container uses. Running applications are never affected.
     """
     from torchx.scheduling.query import AppQuery
 
-    form = chosen_format(output, json)
-    age = seconds("--older-than", older_than or OLD) if older_than or not keep else 0.0
-    most = count("--keep", keep) or 0
+    form = output_format(output, json)
+    age = seconds("--older-than", older_than or DEFAULT_AGE) if older_than or not keep else 0.0
+    kept = count("--keep", keep) or 0
     query = AppQuery(states=states_of(state))
     with session_of(ctx).runner() as runner:
-        sweep = Sweep(runner, dryrun)
-        sweep.choose(_backends(runner, scheduler), query, age, most)
-        sweep.go()
+        pruning = Pruning(runner, dryrun)
+        pruning.select(_backends(runner, scheduler), query, age, kept)
+        pruning.run()
     if form != "text":
-        emit(sweep.as_data(), form)
+        emit(pruning.as_data(), form)
     else:
-        sweep.tell()
+        pruning.print_summary()
 
 
 def _backends(runner: Runner, scheduler: str) -> list[str]:
@@ -87,33 +88,33 @@ def _backends(runner: Runner, scheduler: str) -> list[str]:
         try:
             if runner.has(name, Prunes) and not runner.has(name, Shared):
                 found.append(name)
-        except PluginError:  # one that does not load keeps nothing here
+        except PluginError:  # it cannot have any applications
             continue
     return found
 
 
 @dataclass
-class Sweep:
-    """What is removed, and what of it is told.
+class Pruning:
+    """Selects and removes applications, and reports them.
 
     Attributes:
-        runner: who removes.
+        runner: used to list and remove applications.
         dryrun: remove nothing.
-        chosen: the applications to be removed, by scheduler.
-        gone: those that are removed, with their room in bytes.
-        leftovers: what else is removed.
+        selected: the applications to remove, by scheduler.
+        removed: the removed applications, with their size.
+        leftovers: the removed leftovers, by path.
     """
 
     runner: Runner
     dryrun: bool
-    chosen: dict[str, list[ListAppResponse]] = field(default_factory=dict)
-    gone: list[tuple[ListAppResponse, Pruned]] = field(default_factory=list)
+    selected: dict[str, list[ListAppResponse]] = field(default_factory=dict)
+    removed: list[tuple[ListAppResponse, Pruned]] = field(default_factory=list)
     leftovers: dict[str, Pruned] = field(default_factory=dict)
 
-    def choose(self, backends: list[str], query: AppQuery, age: float, keep: int) -> None:
-        """Chooses the applications: those that ended so many seconds ago, but the last ones that ended.
+    def select(self, backends: list[str], query: AppQuery, age: float, keep: int) -> None:
+        """Selects applications that ended at least `age` seconds ago, except the `keep` newest.
 
-        One whose end nobody knows stays.
+        Applications without a known end are kept.
         """
         import time
 
@@ -125,30 +126,30 @@ class Sweep:
             for app in self.runner.select(backend, query)
             if app.ended_at is not None and (is_terminal(app.state) or app.state is AppState.UNKNOWN)
         ]
-        found.sort(key=lambda each: each[0], reverse=True)
+        found.sort(key=lambda item: item[0], reverse=True)
         limit = time.time() - age
-        self.chosen = {backend: [] for backend in backends}
+        self.selected = {backend: [] for backend in backends}
         for ended_at, backend, app in found[keep:]:
-            if not age or ended_at <= limit:  # whatever was done to the clock
-                self.chosen[backend].append(app)
+            if not age or ended_at <= limit:  # 0 selects all, even after a clock change
+                self.selected[backend].append(app)
 
-    def go(self) -> None:
-        """Removes what was chosen, and what was left over."""
-        for backend, apps in self.chosen.items():
+    def run(self) -> None:
+        """Removes the selected applications and all leftovers."""
+        for backend, apps in self.selected.items():
             by_id = {app.app_id: app for app in apps}
             for pruned in self.runner.prune(backend, by_id, dryrun=self.dryrun):
                 if pruned.app_id:
-                    self.gone.append((by_id[pruned.app_id], pruned))
+                    self.removed.append((by_id[pruned.app_id], pruned))
                 else:
                     self.leftovers.setdefault(pruned.path, pruned)
 
     @property
     def freed(self) -> int:
-        """The room that was freed, bytes."""
-        return sum(pruned.bytes for _, pruned in self.gone) + sum(p.bytes for p in self.leftovers.values())
+        """The freed space in bytes."""
+        return sum(pruned.bytes for _, pruned in self.removed) + sum(p.bytes for p in self.leftovers.values())
 
     def as_data(self) -> dict[str, Any]:
-        """Returns what was removed as plain data."""
+        """Returns the removed applications and leftovers as plain data."""
         from torchx.specs.handles import parse_app_handle
 
         return {
@@ -162,18 +163,18 @@ class Sweep:
                     "ended_at": iso(app.ended_at),
                     "bytes": pruned.bytes,
                 }
-                for app, pruned in self.gone
+                for app, pruned in self.removed
             ],
-            "leftovers": [{"path": each.path, "bytes": each.bytes} for each in self.leftovers.values()],
+            "leftovers": [{"path": item.path, "bytes": item.bytes} for item in self.leftovers.values()],
             "freed": self.freed,
         }
 
-    def tell(self) -> None:
-        """Prints what was removed: one line, and at a dry-run all of it."""
-        if not self.gone and not self.leftovers:
+    def print_summary(self) -> None:
+        """Prints a summary line, and for a dry-run each application and leftover."""
+        if not self.removed and not self.leftovers:
             note("nothing to remove")
             return
-        if self.dryrun and self.gone:
+        if self.dryrun and self.removed:
             rows = [
                 [
                     (app.app_id, ""),
@@ -181,24 +182,24 @@ class Sweep:
                     ("" if app.ended_at is None else ago(app.ended_at), ""),
                     (size(pruned.bytes), ""),
                 ]
-                for app, pruned in self.gone
+                for app, pruned in self.removed
             ]
             say("\n".join(table(rows, ("APP", "STATE", "ENDED", "SIZE"), sys.stdout)))
         if self.dryrun:
-            for each in self.leftovers.values():
-                say(f"{each.path}  {size(each.bytes)}")
-        parts = [_count(len(self.gone), "application")] if self.gone else []
+            for item in self.leftovers.values():
+                say(f"{item.path}  {size(item.bytes)}")
+        parts = [_count(len(self.removed), "application")] if self.removed else []
         parts += [_count(len(self.leftovers), "leftover")] if self.leftovers else []
-        what = " and ".join(parts)
+        total = " and ".join(parts)
         say(
-            f"would remove {what}: {size(self.freed)}"
+            f"would remove {total}: {size(self.freed)}"
             if self.dryrun
-            else f"removed {what}: {size(self.freed)} freed"
+            else f"removed {total}: {size(self.freed)} freed"
         )
 
 
 def size(count: int) -> str:
-    """Returns a number of bytes as people say it.
+    """Formats a number of bytes.
 
     >>> size(900), size(34_500_000), size(2_000_000_000)
     ('900 B', '34.5 MB', '2.0 GB')
@@ -211,5 +212,5 @@ def size(count: int) -> str:
     return f"{number:.1f} TB"
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

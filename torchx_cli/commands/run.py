@@ -1,4 +1,4 @@
-"""`torchx run`: from a component to a running application."""
+"""`torchx run`: run an application from a component."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import typer
 from torchx import settings
 from torchx.errors import UsageError
 from torchx_cli.flags import Cfg, Scheduler
-from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_words
+from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_component
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import remember
-from torchx_cli.terminal.output import chosen_format, emit, give_up_output, note, say
+from torchx_cli.terminal.output import discard_output, emit, note, output_format, say
 
 if TYPE_CHECKING:
     from torchx.config import Config, Setting
@@ -23,33 +23,34 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
 
-SETTINGS = {"allow_interspersed_args": False}  # the first word that is no flag is the component
+SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
 
 
 def run_(
     ctx: typer.Context,
-    words: Annotated[
+    arguments: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[COMPONENT] [ARGS]...",
             show_default=False,
-            help="The component, and all that comes after it for the component. Its own flags: "
-            "torchx run COMPONENT --help. Without a component: the one of [cli:run] in .torchxconfig.",
+            help="The component and its arguments. To list its flags: torchx run COMPONENT --help. "
+            "The default component is set in [cli:run] of .torchxconfig.",
         ),
     ] = None,
     scheduler: Scheduler = "",
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
     dryrun: Annotated[
-        bool, typer.Option("--dryrun", help="Show what would be sent, and send nothing.")
+        bool, typer.Option("--dryrun", help="Show the scheduler request without submitting it.")
     ] = False,
     detach: Annotated[
-        bool, typer.Option("-d", "--detach", help="Return after the submission; the application runs on.")
+        bool, typer.Option("-d", "--detach", help="Return after submission; the application keeps running.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the end; local schedulers always do.")
+        bool,
+        typer.Option("--wait", help="Wait until the application has ended (always on local schedulers)."),
     ] = False,
     log: Annotated[
-        bool, typer.Option("--log", help="Wait for the end and stream the logs; local schedulers always do.")
+        bool, typer.Option("--log", help="Like --wait, and stream the logs (always on local schedulers).")
     ] = False,
     workspace: Annotated[
         str,
@@ -58,62 +59,60 @@ def run_(
             "--buck-target",
             metavar="PATH",
             show_default=False,
-            help="A folder that travels with the application: a path, any address that fsspec knows, or a "
-            "YAML mapping of them to folders.",
+            help="A folder to copy with the application: a path, an fsspec URL, or a YAML mapping from "
+            "these to target folders.",
         ),
     ] = "",
     parent_run_id: Annotated[
         str,
         typer.Option(
-            "--parent_run_id", metavar="ID", show_default=False, help="The run that this one belongs to."
+            "--parent_run_id", metavar="ID", show_default=False, help="The run that started this one."
         ),
     ] = "",
     tee_logs: Annotated[
         bool,
-        typer.Option("--tee_logs", help="Name the replica before each line of the logs; always so here."),
+        typer.Option("--tee_logs", help="Print the replica before each log line (always on)."),
     ] = False,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Read what to run from stdin, as JSON.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read the request from stdin, as JSON.")] = False,
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="FORM", show_default=False, help="With --dryrun: json or yaml."
+            "-o", "--output", metavar="FORMAT", show_default=False, help="With --dryrun: json or yaml."
         ),
     ] = "",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout in place of the handle.")
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of the handle.")] = False,
 ) -> int:
     """Run an application from a component.
 
-    The handle is the first line on stdout. On a local scheduler the command stays with the
-    application: it streams the logs on stderr, Ctrl-C cancels, and the exit code is that of the
-    replica that failed first. Closing the terminal leaves the application running.
+    The handle is printed as the first line on stdout. On a local scheduler the command stays attached:
+    it streams the logs to stderr, Ctrl-C cancels the application, and the exit code is that of the
+    replica that failed first. If the terminal is closed, the application keeps running.
     """
-    form = chosen_format(output, json)
-    os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # what runs on this machine inherits it
+    form = output_format(output, json)
+    os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
     )  # fmt: skip
-    request.argv = list(words or ())
+    request.argv = list(arguments or ())
     if stdin:
         check_stdin_alone(request)
         request = read_stdin(sys.stdin)
         request.detach = detach
     session = session_of(ctx)
     if not stdin:
-        request.component, request.argv = split_words(request.argv, session.config)
+        request.component, request.argv = split_component(request.argv, session.config)
     if request.detach and (request.wait or request.log):
-        raise UsageError("--detach returns at once, so it goes with neither --wait nor --log")
+        raise UsageError("--detach cannot be combined with --wait or --log")
     if form == "yaml" and not request.dryrun:
-        raise UsageError("-o yaml shows a request: it goes with --dryrun")
+        raise UsageError("-o yaml requires --dryrun")
     return _run(request, form, session.config, session.runner())
 
 
 def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     app = make_app(request, config)
     if app is None:
-        return 0  # its help was asked for
+        return 0  # help was printed
     remember(app)
     with opened as runner:
         info = make_request(request, app, runner, config)
@@ -125,17 +124,17 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             print_dryrun(info, form)
             return 0
         from torchx_cli.terminal.attach import Attached
-        from torchx_cli.terminal.progress import Telling
+        from torchx_cli.terminal.progress import ProgressReporter
 
         follow = follows(request, info._scheduler)
         with Attached(runner, info, stream=follow) as attached:
-            told = len(info.notes)
-            with Telling(attached.stoppable) as info.tell:  # what takes long, such as the pull of an image
+            printed = len(info.notes)
+            with ProgressReporter(attached.allow_stop) as info.tell:  # e.g. for image pulls
                 handle = attached.submit()
-            for line in info.notes[told:]:  # what only the submission could find out
+            for line in info.notes[printed:]:  # added during submission
                 note(f"note: {line}")
             if form == "text":
-                tell_handle(handle)
+                print_handle(handle)
             ends = follow or request.wait
             code = attached.to_the_end() if ends else attached.leave()
             if form == "json":
@@ -143,27 +142,27 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             return code
 
 
-def tell_handle(handle: str) -> None:
-    """Prints the handle on stdout; on stderr when nobody takes it there: the application runs already."""
+def print_handle(handle: str) -> None:
+    """Prints the handle on stdout, or on stderr if stdout is closed."""
     try:
-        say(f"{handle}\n", end="", flush=True)  # one write: others print meanwhile
+        say(f"{handle}\n", end="", flush=True)  # one write: other threads may print too
     except OSError:
-        give_up_output()
+        discard_output()
         note(handle)
 
 
 def follows(request: RunRequest, scheduler: str | None) -> bool:
-    """Tells whether a run stays with its application and shows its logs."""
+    """Returns True if a run stays attached to its application and shows its logs."""
     return not request.detach and (request.log or (scheduler or "").startswith("local"))
 
 
 def make_app(request: RunRequest, config: Config) -> AppDef | None:
-    """Makes the application; prints the help of the component, and returns None, when that was asked for.
+    """Builds the application; if --help is given, prints the component's help and returns None.
 
-    What the component's file prints comes on stderr: on stdout there is only what scripts read.
+    Output of the component is redirected to stderr.
 
     Raises:
-        UsageError: the component or its arguments cannot be right.
+        UsageError: the component or its arguments are invalid.
     """
     from torchx.discovery.call.arguments import parse_arguments
     from torchx.discovery.call.build import build_app
@@ -175,10 +174,10 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
     arguments = parse_arguments(component, request.argv, config=request.component_args, section=section)
     if arguments.wants_help:
         from torchx_cli.terminal.component_help import render
-        from torchx_cli.terminal.output import has_colour, speaks_unicode, width_of
+        from torchx_cli.terminal.output import has_colour, supports_unicode, width_of
 
         text = render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout))
-        say(text if speaks_unicode(sys.stdout) else text.replace("…", "..."))
+        say(text if supports_unicode(sys.stdout) else text.replace("…", "..."))
         return None
     for line in arguments.notes:
         note(f"note: {line}")
@@ -187,10 +186,10 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
 
 
 def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Config) -> AppDryRunInfo[Any]:
-    """Makes what would be sent to the scheduler.
+    """Builds the scheduler request.
 
     Raises:
-        UsageError: the scheduler, its options or the workspace cannot be right.
+        UsageError: the scheduler, its options or the workspace are invalid.
     """
     named = config.get("cli:run", "scheduler")
     scheduler = request.scheduler or (named.value if named else runner.default_scheduler)
@@ -203,9 +202,11 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
         elif runner.takes_workspace(scheduler):
             note(
                 f"note: {scheduler} runs in the working directory; the workspace from {configured.origin} is "
-                "not used without --workspace"
+                "ignored without --workspace"
             )
         else:
-            note(f"note: {scheduler} takes no workspace; the one from {configured.origin} is not used")
-    with redirect_stdout(sys.stderr):  # values that a role leaves open are made here, by the component's code
+            note(
+                f"note: {scheduler} does not support workspaces; the one from {configured.origin} is ignored"
+            )
+    with redirect_stdout(sys.stderr):  # may call functions of the component
         return runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)

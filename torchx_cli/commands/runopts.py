@@ -1,4 +1,4 @@
-"""`torchx runopts`: the run options of the schedulers."""
+"""`torchx runopts`: show the run options of the schedulers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import chosen_format, emit, note, say
+from torchx_cli.terminal.output import emit, note, output_format, say
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -19,15 +19,13 @@ def runopts_(
     ctx: typer.Context,
     scheduler: Annotated[
         str,
-        typer.Argument(
-            metavar="[SCHEDULER]", show_default=False, help="Only this scheduler; all unless told."
-        ),
+        typer.Argument(metavar="[SCHEDULER]", show_default=False, help="Only this scheduler (default: all)."),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Show the run options of the schedulers: what -cfg takes, and the sections of .torchxconfig."""
-    form = chosen_format(output, json)
+    """Show the run options of the schedulers, for -cfg and .torchxconfig."""
+    form = output_format(output, json)
     with session_of(ctx).runner() as runner:
         found = {scheduler: runner.scheduler_run_opts(scheduler)} if scheduler else _of_all(runner)
     if form != "text":
@@ -39,7 +37,7 @@ def runopts_(
 
 
 def _of_all(runner: Runner) -> dict[str, runopts]:
-    """Returns the run options of all schedulers; a plugin that cannot be loaded is told and left out."""
+    """Returns the run options of all schedulers, with a note for plugins that fail to load."""
     from torchx.errors import PluginError
 
     found = {}

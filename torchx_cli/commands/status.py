@@ -1,4 +1,4 @@
-"""`torchx status`: how an application fares."""
+"""`torchx status`: show the status of an application."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchx_cli.flags import Handle, Json, Output, Watch, words
+from torchx_cli.flags import Handle, Json, Output, Watch, split_list
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import chosen_format, emit, is_terminal, say
+from torchx_cli.terminal.output import emit, is_terminal, output_format, say
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -22,40 +22,40 @@ def status_(
     handle: Handle,
     roles: Annotated[
         str,
-        typer.Option("--roles", metavar="A,B", show_default=False, help="Tell of these roles alone."),
+        typer.Option("--roles", metavar="A,B", show_default=False, help="Show only these roles."),
     ] = "",
     watched: Watch = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Tell how an application fares: its state, its replicas, and what failed first.
+    """Show the status of an application: state, replicas and first failure.
 
-    The exit code is 0 whenever the application is known, however it fares.
+    The exit code is 0 if the application exists, whatever its state.
     """
     from torchx.runner.status import status_of
     from torchx_cli.applications import find
 
-    form = chosen_format(output, json)
-    wanted = words(roles)
+    form = output_format(output, json)
+    requested = split_list(roles)
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle)
         status = status_of(described)
-        check_roles(full, wanted, [role.role for role in status.roles])
+        check_roles(full, requested, [role.role for role in status.roles])
         if watched:
-            refuse_watching(form)
+            check_watch_format(form)
             from torchx_cli.terminal.watch import watch
 
             def lines_of(found: DescribeAppResponse) -> list[str]:
-                return _lines(runner, full, status_of(found), wanted)
+                return _lines(runner, full, status_of(found), requested)
 
             last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
             if last is not None and not is_terminal(sys.stdout):
                 for line in failure_of(runner, full, status_of(last)):
                     say(line)
         elif form != "text":
-            emit(as_data(full, described.name, status, wanted), form)
+            emit(as_data(full, described.name, status, requested), form)
         else:
-            say("\n".join(_lines(runner, full, status, wanted)))
+            say("\n".join(_lines(runner, full, status, requested)))
 
 
 def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> list[str]:
@@ -68,30 +68,30 @@ def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> 
 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:
-    """Returns the lines that tell what failed first; nothing when nothing did."""
-    from torchx_cli.applications import short
+    """Returns the lines about the first failure, if any."""
+    from torchx_cli.applications import short_name
     from torchx_cli.terminal.ending import failure_lines
 
-    return failure_lines(runner, handle, status, sys.stdout, called=short(runner, handle))
+    return failure_lines(runner, handle, status, sys.stdout, name=short_name(runner, handle))
 
 
-def refuse_watching(form: str) -> None:
-    """Refuses to watch in a form that is one whole.
+def check_watch_format(form: str) -> None:
+    """Checks that the output format can be used with --watch.
 
     Raises:
-        UsageError: it is one.
+        UsageError: the format is not text.
     """
     if form != "text":
         from torchx.errors import UsageError
 
         raise UsageError(
-            f"--watch tells changes as text, so it goes without -o {form}",
-            hint="the result as JSON, once there is one: torchx wait -o json",
+            f"--watch cannot be combined with -o {form}",
+            hint="for the final result as JSON: torchx wait -o json",
         )
 
 
 def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict[str, Any]:
-    """Returns the status as plain data, secrets masked."""
+    """Returns the status as plain data with secrets masked."""
     from torchx.specs.handles import parse_app_handle
     from torchx_cli.terminal.masking import mask
 
@@ -106,13 +106,13 @@ def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict
     }
 
 
-def check_roles(handle: str, wanted: list[str], known: list[str]) -> None:
-    """Refuses names of roles that an application does not have.
+def check_roles(handle: str, requested: list[str], known: list[str]) -> None:
+    """Checks that the requested roles exist.
 
     Raises:
-        StateError: there is no such role.
+        StateError: a role does not exist.
     """
-    for role in wanted:
+    for role in requested:
         if role not in known:
             from torchx.errors import StateError
             from torchx.suggestions import did_you_mean

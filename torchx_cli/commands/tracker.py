@@ -1,4 +1,4 @@
-"""`torchx tracker`: what runs have told their trackers."""
+"""`torchx tracker`: show data from the trackers."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import chosen_format, emit, note, say, speaks_unicode, table
+from torchx_cli.terminal.output import emit, note, output_format, say, supports_unicode, table
 
 if TYPE_CHECKING:
     from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase
 
 app = typer.Typer(**TYPER)
 list_app = typer.Typer(**TYPER)
-app.add_typer(list_app, name="list", help="The same by longer names: list jobs, list metadata, and so on.")
+app.add_typer(list_app, name="list", help="Longer names of the same commands: list jobs, list metadata, ...")
 
 RunId = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
         show_default=False,
-        help="A run: its id, or any name of an application (app id, the start of it, its name, @last).",
+        help="A run id, or an application (app id or a prefix of it, name, @last).",
     ),
 ]
 
 
 @app.callback()
 def tracker() -> None:
-    """Show what runs have told their trackers."""
+    """Show the data that runs have tracked."""
 
 
 @list_app.callback()
 def list_() -> None:
-    """Show what runs have told their trackers: list jobs, list metadata, and so on."""
+    """Show the data that runs have tracked: list jobs, list metadata, ..."""
 
 
-def both(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds a command under its name, and under `list` as TorchX has it."""
+def register(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Registers a command under its name, and under `list` as in TorchX."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         list_app.command(name, cls=TorchxCommand)(function)
@@ -52,61 +52,66 @@ def both(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return add
 
 
-@both("jobs")
+@register("jobs")
 def jobs(
     parent: Annotated[
         str,
         typer.Option(
-            "--parent-run-id", metavar="RUN", show_default=False, help="Only those made from this run."
+            "--parent-run-id", metavar="RUN", show_default=False, help="Only runs started by this run."
         ),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """List the runs that the trackers know."""
-    form = chosen_format(output, json)
+    """List the tracked runs."""
+    form = output_format(output, json)
     chosen = {"parent_run_id": parent} if parent else {}
-    found = list(dict.fromkeys(run for each in _trackers() for run in each.run_ids(**chosen)))
+    found = list(dict.fromkeys(run for tracker in _trackers() for run in tracker.run_ids(**chosen)))
     if form != "text":
         emit(found, form)
     elif found:
         say("\n".join(found))
     else:
-        note("no run has told a tracker anything")
+        note("no tracked runs")
 
 
-@both("metadata")
+@register("metadata")
 def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = False) -> None:
-    """Show the values that a run has told, by name."""
+    """Show the metadata of a run."""
     from torchx_cli.terminal.masking import mask
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     trackers = _trackers()
     run = _run_id(ctx, run, trackers)
-    found = mask({name: value for each in trackers for name, value in each.metadata(run).items()})
+    found = mask({name: value for tracker in trackers for name, value in tracker.metadata(run).items()})
     if form != "text":
         emit(found, form)
         return
-    _show([[(name, ""), (_text(value), "")] for name, value in found.items()], ("NAME", "VALUE"), run)
+    _show(
+        [[(name, ""), (_text(value), "")] for name, value in found.items()],
+        ("NAME", "VALUE"),
+        "metadata",
+        run,
+    )
 
 
-@both("artifacts")
+@register("artifacts")
 def artifacts(
     ctx: typer.Context,
     run: RunId,
     artifact: Annotated[
-        str, typer.Option("--artifact", metavar="NAME", show_default=False, help="Only this one.")
+        str, typer.Option("--artifact", metavar="NAME", show_default=False, help="Only this artifact.")
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Show what a run has made, and where it lies."""
+    """Show the artifacts of a run and their paths."""
     from torchx_cli.terminal.masking import mask
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     trackers = _trackers()
     run = _run_id(ctx, run, trackers)
-    found = mask({name: one for each in trackers for name, one in each.artifacts(run).items()})
+    found = mask({name: one for tracker in trackers for name, one in tracker.artifacts(run).items()})
     kept = [one for name, one in found.items() if artifact in ("", name)]
     if form != "text":
         emit([{"name": a.name, "path": a.path, "metadata": dict(a.metadata or {})} for a in kept], form)
@@ -114,48 +119,48 @@ def artifacts(
     rows = [
         [(a.name, ""), (a.path, ""), (_text(dict(a.metadata)) if a.metadata else "", "dim")] for a in kept
     ]
-    _show(rows, ("ARTIFACT", "PATH", "METADATA"), run)
+    _show(rows, ("ARTIFACT", "PATH", "METADATA"), "artifacts", run)
 
 
-@both("lineage")
+@register("lineage")
 def lineage(ctx: typer.Context, run: RunId, output: Output = "", json: Json = False) -> None:
-    """Show what a run came from, and what came of it."""
-    form = chosen_format(output, json)
+    """Show the sources and descendants of a run."""
+    form = output_format(output, json)
     trackers = _trackers()
     run = _run_id(ctx, run, trackers)
-    told = [each.lineage(run) for each in trackers]
+    lineages = [tracker.lineage(run) for tracker in trackers]
     if form != "text":
-        steps = dict.fromkeys(edge for one in told for edge in one.edges)
+        steps = dict.fromkeys(edge for one in lineages for edge in one.edges)
         emit(
             [{"source": e.source_id, "artifact": e.artifact_name, "run": e.run_id} for e in steps],
             form,
         )
         return
-    for one in told:
+    for one in lineages:
         say("\n".join(_tree(one)))
 
 
-def _tree(told: Lineage) -> list[str]:
-    """Returns a lineage for people: what came before above the run, what came of it below."""
-    arrow = "←→" if speaks_unicode(sys.stdout) else "<>"
+def _tree(lineage: Lineage) -> list[str]:
+    """Formats a lineage: the run, its sources and its descendants."""
+    arrow = "←→" if supports_unicode(sys.stdout) else "<>"
 
     def walk(run: str, forward: bool, depth: int, above: frozenset[str]) -> Iterable[str]:
-        for edge in told.descendants(run) if forward else told.sources(run):
+        for edge in lineage.descendants(run) if forward else lineage.sources(run):
             other = edge.run_id if forward else edge.source_id
             by = f"  ({edge.artifact_name})" if edge.artifact_name else ""
             yield f"{'  ' * depth}{arrow[forward]} {other}{by}"
             if other not in above:
                 yield from walk(other, forward, depth + 1, above | {other})
 
-    start = frozenset([told.run_id])
-    return [told.run_id, *walk(told.run_id, False, 1, start), *walk(told.run_id, True, 1, start)]
+    start = frozenset([lineage.run_id])
+    return [lineage.run_id, *walk(lineage.run_id, False, 1, start), *walk(lineage.run_id, True, 1, start)]
 
 
 def _trackers() -> list[TrackerBase]:
-    """Returns the trackers of the configuration.
+    """Returns the configured trackers.
 
     Raises:
-        UsageError: there are none.
+        UsageError: no tracker is configured.
     """
     from torchx.errors import UsageError
     from torchx.runner.prepare import configured_trackers
@@ -171,11 +176,11 @@ def _trackers() -> list[TrackerBase]:
 
 
 def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
-    """Returns the id that the trackers know a run by."""
+    """Returns the id of a run in the trackers."""
     from torchx.errors import TorchxError, UsageError
 
-    known = [run for each in trackers for run in each.run_ids()]
-    if text in known or any(_is_source(each, text) for each in trackers):
+    known = [run for tracker in trackers for run in tracker.run_ids()]
+    if text in known or any(_is_source(tracker, text) for tracker in trackers):
         return text
     try:
         with session_of(ctx).runner() as runner:
@@ -187,11 +192,11 @@ def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
         from torchx.suggestions import did_you_mean
 
         hint = did_you_mean(text, known, "all runs: torchx tracker jobs")
-        raise UsageError(f"the trackers know no run `{text}`", hint=hint) from None
+        raise UsageError(f"no tracked run `{text}`", hint=hint) from None
 
 
 def _is_source(tracker: TrackerBase, text: str) -> bool:
-    """Tells whether something was made from what the text names; not every tracker can be asked for it."""
+    """Returns True if the text names the source of a tracked run; not all trackers support this."""
     from torchx.errors import TorchxError
 
     try:
@@ -208,8 +213,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json_module.dumps(value, default=str)
 
 
-def _show(rows: list[list[tuple[str, str]]], heads: tuple[str, ...], run: str) -> None:
+def _show(rows: list[list[tuple[str, str]]], heads: tuple[str, ...], kind: str, run: str) -> None:
     if rows:
         say("\n".join(table(rows, heads, sys.stdout)))
     else:
-        note(f"{run} has told nothing of this")
+        note(f"no {kind} for run {run}")

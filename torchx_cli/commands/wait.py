@@ -1,4 +1,4 @@
-"""`torchx wait`: waits for the end of applications."""
+"""`torchx wait`: wait until applications have ended."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import typer
 
 from torchx_cli.flags import Handles, Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import chosen_format, emit, note
+from torchx_cli.terminal.output import emit, note, output_format
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.specs.status import AppStatus
 
 EXIT_TIMEOUT = 124
-"""The time was up: the code that timeout(1) has for it."""
+"""Timed out, as for timeout(1)."""
 
 PATIENCE = 0.5
-"""Seconds of waiting before a person is told what for."""
+"""Seconds before a message says that the command is waiting."""
 
 
 def wait_(
@@ -28,22 +28,22 @@ def wait_(
     timeout: Annotated[
         str,
         typer.Option(
-            "--timeout", metavar="S", show_default=False, help="At most so many seconds; 10m and 2h work too."
+            "--timeout", metavar="S", show_default=False, help="Maximum wait in seconds; 10m and 2h work too."
         ),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> int:
-    """Wait for the end of applications, and return their result.
+    """Wait until applications have ended and return their result.
 
-    The exit code is 0 when all succeeded, else that of the first that did not: the exit code of the
-    replica that failed first. It is 124 when the time was up before; the applications go on.
+    The exit code is 0 if all succeeded, else that of the first application that failed: the exit code
+    of its replica that failed first. It is 124 after a timeout; the applications keep running.
     """
     from torchx_cli.applications import find
     from torchx_cli.terminal.attach import as_data
     from torchx_cli.terminal.times import seconds
 
-    form = chosen_format(output, json)
+    form = output_format(output, json)
     limit = seconds("--timeout", timeout) if timeout else None
     with session_of(ctx).runner() as runner:
         found = [find(runner, handle)[0] for handle in handles]
@@ -54,7 +54,7 @@ def wait_(
     if None in results:
         return EXIT_TIMEOUT
     failed = [(_end_of(status), result) for status, result in zip(ended.values(), results, strict=True)]
-    return next((result for _, result in sorted(failed, key=lambda each: each[0]) if result), 0)
+    return next((result for _, result in sorted(failed, key=lambda item: item[0]) if result), 0)
 
 
 def _end_of(status: AppStatus | None) -> float:
@@ -62,26 +62,26 @@ def _end_of(status: AppStatus | None) -> float:
 
 
 def _result(status: AppStatus | None) -> int | None:
-    """Returns the exit code that tells how an application ended; None while it runs."""
+    """Returns the exit code for an application, or None if it has not ended."""
     from torchx_cli.terminal.attach import exit_code
 
     if status is None:
-        return 1  # nobody knows it any more
+        return 1  # no longer known to its scheduler
     return exit_code(status) if status.is_terminal() else None
 
 
 def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dict[str, AppStatus | None]:
-    """Waits for the end of applications, tells the end of each as it comes, and returns how they fare.
+    """Waits until applications have ended, prints each result, and returns the statuses.
 
     Args:
-        runner: looks after them.
+        runner: used to wait.
         handles: the applications.
-        limit: seconds to wait at most; None for ever.
+        limit: maximum wait in seconds, or None.
     """
     from queue import Queue
     from threading import Thread, Timer
 
-    from torchx_cli.terminal.attach import app_id_of, tell_end
+    from torchx_cli.terminal.attach import app_id_of, print_result
 
     end = None if limit is None else time.monotonic() + limit
     ready: Queue[tuple[str, AppStatus | Exception | None]] = Queue()
@@ -90,13 +90,13 @@ def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dic
         left = None if end is None else max(0.0, end - time.monotonic())
         try:
             ready.put((handle, runner.wait(handle, timeout=left)))
-        except Exception as error:  # a thread has no caller: the main one raises it
+        except Exception as error:  # raised in the main thread
             ready.put((handle, error))
 
     for handle in handles:
         Thread(target=wait, args=(handle,), daemon=True).start()
     ended: dict[str, AppStatus | None] = dict.fromkeys(handles)
-    patience = Timer(PATIENCE, _tell_what_for, [runner, handles])
+    patience = Timer(PATIENCE, _print_waiting, [runner, handles])
     patience.daemon = True
     patience.start()
     for _ in handles:
@@ -108,13 +108,13 @@ def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dic
         if status is None:
             note(f"{app_id_of(handle)} is no longer known to its scheduler")
         elif status.is_terminal():
-            tell_end(runner, handle, status, seen=False)
+            print_result(runner, handle, status, seen=False)
         else:
-            note(f"{app_id_of(handle)} is still {status.state.name}: the time is up")
+            note(f"{app_id_of(handle)} is still {status.state.name}: timed out")
     return ended
 
 
-def _tell_what_for(runner: Runner, handles: list[str]) -> None:
+def _print_waiting(runner: Runner, handles: list[str]) -> None:
     from torchx_cli.terminal.attach import app_id_of
 
     if len(handles) > 1:
@@ -123,7 +123,7 @@ def _tell_what_for(runner: Runner, handles: list[str]) -> None:
     for handle in handles:
         try:
             status = runner.status(handle)
-        except Exception:  # whatever it is, the wait itself meets it, and has a caller
+        except Exception:  # the wait itself reports the error
             return
         why = f": {status.msg}" if status is not None and status.msg else ""
         if status is not None and not status.is_terminal():

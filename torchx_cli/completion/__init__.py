@@ -1,1 +1,1 @@
-"""Completion of command lines for the shells."""
+"""Shell completion."""

@@ -1,4 +1,4 @@
-"""Half a command line -> the words that may come next; called by the shells as `torchx __complete`."""
+"""Candidates for a partial command line, for the shells, which call `torchx __complete`."""
 
 from __future__ import annotations
 
@@ -13,71 +13,72 @@ from torchx_cli.terminal.output import say
 
 
 def complete(args: Sequence[str]) -> int:
-    """Prints the words that may come next, one a line, each with a tab and a remark where there is one.
+    """Prints the candidates, one per line, each followed by a tab and its description, if any.
 
     Args:
-        args: the shell; then, of bash, the line up to the cursor, and of the others the words of it after
-            the program, the last of them unfinished.
+        args: the shell, followed by the line up to the cursor (bash), or by the arguments after the
+            program, the last one partial (other shells).
     """
-    shell, words = (args[0], list(args[1:])) if args else ("", [])
+    shell, line = (args[0], list(args[1:])) if args else ("", [])
     bash = shell == "bash"
     if bash:
-        words = split(words[0] if words else "")[1:]
-    if not words:
+        line = split(line[0] if line else "")[1:]
+    if not line:
         return 0
+    current = line[-1]
     try:
-        found = list(offers(words[:-1], words[-1]))
-    except Exception:  # in the middle of a line that is being typed, no error helps
+        found = list(offers(line[:-1], current))
+    except Exception:  # an error message would disturb the line being typed
         return 0
     seen: set[str] = set()
     for offer in found:
-        if offer.word != one_line(offer.word):
-            continue  # a shell would put its control characters on the line
-        if offer.word.startswith(words[-1]) and offer.word not in seen:
-            seen.add(offer.word)
-            remark = one_line(offer.help)
-            say(_for_bash(offer.word, words[-1]) if bash else f"{offer.word}\t{remark}".rstrip("\t"))
+        if offer.text != one_line(offer.text):
+            continue  # a shell would insert its control characters into the line
+        if offer.text.startswith(current) and offer.text not in seen:
+            seen.add(offer.text)
+            description = one_line(offer.help)
+            say(_for_bash(offer.text, current) if bash else f"{offer.text}\t{description}".rstrip("\t"))
     return 0
 
 
 def split(line: str) -> list[str]:
-    """Returns the words of half a line, the unfinished one last.
+    """Splits a partial command line; the last item is the partial argument.
 
     >>> split("torchx status ab"), split("torchx status "), split("torchx run 'a b")
     (['torchx', 'status', 'ab'], ['torchx', 'status', ''], ['torchx', 'run', 'a b'])
     """
     for quote in ("", "'", '"'):
         try:
-            words = shlex.split(line + quote)
+            args = shlex.split(line + quote)
         except ValueError:
             continue
         ended = not quote and (not line or (line[-1].isspace() and not line.endswith("\\ ")))
-        return [*words, ""] if ended else words
+        return [*args, ""] if ended else args
     return []
 
 
-def _for_bash(word: str, current: str) -> str:
-    """Returns a word as bash wants it: quoted, without what stands before its last break.
+def _for_bash(text: str, current: str) -> str:
+    """Returns a candidate for bash: quoted, without the part before its last break character.
 
     >>> _for_bash("local_cwd://torchx/a-1", "local_cwd://t")
     '//torchx/a-1'
     """
     breaks = os.environ.get("COMP_WORDBREAKS", ":=")
     start = max((current.rfind(sign) + 1 for sign in ":=" if sign in breaks), default=0)
-    rest = word[start:]
+    rest = text[start:]
     return "".join(c if c.isalnum() or c in "_-./:=,@%+~" or ord(c) > 127 else "\\" + c for c in rest)
 
 
-def offers(words: list[str], current: str) -> Iterator[Offer]:
-    """Yields what may stand in place of the unfinished word.
+def offers(args: list[str], current: str) -> Iterator[Offer]:
+    """Yields the candidates for a partial argument.
 
     Args:
-        words: the words after the program and before the unfinished one.
-        current: the unfinished word.
+        args: the arguments before it.
+        current: the partial argument.
     """
     from torchx_cli.app import COMMANDS, build, load
 
-    root = Line(words, _params(build()), nested=True)
+    root = Line(args, _params(build()), nested=True)
     if root.wants is not None or not root.rest:
         if root.wants is None and not current.startswith("-"):
             yield from (Offer(name, text) for name, text in COMMANDS.items())
@@ -89,9 +90,9 @@ def offers(words: list[str], current: str) -> Iterator[Offer]:
         return
     command = load(name)
     below = getattr(command, "commands", None)
-    if below is not None:  # a group of commands
+    if below is not None:  # a command group
         if not rest:
-            yield from (Offer(each, "") for each in below)
+            yield from (Offer(subcommand, "") for subcommand in below)
             return
         name, command, rest = f"{name} {rest[0]}", below[rest[0]], rest[1:]
     line = Line(rest, _params(command), nested=name == "run")
@@ -103,42 +104,42 @@ def _params(command: Any) -> list[Any]:
 
 
 class Line:
-    """The words after a command, read as far as they go.
+    """The arguments after a command, parsed leniently.
 
     Args:
-        words: the words.
-        params: what the command takes.
-        nested: the first word that is no flag ends the flags, as the words after it are another's.
+        args: the arguments.
+        params: the parameters of the command.
+        nested: whether the first positional argument ends the flags of the command.
     """
 
-    def __init__(self, words: list[str], params: Iterable[Any], nested: bool) -> None:
+    def __init__(self, args: list[str], params: Iterable[Any], nested: bool) -> None:
         options = [p for p in params if p.param_type_name == "option"]
         self.flags = {spelling: p for p in options for spelling in (*p.opts, *p.secondary_opts)}
         self.values: dict[str, list[str]] = {}
         self.rest: list[str] = []
         self.wants: Any = None
-        """The flag whose value the unfinished word is."""
-        left = iter(words)
-        for word in left:
-            if word == "--" or (nested and not word.startswith("-")):
-                self.rest += [word] if word != "--" else []
-                self.rest += left
+        """The flag whose value is being completed."""
+        remaining = iter(args)
+        for arg in remaining:
+            if arg == "--" or (nested and not arg.startswith("-")):
+                self.rest += [arg] if arg != "--" else []
+                self.rest += remaining
                 break
-            if not word.startswith("-") or word == "-":
-                self.rest.append(word)
+            if not arg.startswith("-") or arg == "-":
+                self.rest.append(arg)
                 continue
-            name, equals, value = word.partition("=")
+            name, equals, value = arg.partition("=")
             flag = self.flags.get(name)
             if flag is None or getattr(flag, "is_flag", False):
                 continue
-            given = value if equals else next(left, None)
+            given = value if equals else next(remaining, None)
             if given is None:
                 self.wants = flag
             else:
                 self.values.setdefault(flag.name, []).append(given)
 
     def offers(self, command: str, current: str) -> Iterator[Offer]:
-        """Yields what may stand in place of the unfinished word."""
+        """Yields the candidates for the partial argument."""
         from torchx_cli.completion import offers
 
         if self.wants is not None:
@@ -150,10 +151,10 @@ class Line:
             flag = self.flags.get(name)
             if flag is not None:
                 for offer in offers.of_flag(flag.name, command, value, self.values, self.rest):
-                    yield Offer(f"{name}={offer.word}", offer.help)
+                    yield Offer(f"{name}={offer.text}", offer.help)
         elif current.startswith("-"):
             for spelling, flag in self.flags.items():
                 yield Offer(spelling, getattr(flag, "help", None) or "")
-            yield Offer("--help", "Show what the command takes.")
+            yield Offer("--help", "Show the help of the command.")
         else:
             yield from offers.of_argument(command, self.rest, current)

@@ -1,4 +1,4 @@
-"""The words that a shell can be offered: applications, roles, components and their flags, options, files."""
+"""Completion candidates: applications, roles, components and their flags, run options, files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from torchx.discovery.source.outline import Argument, Outline
     from torchx.runner.api import Runner
 
-QUICK = ("local_cwd", "local_dir")
-"""The schedulers that know their applications from files of this machine; no other is asked on a key."""
+LOCAL_SCHEDULERS = ("local_cwd", "local_dir")
+"""Schedulers with records on this machine; completion queries no others."""
 
 RECENT = 30
-"""How many ended applications are offered beside those that run."""
+"""Maximum number of ended applications offered."""
 
 
 class Offer(NamedTuple):
-    """A word, and a remark about it; one that ends in ``/``, ``=``, ``:`` or ``,`` goes on."""
+    """A candidate and its description; text ending in ``/``, ``=``, ``:`` or ``,`` is incomplete."""
 
-    word: str
+    text: str
     help: str = ""
 
 
@@ -35,10 +35,10 @@ def of_flag(
 
     Args:
         name: the flag's parameter.
-        command: whose flag it is.
-        current: what is typed of the value.
-        values: those of the other flags.
-        rest: the words that are no flags.
+        command: the command.
+        current: the partial value.
+        values: the values of the other flags.
+        rest: the positional arguments.
     """
     if name == "scheduler":
         yield from schedulers()
@@ -47,11 +47,11 @@ def of_flag(
     elif name == "output":
         yield from map(Offer, ("json", "yaml") if command not in ("log",) else ("json",))
     elif name == "state":
-        yield from _one_of_several(current, ("running", "failed", "succeeded", "cancelled", "pending"))
+        yield from _list_items(current, ("running", "failed", "succeeded", "cancelled", "pending"))
     elif name == "streams":
         yield from map(Offer, ("stdout", "stderr", "combined"))
     elif name == "roles" and rest:
-        yield from _one_of_several(current, [role for role, _ in _roles(rest[0])])
+        yield from _list_items(current, [role for role, _ in _roles(rest[0])])
     elif name == "workspace":
         yield from files(current, folders=True)
     elif name == "show":
@@ -62,9 +62,9 @@ def of_flag(
         yield from map(Offer, LEVELS)
 
 
-def _one_of_several(current: str, known: tuple[str, ...] | list[str]) -> Iterator[Offer]:
+def _list_items(current: str, known: tuple[str, ...] | list[str]) -> Iterator[Offer]:
     before = current[: current.rfind(",") + 1]
-    yield from (Offer(before + word) for word in known if word not in before.split(","))
+    yield from (Offer(before + item) for item in known if item not in before.split(","))
 
 
 def schedulers() -> Iterator[Offer]:
@@ -74,7 +74,7 @@ def schedulers() -> Iterator[Offer]:
 
 
 def run_options(scheduler: str, current: str) -> Iterator[Offer]:
-    """Yields the run options of a scheduler, or the values of the one that is being typed."""
+    """Yields the run options of a scheduler, or the values of the option being typed."""
     from torchx.config import load_config
 
     with _runner() as runner:
@@ -91,7 +91,7 @@ def run_options(scheduler: str, current: str) -> Iterator[Offer]:
             yield from (Offer(f"{before}{key}={value}") for value in ("true", "false"))
         elif option is not None and option.opt_type is str:
             typed = piece[len(key) + 1 :]
-            yield from (Offer(f"{before}{key}={path.word}") for path in files(typed))
+            yield from (Offer(f"{before}{key}={path.text}") for path in files(typed))
         return
     given = {part.partition("=")[0] for part in before.split(",")}
     yield from (Offer(f"{before}{name}=", opt.help) for name, opt in opts if name not in given)
@@ -101,23 +101,23 @@ def run_options(scheduler: str, current: str) -> Iterator[Offer]:
 
 
 def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer]:
-    """Yields what a command takes that is no flag.
+    """Yields the positional arguments of a command.
 
     Args:
         command: the command.
-        before: the arguments that are there.
-        current: what is typed of the next one.
+        before: the arguments before this one.
+        current: the partial argument.
     """
-    if command in ("cancel", "delete", "wait") or (command in _ABOUT_ONE and not before):
-        told = current.partition("://")[2 if "://" in current else 0]
-        if command in ("log", "attach", "exec") and "/" in told:
+    if command in ("cancel", "delete", "wait") or (command in _SINGLE_HANDLE and not before):
+        path = current.partition("://")[2 if "://" in current else 0]
+        if command in ("log", "attach", "exec") and "/" in path:
             found = list(of_replicas(current))
             if found:
                 yield from found
                 return
-        yield from (offer for offer in applications(command, current) if offer.word not in before)
+        yield from (offer for offer in applications(command, current) if offer.text not in before)
     elif command == "run":
-        yield from component_words(current)
+        yield from component_references(current)
     elif command == "runopts" and not before:
         yield from schedulers()
     elif command == "lint" and not before:
@@ -126,11 +126,11 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from map(Offer, ("bash", "zsh", "fish"))
 
 
-_ABOUT_ONE = ("status", "log", "describe", "attach", "exec")
+_SINGLE_HANDLE = ("status", "log", "describe", "attach", "exec")
 
 
 def applications(command: str, current: str) -> Iterator[Offer]:
-    """Yields the applications that a command can be about: those that run first, then what has ended."""
+    """Yields the applications that a command accepts, running ones first."""
     from torchx.scheduling.query import AppQuery
 
     ended = command not in ("cancel", "attach", "wait", "exec")
@@ -138,21 +138,21 @@ def applications(command: str, current: str) -> Iterator[Offer]:
     running: list[Offer] = []
     others: list[Offer] = []
     with _runner() as runner:
-        for backend in QUICK:
+        for backend in LOCAL_SCHEDULERS:
             for app in islice(runner.select(backend, query), RECENT * 10):
                 plain = backend == runner.default_scheduler and "://" not in current
                 offer = Offer(
-                    app.app_id if plain else app.app_handle, _remark(app.state.name, app.submitted_at)
+                    app.app_id if plain else app.app_handle, _description(app.state.name, app.submitted_at)
                 )
                 (running if app.ended_at is None else others).append(offer)
     if command != "delete":
         yield from running
     yield from others[:RECENT]
     if running or others:
-        yield Offer("@last", "the one that was submitted last")
+        yield Offer("@last", "the most recent application")
 
 
-def _remark(state: str, when: object) -> str:
+def _description(state: str, when: object) -> str:
     from datetime import datetime
 
     from torchx_cli.terminal.times import ago
@@ -188,52 +188,56 @@ def _roles(text: str) -> list[tuple[str, int]]:
 
 
 def components() -> Iterator[Offer]:
-    """Yields the components that have a name."""
+    """Yields the named components."""
     from torchx.discovery.find.catalogue import list_components
 
-    yield from (Offer(each.name, each.description) for each in list_components() if not each.problems)
+    yield from (
+        Offer(component.name, component.description)
+        for component in list_components()
+        if not component.problems
+    )
 
 
-def component_words(current: str) -> Iterator[Offer]:
-    """Yields the components that a word can become: those with a name, files, and those of a file."""
+def component_references(current: str) -> Iterator[Offer]:
+    """Yields named components, component files, and the components of a file."""
     path, colon, _ = current.rpartition(":")
     if colon and path.endswith(".py"):
         from torchx.discovery.source.docstrings import summary
 
-        for each in _outlines(path):
-            yield Offer(f"{path}:{each.name}", summary(each.docstring))
+        for outline in _outlines(path):
+            yield Offer(f"{path}:{outline.name}", summary(outline.docstring))
         return
     yield from components()
     for offer in files(current, ".py"):
-        yield offer if offer.word.endswith("/") else Offer(offer.word + ":")
+        yield offer if offer.text.endswith("/") else Offer(offer.text + ":")
 
 
-def of_component(name: str, words: list[str], current: str) -> Iterator[Offer]:
-    """Yields the flags of a component, and the values of those that have a choice; nothing of it is run.
+def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
+    """Yields the flags of a component and the values of choices, without running its code.
 
     Args:
         name: the component.
-        words: the words after it.
-        current: what is typed of the next one.
+        args: the arguments after it.
+        current: the partial argument.
     """
     found = _outline(name)
-    if found is None or "--" in words:
+    if found is None or "--" in args:
         yield from files(current)
         return
-    by_flag = {f"--{each.name}": each for each in found.arguments}
-    waiting = by_flag.get(words[-1].replace("--no-", "--")) if words else None
-    if waiting is not None and _kind(waiting) != "bool":
-        yield from (Offer(value) for value in _choices(waiting))
-        yield from files(current) if not _choices(waiting) else ()
+    by_flag = {f"--{argument.name}": argument for argument in found.arguments}
+    pending = by_flag.get(args[-1].replace("--no-", "--")) if args else None
+    if pending is not None and _kind(pending) != "bool":
+        yield from (Offer(value) for value in _choices(pending))
+        yield from files(current) if not _choices(pending) else ()
     elif current.startswith("-"):
         from torchx.discovery.source.docstrings import Docs
 
         docs = Docs(found.docstring)
-        for flag, each in by_flag.items():
-            yield Offer(flag, docs.of(each.name))
-            if _kind(each) == "bool":
-                yield Offer("--no-" + flag[2:], docs.of(each.name))
-        yield Offer("--help", "Show what the component takes.")
+        for flag, argument in by_flag.items():
+            yield Offer(flag, docs.of(argument.name))
+            if _kind(argument) == "bool":
+                yield Offer("--no-" + flag[2:], docs.of(argument.name))
+        yield Offer("--help", "Show the help of the component.")
     else:
         yield from files(current)
 
@@ -243,7 +247,7 @@ def _outlines(path: str) -> list[Outline]:
     from torchx.discovery.source import outline
     from torchx.discovery.source.component_source import read_source
 
-    source = read_source(os.path.expanduser(path))  # noqa: PTH111  # a word of the line
+    source = read_source(os.path.expanduser(path))  # noqa: PTH111  # a string, not a Path
     return [] if isinstance(source, LinterMessage) else list(outline.components(source))
 
 
@@ -251,7 +255,7 @@ def _outline(name: str) -> Outline | None:
     from torchx.discovery.find.locate import locate_source
 
     path, function = locate_source(name)
-    return next((each for each in _outlines(str(path)) if each.name == function), None)
+    return next((outline for outline in _outlines(str(path)) if outline.name == function), None)
 
 
 def _kind(argument: Argument) -> str:
@@ -274,12 +278,12 @@ def _choices(argument: Argument) -> list[str]:
 
 
 def files(current: str, ending: str = "", *, folders: bool = False) -> Iterator[Offer]:
-    """Yields the files that a half-typed path can become; folders with a slash behind.
+    """Yields the files that match a partial path; folders end in a slash.
 
     Args:
-        current: what is typed.
-        ending: only files whose names end so.
-        folders: folders alone.
+        current: the partial path.
+        ending: only files with this suffix.
+        folders: only folders.
     """
     folder, _, start = current.rpartition("/")
     shown = current[: len(current) - len(start)]

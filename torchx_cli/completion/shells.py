@@ -1,4 +1,4 @@
-"""What each shell is told so that it completes the words of torchx."""
+"""Completion scripts of the shells."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ complete -c torchx -f -k -a '(__torchx_complete)'
 """
 
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-"""Shell -> what it is told."""
+"""Shell -> its completion script."""
 
 PLACES = {
     "bash": "${XDG_DATA_HOME:-~/.local/share}/bash-completion/completions/torchx",
-    "zsh": "a folder of $fpath, as _torchx",
+    "zsh": "a folder in $fpath, as _torchx",
     "fish": "~/.config/fish/completions/torchx.fish",
 }
-"""Shell -> where it looks for such a file by itself."""
+"""Shell -> its default location of completion scripts."""

@@ -1,1 +1,1 @@
-"""The terminal: output, progress, live views, times, masking and interrupts."""
+"""Terminal output: progress, live views, times, masking and interrupts."""

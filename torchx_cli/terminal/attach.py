@@ -1,4 +1,4 @@
-"""A run that stays with its application: logs as they come, Ctrl-C, and the result."""
+"""Attached runs: log streaming, Ctrl-C and the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
-from torchx_cli.terminal.output import note, send_nowhere, tell
+from torchx_cli.terminal.output import note, print_stderr, redirect_to_devnull
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from torchx.specs.status import AppStatus
 
 QUICK = 1.0
-"""Seconds: of an application that succeeded within this, nothing is told but what it printed."""
+"""Seconds; no result is printed for an application that succeeded within this time."""
 
 
 class Attached:
-    """One application from its submission to its end; a context manager that takes over Ctrl-C.
+    """One application from submission to its end; a context manager that handles Ctrl-C.
 
     Args:
-        runner: submits it and looks after it.
-        info: what is submitted.
-        stream: whether its logs are shown on stderr.
+        runner: used to submit and follow the application.
+        info: the request.
+        stream: whether to show the logs on stderr.
     """
 
     def __init__(self, runner: Runner, info: AppDryRunInfo[Any], stream: bool) -> None:
@@ -50,8 +50,8 @@ class Attached:
     def submit(self) -> str:
         """Submits the application and returns its handle.
 
-        Ctrl-C meanwhile counts when it has started, but while an image is pulled, built or pushed: that stops
-        at once, and nothing is started.
+        Ctrl-C takes effect after submission, except while an image is pulled, built or pushed: it stops that
+        immediately, and nothing is started.
         """
         try:
             self.handle = self._runner.schedule(self._info)
@@ -61,19 +61,19 @@ class Attached:
             raise
         return self.handle
 
-    def stoppable(self, now: bool) -> None:
-        """Tells whether Ctrl-C may stop the submission where it is now."""
-        self._interrupts.may_stop(now)
+    def allow_stop(self, allowed: bool) -> None:
+        """Sets whether Ctrl-C may stop the submission immediately."""
+        self._interrupts.allow_stop(allowed)
 
     def leave(self) -> int:
-        """Leaves the application running, unless Ctrl-C came during the submission."""
+        """Leaves the application running, unless Ctrl-C was pressed during submission."""
         if not self._interrupts.count:
             return 0
         self._runner.cancel(self.handle)
         return EXIT_INTERRUPTED
 
     def to_the_end(self) -> int:
-        """Stays until the application has ended, and returns the exit code of the command."""
+        """Waits until the application has ended, and returns the exit code of the command."""
         self._interrupts.arm(
             app_id_of(self.handle),
             lambda: self._runner.cancel(self.handle),
@@ -83,35 +83,35 @@ class Attached:
             from torchx.scheduling.logs import LogQuery
 
             roles = self._info.app.roles if self._info.app is not None else []
-            with telling_why_it_waits(self._runner, self.handle):
+            with report_waiting(self._runner, self.handle):
                 show_logs(
                     self._runner,
                     self.handle,
                     LogQuery(follow=True),
                     ((role.name, role.num_replicas) for role in roles),
                 )
-        with telling_why_it_waits(self._runner, self.handle):
+        with report_waiting(self._runner, self.handle):
             self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
             return 1
-        tell_end(self._runner, self.handle, self._status, seen=self._stream, again=command_line())
+        print_result(self._runner, self.handle, self._status, seen=self._stream, command=command_line())
         return EXIT_INTERRUPTED if self._interrupts.count else exit_code(self._status)
 
     def as_data(self) -> dict[str, Any]:
-        """Returns how it went as plain data: handle, app_id, scheduler, state, ui_url and more."""
+        """Returns the result as plain data: handle, app_id, scheduler, state, ui_url and more."""
         return as_data(self.handle, self._status or self._runner.status(self.handle))
 
 
 def app_id_of(handle: str) -> str:
-    """Returns the id within a handle."""
+    """Returns the app id of a handle."""
     from torchx.specs.handles import parse_app_handle
 
     return parse_app_handle(handle).app_id
 
 
-def telling_why_it_waits(runner: Runner, handle: str) -> AbstractContextManager[object]:
-    """Returns what tells, meanwhile, why an application waits; on this machine none waits for long."""
+def report_waiting(runner: Runner, handle: str) -> AbstractContextManager[object]:
+    """Returns a context that reports why an application is waiting; a no-op for local schedulers."""
     if handle.startswith("local"):
         return nullcontext()
     from torchx_cli.terminal.waiting import Waiting
@@ -120,7 +120,7 @@ def telling_why_it_waits(runner: Runner, handle: str) -> AbstractContextManager[
 
 
 def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
-    """Returns how an application went as plain data."""
+    """Returns the result of an application as plain data."""
     from torchx.specs.handles import parse_app_handle
 
     scheduler, _, app_id = parse_app_handle(handle)
@@ -139,13 +139,13 @@ def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
 
 
 def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tuple[str, int]]) -> None:
-    """Shows the logs of an application on stderr, as far as that takes them.
+    """Prints the logs of an application on stderr, until stderr is closed.
 
     Args:
-        runner: reads the logs.
+        runner: used to read the logs.
         handle: the application.
-        query: which lines.
-        roles: name and number of replicas of each role that may come.
+        query: selects the lines.
+        roles: name and number of replicas of each role, for alignment.
     """
     from torchx_cli.terminal.streaming import labels_of, print_chunks, stderr_printer
 
@@ -155,23 +155,23 @@ def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tupl
     except OSError:
         if not printer.failed:
             raise
-        send_nowhere(sys.stderr)  # nobody reads any more, or the disk is full; the result still counts
+        redirect_to_devnull(sys.stderr)  # closed, or the disk is full; the result is still needed
     except (TorchxError, NotImplementedError) as error:
         note(f"note: no logs: {error}")
 
 
-def tell_end(runner: Runner, handle: str, status: AppStatus, *, seen: bool, again: str = "") -> None:
-    """Tells on stderr how an application ended; nothing of one that succeeded at once.
+def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, command: str = "") -> None:
+    """Prints the result of an application on stderr, or nothing if it succeeded quickly.
 
     Args:
-        runner: reads the log of what failed.
+        runner: used to read the log of the failed replica.
         handle: the application.
-        status: how it ended.
-        seen: its logs were shown.
-        again: the command that ran it.
+        status: the final status.
+        seen: whether its logs were shown.
+        command: the command that ran it.
     """
-    from torchx_cli.applications import short
-    from torchx_cli.terminal.ending import failure_lines, last_line, unsaid
+    from torchx_cli.applications import short_name
+    from torchx_cli.terminal.ending import failure_lines, last_line, unreported_message
     from torchx_cli.terminal.output import wrap
     from torchx_cli.terminal.times import span
 
@@ -180,20 +180,20 @@ def tell_end(runner: Runner, handle: str, status: AppStatus, *, seen: bool, agai
         return
     lines = [last_line(app_id_of(handle), status, sys.stderr)]
     if status.state.name == "SUCCEEDED" or status.first_failure is not None:
-        lines += [wrap(said, sys.stderr, "  ") for said in [unsaid(status)] if said]
+        lines += [wrap(text, sys.stderr, "  ") for text in [unreported_message(status)] if text]
     alone = sum(len(role.replicas) for role in status.roles) == 1
     lines += failure_lines(
         runner, handle, status, sys.stderr,
-        called=short(runner, handle), again=again,
-        excerpt=not (seen and alone),  # else its last lines stand right above
+        name=short_name(runner, handle), command=command,
+        excerpt=not (seen and alone),  # otherwise its last lines are right above
     )  # fmt: skip
-    tell("\n".join(lines))
+    print_stderr("\n".join(lines))
 
 
 def exit_code(status: AppStatus) -> int:
-    """Returns the exit code that tells how an application ended.
+    """Returns the exit code for an application.
 
-    0 when it succeeded; that of the replica that failed first, 128 + N when signal N ended that; else 1.
+    0 if it succeeded, else that of the replica that failed first (128 + N for signal N), or 1.
     """
     if status.state.name == "SUCCEEDED":
         return 0
@@ -202,10 +202,10 @@ def exit_code(status: AppStatus) -> int:
 
 
 def command_line() -> str:
-    """Returns this command as it can be typed again, secrets masked."""
+    """Returns the current command line, quoted for a shell, with secrets masked."""
     from torchx_cli.terminal.masking import command_line as masked_command_line
 
-    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]  # noqa: PTH119  # a text, and no path to open
-    if words[0] in ("__main__.py", "-c", "-m"):
-        words[:1] = ["torchx"]
-    return masked_command_line(words)
+    args = [os.path.basename(sys.argv[0]), *sys.argv[1:]]  # noqa: PTH119  # a string, not a path
+    if args[0] in ("__main__.py", "-c", "-m"):
+        args[:1] = ["torchx"]
+    return masked_command_line(args)

@@ -1,4 +1,4 @@
-"""The help page of a component: what it is for, each flag with type, default and docstring text."""
+"""Help page of a component: description, flags, types, defaults and an example."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NARROW = 60
 
 @dataclass(frozen=True)
 class _Row:
-    """One flag: how it is written, what it is, and what it is when it is not given."""
+    """One flag with its description and default."""
 
     flags: str
     text: str
@@ -34,18 +34,18 @@ class _Row:
 
 
 def render(component: Component, width: int, colour: bool = False) -> str:
-    """Returns the help page of a component, with a line end after each line; to be printed with ``say``.
+    """Returns the help page of a component, to be printed with ``say``.
 
     Args:
         component: the component.
-        width: the widest a line may be, in columns.
-        colour: mark flags and what is required with terminal colours.
+        width: the maximum line width in columns.
+        colour: whether to colour flags and required values.
     """
     width = max(width, 20)
     about = printable(component.description or f"{component.name}: no description")
     parts = ["\n".join(_paragraphs(about, width))]
     rows = [_printable_row(_row(p)) for top in component.parameters for p in top.leaves()]
-    rows.sort(key=lambda row: row.is_rest)  # the words for *args come last, as on the command line
+    rows.sort(key=lambda row: row.is_rest)  # *args come last, as on the command line
     if rows:
         parts.append("\n".join(_table(rows, width, colour)))
     parts.append("\n".join(_example(component, width)))
@@ -67,26 +67,26 @@ def _paragraphs(text: str, width: int) -> Iterator[str]:
 
 
 def _printable_row(row: _Row) -> _Row:
-    """Returns a row whose texts are as wide as they look: docstrings and defaults may hold anything."""
+    """Returns a row without control characters, which docstrings and defaults may contain."""
     return replace(row, flags=one_line(row.flags), text=printable(row.text), default=one_line(row.default))
 
 
 def _row(parameter: Parameter) -> _Row:
     if parameter.kind == VARARGS:
-        text = parameter.help or "words that are handed on as they are"
+        text = parameter.help or "arguments passed on unchanged"
         return _Row(f"{parameter.name.upper()}…", text, "", is_rest=True)
-    words = sorted(parameter.flags, key=len)
+    spellings = sorted(parameter.flags, key=len)
     text = parameter.help
     if is_switch(parameter):
-        flags = ", ".join([*words, "--no-" + parameter.flags[0][2:]])
+        flags = ", ".join([*spellings, "--no-" + parameter.flags[0][2:]])
         flags = flags.replace(", --no-", " / --no-")
     elif isinstance(parameter.converter, ChoiceConverter) or len(parameter.type_name) > 16:
-        flags = ", ".join(words)
+        flags = ", ".join(spellings)
         text = f"{text}: {parameter.type_name}" if text else parameter.type_name
     else:
-        flags = f"{', '.join(words)} {parameter.type_name}"
+        flags = f"{', '.join(spellings)} {parameter.type_name}"
     default = _default(parameter)
-    if len(default) > _LONGEST_DEFAULT:  # would make its column too wide for the rest
+    if len(default) > _LONGEST_DEFAULT:  # too wide for its column
         text, default = f"{text} ({default})" if text else default, ""
     return _Row(flags, text, default, parameter.required)
 
@@ -101,14 +101,14 @@ def _default(parameter: Parameter) -> str:
         return "default yes" if value else "default no"
     try:
         text = parameter.converter.write(value)
-    except (TypeError, ValueError, AttributeError):  # a default that is not of its own type
+    except (TypeError, ValueError, AttributeError):  # a default of the wrong type
         text = str(value)
     text = text.replace("\n", "\\n") or '""'
     return f"default {text}"
 
 
 def _table(rows: list[_Row], width: int, colour: bool) -> Iterator[str]:
-    """Sets flags, text and default in columns; on a narrow page the text goes below its flag."""
+    """Formats flags, text and default in columns; on a narrow page the text is below the flag."""
     last = max(len(r.default) for r in rows)
     first = max((len(r.flags) for r in rows if len(r.flags) <= _WIDEST_FLAGS), default=_WIDEST_FLAGS)
     room = width - len(_GAP) * 3 - first - last
@@ -147,9 +147,9 @@ def _paint(text: str, code: str, colour: bool) -> str:
 
 
 def _example(component: Component, width: int) -> Iterator[str]:
-    """Returns a command line that can be pasted: the required flags with values of their types."""
-    words = ["torchx", "run", "-s", "local_cwd", component.name]
-    groups = [" ".join(map(shlex.quote, words))]
+    """Yields an example command line with sample values for the required flags."""
+    args = ["torchx", "run", "-s", "local_cwd", component.name]
+    groups = [" ".join(map(shlex.quote, args))]
     for parameter in (p for top in component.parameters for p in top.leaves()):
         if parameter.required:
             groups.append(f"{parameter.flags[0]} {shlex.quote(_sample(parameter))}")

@@ -1,4 +1,4 @@
-"""What `torchx run --dryrun` prints: the application, and the request that would be sent."""
+"""Output of `torchx run --dryrun`: the application and the scheduler request."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 
 LONGEST = 10_000
-"""Characters of a single value that is shown to people as it is."""
+"""Maximum length of a value before it is shortened in text output."""
 
 
 def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
-    """Prints a request on stdout, secrets masked; as it is where YAML is what the engine's own tool takes.
+    """Prints a request on stdout with secrets masked, except manifests as YAML, which are unmasked.
 
     Args:
-        info: what would be sent.
+        info: the request.
         form: text, json or yaml.
     """
     if form == "yaml" and isinstance(info.request, Manifests):
-        # a masked one could not be used elsewhere; in UTF-8 whatever the terminal speaks, as its readers want
+        # masked manifests would be unusable; always UTF-8, as other tools expect
         text = repr(info)
         if is_terminal(sys.stdout) and has_controls(text):
             text = printable(text)
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         if shown := secret_names(info.app):
-            note(f"note: this is all that would be sent, also what may be secret: {', '.join(shown)}")
+            note(f"note: the output is not masked and may contain secrets: {', '.join(shown)}")
         return
     data = as_data(info)
     if form != "text":
@@ -49,7 +49,7 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
 
 
 def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:
-    """A request as text; the single values are masked first: there the names are known."""
+    """Returns a request as text; values are masked first, while their names are known."""
     request: Any = mask(info.request, secrets)
     if isinstance(info.request, Manifests):
         request = replace(request, manifests=_shortened(request.manifests))
@@ -57,7 +57,7 @@ def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:
 
 
 def _shortened(data: Any) -> Any:
-    """Plain data without texts that nobody reads, such as packed files."""
+    """Returns plain data with long strings, such as packed files, shortened."""
     if isinstance(data, dict):
         return {key: _shortened(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -68,10 +68,10 @@ def _shortened(data: Any) -> Any:
 
 
 def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
-    """Returns a request as plain data, secrets masked.
+    """Returns a request as plain data with secrets masked.
 
-    The keys: scheduler; cfg, the run options; app, the application; request, what the scheduler would
-    send; notes, what the scheduler will not do of what was asked for.
+    Keys: scheduler; cfg, the run options; app, the application; request, the scheduler request; notes,
+    about requested features that the scheduler does not support.
     """
     from torchx.specs.serialize import app_to_dict
 

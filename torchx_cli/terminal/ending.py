@@ -1,4 +1,4 @@
-"""How an application ended: its last line, and on failure what failed first and why."""
+"""Report the result of an application and its first failure."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from torchx.specs.status import AppStatus, FirstFailure
 
 LAST_LINES = 10
-"""How many lines of the log of the replica that failed first are shown."""
+"""Number of log lines shown for the replica that failed first."""
 
 MEANING = {
-    "SIGKILL": "the kernel's out-of-memory killer is the usual reason",
-    "SIGSEGV": "it touched memory that is not its own: most often a defect in native code",
-    "SIGABRT": "it gave up by itself: most often a failed check in native code",
-    "SIGBUS": "most often a full /dev/shm, or a file that shrank while it was mapped",
-    "SIGILL": "the program has instructions that this processor lacks",
-    "SIGFPE": "most often a whole number divided by zero in native code",
-    "SIGTERM": "something asked it to end",
-    "SIGXCPU": "its limit of processor time was reached",
+    "SIGKILL": "usually by the kernel's out-of-memory killer",
+    "SIGSEGV": "invalid memory access, usually a bug in native code",
+    "SIGABRT": "aborted, usually by a failed assertion in native code",
+    "SIGBUS": "usually a full /dev/shm, or a mapped file that was truncated",
+    "SIGILL": "the program uses instructions that this processor does not support",
+    "SIGFPE": "usually an integer division by zero in native code",
+    "SIGTERM": "another process terminated it",
+    "SIGXCPU": "the CPU time limit was reached",
 }
-"""What it often means that a signal ended a program."""
+"""Usual causes of fatal signals."""
 
 
 def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
-    """Returns the line that tells how an application ended and how long it took."""
+    """Returns a line with the final state and run time of an application."""
     lasted = span(status.started_at or status.submitted_at, status.ended_at)
     after = f" after {duration(lasted)}" if lasted is not None else ""
     return f"{app_id} {paint_state(status.state.name, stream)}{after}"
 
 
-def unsaid(status: AppStatus) -> str:
-    """Returns the message of an application, cut where it is long, unless its first failure says the same."""
+def unreported_message(status: AppStatus) -> str:
+    """Returns the message of an application, shortened, unless the first failure contains it."""
     first = status.first_failure
     if first is not None and (status.msg in first.msg or (first.msg and first.msg in status.msg)):
         return ""
@@ -49,19 +49,19 @@ def failure_lines(
     handle: str,
     status: AppStatus,
     stream: TextIO,
-    called: str,
-    again: str = "",
+    name: str,
+    command: str = "",
     excerpt: bool = True,
 ) -> list[str]:
-    """Returns what a person needs to know of a failure; nothing when there is none.
+    """Returns the lines that describe a failure, if any.
 
     Args:
-        runner: to read the log with.
+        runner: used to read the log.
         handle: the application.
-        status: how it fares.
-        stream: where the lines go.
-        called: what to type for the application.
-        again: the command that ran it, empty when not known.
+        status: its status.
+        stream: the output stream.
+        name: a short name of the application, for commands.
+        command: the command that ran it; empty if unknown.
         excerpt: whether to show the last lines of the log.
     """
     from torchx_cli.terminal.masking import mask_text
@@ -70,15 +70,15 @@ def failure_lines(
     if first is None:
         return _unexplained(status, stream) if status.state.name == "FAILED" else []
     window = width_of(stream)
-    lines = [wrap(mask_text(_what(first, status)), stream, "  ")]
+    lines = [wrap(mask_text(_description(first, status)), stream, "  ")]
     if first.signal in MEANING and not first.msg:
         lines.append(wrap(MEANING[first.signal], stream, "  "))
     shown = _error_file(status) or (_tail(runner, handle, first) if excerpt else [])
     lines += [fit(f"  {bar_of(stream)} {mask_text(line)}", window) for line in shown]
     replica = one_line(f"{first.role}/{first.replica}")
-    lines.append("  " + paint("full log:", "dim", stream) + f" torchx log {called}/{replica}")
-    if again:
-        lines.append("  " + paint("again:", "dim", stream) + f"    {again}")
+    lines.append("  " + paint("full log:", "dim", stream) + f" torchx log {name}/{replica}")
+    if command:
+        lines.append("  " + paint("again:", "dim", stream) + f"    {command}")
     return lines
 
 
@@ -88,11 +88,11 @@ def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:
     return [wrap(mask_text(fit(status.msg, None)), stream, "  ")] if status.msg else []
 
 
-def _what(first: FirstFailure, status: AppStatus) -> str:
+def _description(first: FirstFailure, status: AppStatus) -> str:
     name = one_line(f"{first.role}/{first.replica}")
     how = f"killed by {first.signal}" if first.signal else f"exit {first.exit_code}"
     if first.exit_code is None and not first.signal:
-        how = "it could not be started" if not first.msg else ""
+        how = "could not be started" if not first.msg else ""
     if first.msg:
         why = fit(first.msg, None)
         how = f"{how}: {why}" if how else why
@@ -105,7 +105,7 @@ def _what(first: FirstFailure, status: AppStatus) -> str:
 
 
 def _others(first: FirstFailure, status: AppStatus) -> str:
-    """Returns what became of the others: those that were stopped because of the first failure."""
+    """Returns a remark about the replicas stopped because of the first failure."""
     stopped = [
         f"{r.role}/{r.id}"
         for role in status.roles
@@ -120,7 +120,7 @@ def _others(first: FirstFailure, status: AppStatus) -> str:
 
 
 def _error_file(status: AppStatus) -> list[str]:
-    """Returns the message that the replica itself left, cut to its last lines."""
+    """Returns the last lines of the error file written by the replica."""
     from torchx.specs.status import NONE
 
     if not status.structured_error_msg or status.structured_error_msg == NONE:
@@ -142,6 +142,6 @@ def _tail(runner: Runner, handle: str, first: FirstFailure) -> list[str]:
     try:
         chunks = list(runner.log_chunks(handle, query))
     except (TorchxError, NotImplementedError, OSError):
-        return []  # the failure is reported all the same
-    # of the attempt that failed, where the log tells them apart
+        return []  # report the failure without its log
+    # only the failed attempt, if the log distinguishes attempts
     return last_lines([c for c in chunks if c.attempt == first.attempt] or chunks, LAST_LINES)

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command stays with an application."""
+"""Ctrl-C handling of attached commands."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ EXIT_INTERRUPTED = 130
 
 
 class Interrupts:
-    """Ctrl-C during a run: the first cancels the application, the second kills it, a third leaves it.
+    """Ctrl-C during a run: the first cancels the application, the second kills it, the third detaches.
 
-    Before :meth:`arm` there is nothing to cancel: the first is kept for later, the second leaves.
+    Before :meth:`arm`, the first is deferred and the second detaches.
 
     Attributes:
-        count: how often it came.
-        stopped: it has stopped what :meth:`may_stop` has let it stop.
+        count: number of interrupts received.
+        stopped: whether an interrupt stopped the submission (see :meth:`allow_stop`).
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._at_once = False
+        self._stop_allowed = False
         self.stopped = False
         self._name = ""
         self._steps: list[Callable[[], None]] = []
         self._before: Any = None
 
     def __enter__(self) -> Interrupts:
-        # a shell starts background jobs with SIGINT ignored, and so it stays
+        # shells start background jobs with SIGINT ignored
         if threading.current_thread() is threading.main_thread():
             self._before = signal.getsignal(signal.SIGINT)
             if self._before is not signal.SIG_IGN:
@@ -48,22 +48,22 @@ class Interrupts:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
-    def may_stop(self, now: bool) -> None:
-        """Tells whether already the first may stop what goes on now; one that came before does so here."""
-        self._at_once = now
-        if now and self.count and not self._steps:
+    def allow_stop(self, allowed: bool) -> None:
+        """Sets whether the first interrupt stops the submission; raises immediately if one is deferred."""
+        self._stop_allowed = allowed
+        if allowed and self.count and not self._steps:
             self.stopped = True
             raise KeyboardInterrupt
 
     def arm(self, name: str, cancel: Callable[[], None], kill: Callable[[], None]) -> None:
-        """Tells what to end: from now on Ctrl-C acts, one that came before at once."""
+        """Sets the actions of Ctrl-C, and runs the first one immediately if an interrupt is deferred."""
         self._name, self._steps = name, [cancel, kill]
         if self.count:
             self._act(1)
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        if not self._steps and self._at_once:
+        if not self._steps and self._stop_allowed:
             self.stopped = True
             raise KeyboardInterrupt
         if not self._steps and self.count == 1:
@@ -74,22 +74,22 @@ class Interrupts:
             self._act(self.count)
 
     def _act(self, step: int) -> None:
-        words = (f"cancelling {self._name} (again to kill)", f"killing {self._name}")
-        _say(words[min(step, 2) - 1])
-        # in a thread: a signal handler must not wait, and the logs are streamed meanwhile
+        messages = (f"cancelling {self._name} (again to kill)", f"killing {self._name}")
+        _say(messages[min(step, 2) - 1])
+        # in a thread: signal handlers must not block log streaming
         threading.Thread(target=self._call, args=(self._steps[min(step, 2) - 1],), daemon=True).start()
 
     def _call(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except Exception as error:  # told to the person who pressed Ctrl-C: a thread has no caller
+        except Exception as error:  # reported here, as a thread has no caller
             from torchx_cli.terminal.masking import mask_text
 
             _say(mask_text(f"error: {error}"))
 
 
 def _say(text: str) -> None:
-    """Writes a line to stderr past Python's buffers, which a signal handler may have interrupted."""
+    """Writes a line to stderr without Python's buffers, which a signal handler must not use."""
     start = " " if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
     try:
         os.write(sys.stderr.fileno(), f"{start}{shown(text)}\n".encode("utf-8", "backslashreplace"))

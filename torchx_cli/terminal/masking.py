@@ -1,4 +1,4 @@
-"""Secrets on the command line: what is known of them, and the names that the configuration adds."""
+"""Mask secrets in output, including names added by the configuration."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 @functools.cache
 def read_configuration() -> None:
-    """Adds the names of secrets that `mask` in [torchx] of the configuration files lists, once.
+    """Adds the secret names from `mask` in section [torchx] of the configuration files, once.
 
-    The files of all profiles count: to mask too much does no harm. A file that cannot be read is passed over,
-    as the command that needs it says so.
+    All profiles are included. Unreadable files are ignored; the command that needs them reports the error.
     """
     from torchx.config.masks import masked_names
 
@@ -33,7 +32,7 @@ def looks_secret(name: str) -> bool:
 
 
 def mask_text(text: str, values: Iterable[str] = ()) -> str:
-    """Returns a text without secrets: the given ones, those that are known, and those that look like one."""
+    """Masks the given values, known secrets and likely secrets in a text."""
     read_configuration()
     for value in values:
         text = text.replace(value, MASK)
@@ -46,19 +45,19 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
     return masking.mask(data, values)
 
 
-def command_line(words: Sequence[str]) -> str:
-    """Returns a command line as it can be typed again, secrets masked."""
+def command_line(args: Sequence[str]) -> str:
+    """Returns a command line, quoted for a shell, with secrets masked."""
     read_configuration()
-    return shlex.join(masking.mask_arguments(words))
+    return shlex.join(masking.mask_arguments(args))
 
 
 def remember(app: AppDef | None) -> None:
-    """Masks the secrets of an application in all that this command prints or logs from now on."""
+    """Registers the secrets of an application, to be masked in all later output and log messages."""
     masking.add_values(secret_values(app))
 
 
 def forget() -> None:
-    """Forgets the secrets of applications and the configuration: a new command line begins."""
+    """Forgets registered secrets and configured names, before a new command line."""
     masking.forget_values()
     masking.forget_patterns()
     read_configuration.cache_clear()
@@ -71,15 +70,15 @@ def secret_names(app: AppDef | None) -> list[str]:
 
 
 def secret_values(app: AppDef | None) -> tuple[str, ...]:
-    """Returns what an application's environment and arguments hold that must not be shown anywhere.
+    """Returns the secret values in an application's environment and arguments.
 
-    Short words and numbers are left out: they occur by chance, and are no secrets.
+    Numbers and values shorter than 8 characters are excluded, as they may occur by chance.
     """
     if app is None:
         return ()
     values = {v for role in app.roles for n, v in role.env.items() if looks_secret(str(n))}
-    for role in app.roles:  # what has not been checked may hold anything
-        words = [word if isinstance(word, str) else "" for word in (role.entrypoint, *role.args)]
-        values.update(masking.secrets_in_arguments(words))
+    for role in app.roles:  # unvalidated arguments may be of any type
+        args = [arg if isinstance(arg, str) else "" for arg in (role.entrypoint, *role.args)]
+        values.update(masking.secrets_in_arguments(args))
     kept = (v for v in values if isinstance(v, str) and len(v) >= 8 and not v.isdigit())
     return tuple(sorted(kept, key=len, reverse=True))

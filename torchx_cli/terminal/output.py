@@ -1,4 +1,4 @@
-"""What the program prints: results on stdout, the rest on stderr; colour where there is a terminal."""
+"""Terminal output: results on stdout, messages on stderr, colour on terminals."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torchx.errors import UsageError
 from torchx.printable import escape_json, has_controls, one_line, printable
 
 COLOURS = {"good": "32", "bad": "31", "wait": "33", "dim": "2", "bold": "1"}
-"""Meaning -> the terminal's code for it."""
+"""Meaning -> terminal colour code."""
 
 LONGEST = 2_000
-"""Columns of a line of someone else's text where no window limits it."""
+"""Maximum columns of a line of external text without a window."""
 
 _LONGEST_SCANNED = 16
-"""Characters per column that :func:`fit` looks at: combining ones take no column, and have no limit."""
+"""Characters per column scanned by :func:`fit`, as combining characters take no column."""
 
 _MARK = chr(0xF0000 + int.from_bytes(os.urandom(2), "big") % 0xFFFE)
-"""Stands for ESC in painted text until :func:`shown`. Random, so that no text from elsewhere contains it."""
+"""Placeholder for ESC in painted text until :func:`shown`; random, so that no external text contains it."""
 
 _PAINTED = re.compile(_MARK + r"\[([0-9;]*)m")
 
@@ -36,7 +36,7 @@ STATE_MEANING = {
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tells whether a person reads a stream on a terminal that moves its cursor."""
+    """Returns True if a stream is a terminal with cursor control."""
     try:
         return stream.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:  # closed
@@ -44,12 +44,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Tells whether a stream shows colour: a terminal, and nobody said NO_COLOR."""
+    """Returns True if a stream is a terminal and NO_COLOR is not set."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Returns the columns of a stream's window; None where it is no terminal and lines may be long."""
+    """Returns the window width of a stream in columns, or None if it is not a terminal."""
     if not is_terminal(stream):
         return None
     try:
@@ -59,28 +59,28 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def paint(text: str, meaning: str, stream: TextIO) -> str:
-    """Returns a text in the colour of its meaning, unchanged where the stream shows none.
+    """Returns a text in the colour of its meaning, or unchanged if the stream has no colour.
 
-    Only what is printed with :func:`say` or :func:`tell` may be painted.
+    Painted text must be printed with :func:`say` or :func:`print_stderr`.
     """
     code = COLOURS.get(meaning)
     return colour(text, code) if code and text and has_colour(stream) else text
 
 
 def colour(text: str, code: str) -> str:
-    """Returns a text with a colour code of the terminal, to be printed with :func:`say`."""
+    """Returns a text with a terminal colour code, to be printed with :func:`say`."""
     return f"{_MARK}[{code}m{text}{_MARK}[0m"
 
 
 def plain(text: str) -> str:
-    """Returns a text without the colours that :func:`paint` gave it."""
+    """Returns a text without the colours added by :func:`paint`."""
     return _PAINTED.sub("", text)
 
 
 def shown(text: str) -> str:
-    r"""Returns a text as it goes to a terminal: control characters are spelled out, colours are set.
+    r"""Returns a text for output: control characters escaped, colours as escape sequences.
 
-    This is the one place where colours become escape sequences.
+    No other function creates escape sequences for colours.
 
     >>> shown("title\x1b]0;x\x07"), shown(colour("failed", "31"))
     ('title\\x1b]0;x\\x07', '\x1b[31mfailed\x1b[0m')
@@ -89,13 +89,13 @@ def shown(text: str) -> str:
 
 
 def say(text: str = "", *, end: str = "\n", flush: bool = False, hide: bool = False) -> None:
-    """Prints a text on stdout; everything that this program says there goes through here.
+    """Prints a text on stdout; all output there uses this function.
 
     Args:
-        text: may hold text from elsewhere, such as names and messages.
-        end: what follows it.
-        flush: show it immediately.
-        hide: mask what looks like a secret.
+        text: the text; may contain external text, such as names and messages.
+        end: appended to the text.
+        flush: flush immediately.
+        hide: mask likely secrets.
     """
     if hide:
         from torchx_cli.terminal.masking import mask_text
@@ -109,20 +109,20 @@ def paint_state(state: str, stream: TextIO) -> str:
     return paint(state, STATE_MEANING.get(state, "dim"), stream)
 
 
-def speaks_unicode(stream: TextIO) -> bool:
-    """Tells whether a stream takes more than ASCII; LANG=C asks for ASCII whatever Python makes of it."""
+def supports_unicode(stream: TextIO) -> bool:
+    """Returns True if a stream supports Unicode; never if the locale is C."""
     locale = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
     return locale not in ("C", "POSIX") and encoding.replace("-", "") == "utf8"
 
 
 def bar_of(stream: TextIO) -> str:
-    """Returns the bar between the name of a replica and its line."""
-    return "│" if speaks_unicode(stream) else "|"
+    """Returns the separator between a replica name and its log line."""
+    return "│" if supports_unicode(stream) else "|"
 
 
 def columns(text: str) -> int:
-    """Returns how many columns of a terminal a text takes.
+    """Returns the width of a text in terminal columns.
 
     >>> columns("abc"), columns("日本")
     (3, 4)
@@ -137,9 +137,9 @@ def _width(character: str) -> int:
 
 
 def fit(text: str, width: int | None) -> str:
-    """Returns a text on one line that is cut, with an ellipsis, to a number of columns; None for no window.
+    """Returns a text as one line, truncated with an ellipsis to a number of columns (None: no window).
 
-    It takes time by what it returns, not by what it is given.
+    The running time depends on the width, not on the length of the text.
 
     >>> fit("a longer text", 8)
     'a long..'
@@ -159,14 +159,14 @@ def fit(text: str, width: int | None) -> str:
 
 
 Row = Sequence[tuple[str, str]]
-"""The cells of a line of a table: each a text and its meaning ("" for none)."""
+"""The cells of a table row, each a text and its meaning ("" for none)."""
 
 
 def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequence[str] = ()) -> list[str]:
     """Returns the lines of a table.
 
-    On a terminal it is no wider than the window: the last column is cut, and the columns named in
-    ``spare`` are left out as needed, the first of them first.
+    On a terminal the table fits the window: the last column is truncated, and columns named in ``spare``
+    are dropped as needed, in that order.
     """
     window = width_of(stream)
     body: list[Row] = [[(head, "bold") for head in heads]]
@@ -192,7 +192,7 @@ def _table_line(cells: Row, widths: Sequence[int], window: int | None, stream: T
 
 
 def wrap(text: str, stream: TextIO, indent: str = "") -> str:
-    """Returns a text that is broken to the window of a stream, unchanged where that is no terminal."""
+    """Wraps a text to the window of a stream, unless that is not a terminal."""
     text, window = printable(text), width_of(stream)
     if window is None or columns(indent + text) <= window:
         return indent + text
@@ -205,7 +205,7 @@ def wrap(text: str, stream: TextIO, indent: str = "") -> str:
 
 
 def error_line(message: str, hint: str | None, stream: TextIO) -> str:
-    """Returns an error as a person reads it: what was wrong, and below it what to type next."""
+    """Returns an error message with its hint on the next line."""
     first, *rest = message.splitlines() or [""]
     shown = wrap(f"error: {first}", stream)
     if shown.startswith("error:"):
@@ -216,36 +216,36 @@ def error_line(message: str, hint: str | None, stream: TextIO) -> str:
 
 
 def note(text: str) -> None:
-    """Prints a remark on stderr."""
-    tell(wrap(text, sys.stderr))
+    """Prints a message on stderr, wrapped to the window."""
+    print_stderr(wrap(text, sys.stderr))
 
 
-def tell(text: str) -> None:
-    """Prints on stderr as far as that takes it: neither a full disk nor a lost reader stops anything.
+def print_stderr(text: str) -> None:
+    """Prints on stderr with likely secrets masked; write errors are ignored.
 
-    Everything that this program says there goes through here. What looks like a secret is masked.
+    All output on stderr uses this function.
     """
-    from torchx_cli.terminal.masking import mask_text  # on demand: quick commands say nothing
+    from torchx_cli.terminal.masking import mask_text  # imported on demand, to keep startup fast
 
     try:
         print(shown(mask_text(text)), file=sys.stderr)
     except OSError:
-        send_nowhere(sys.stderr)
+        redirect_to_devnull(sys.stderr)
 
 
 FORMATS = ("text", "json", "yaml")
 
 
-def chosen_format(output: str, json_flag: bool) -> str:
-    """Returns the form of output that `-o` and `--json` ask for.
+def output_format(output: str, json_flag: bool) -> str:
+    """Returns the output format selected by `-o` and `--json`.
 
     Raises:
-        UsageError: there is no such form.
+        UsageError: the format is unknown, or the flags conflict.
     """
     if output not in ("", *FORMATS):
         raise UsageError(f"-o takes {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got `{output}`")
     if json_flag and output not in ("", "json"):
-        raise UsageError(f"--json and -o {output} cannot both be")
+        raise UsageError(f"--json cannot be combined with -o {output}")
     return output or ("json" if json_flag else "text")
 
 
@@ -253,11 +253,11 @@ def emit(data: Any, form: str, *, hide: bool = False) -> None:
     """Prints plain data on stdout as JSON or YAML.
 
     Args:
-        data: what to print.
+        data: the data.
         form: json or yaml.
-        hide: mask what looks like a secret.
+        hide: mask likely secrets.
     """
-    unicode = speaks_unicode(sys.stdout)
+    unicode = supports_unicode(sys.stdout)
     if hide:
         from torchx_cli.terminal.masking import mask
 
@@ -271,7 +271,7 @@ def emit(data: Any, form: str, *, hide: bool = False) -> None:
 
 
 def yaml_text(data: Any, unicode: bool = True) -> str:
-    """Returns plain data as YAML in which no control character stands for itself."""
+    """Returns plain data as YAML with control characters escaped."""
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=unicode)
@@ -279,9 +279,9 @@ def yaml_text(data: Any, unicode: bool = True) -> str:
 
 
 def prepare_streams() -> None:
-    """Lets stdout and stderr take text that is not valid, and makes up for those that are closed.
+    """Makes stdout and stderr accept invalid text, and opens closed standard streams on /dev/null.
 
-    A file that is opened later would take the number of a closed one, and get what is printed there.
+    Otherwise a file opened later would reuse the closed descriptor and receive the output.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
@@ -289,27 +289,27 @@ def prepare_streams() -> None:
             if number and hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
             continue
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        if nowhere != number:
-            os.dup2(nowhere, number)
-            os.close(nowhere)
+        devnull = os.open(os.devnull, os.O_RDWR)
+        if devnull != number:
+            os.dup2(devnull, number)
+            os.close(devnull)
         mode = "w" if number else "r"
-        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # for good
+        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # kept open
 
 
-def give_up_output() -> None:
-    """Sends nowhere what a stream does not take any more: Python would complain of it at exit."""
+def discard_output() -> None:
+    """Discards pending output of closed streams, which Python would report at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            send_nowhere(stream)
+            redirect_to_devnull(stream)
         except ValueError:  # closed
             continue
 
 
-def send_nowhere(stream: TextIO) -> None:
-    """Lets a stream take everything from now on, and keep nothing of it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+def redirect_to_devnull(stream: TextIO) -> None:
+    """Redirects a stream to /dev/null."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, stream.fileno())
+    os.close(devnull)

@@ -1,4 +1,4 @@
-"""Any object as plain data: what JSON and YAML take."""
+"""Convert objects to plain data for JSON and YAML."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def to_plain(value: Any) -> Any:
-    """Returns a value as dictionaries, lists, texts, numbers, booleans and None.
+    """Converts a value to dictionaries, lists, strings, numbers, booleans and None.
 
-    Times become ISO 8601, durations seconds, sets sorted lists; of an object of another kind its own
-    ``to_dict()`` is taken, else its text.
+    Times become ISO 8601, durations seconds, sets sorted lists; other objects are converted with
+    ``to_dict()`` or ``str()``.
 
     >>> to_plain({"when": timedelta(minutes=1), "path": PurePath("a/b"), "all": {2, 1}})
     {'when': 60.0, 'path': 'a/b', 'all': [1, 2]}

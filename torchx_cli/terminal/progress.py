@@ -1,4 +1,4 @@
-"""What a submission waits for: a few lines that are kept true on a terminal, plain lines elsewhere."""
+"""Progress of a submission: lines updated in place on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from torchx.scheduling.progress import Ongoing, Part, Progress
 
 DRAW_EVERY = 0.1
-"""Seconds between two drawings."""
+"""Seconds between two updates."""
 
-MOST = 6
-"""Parts that are drawn at once: those that move."""
+MAX_PARTS = 6
+"""Maximum number of parts shown."""
 
 
-class Telling:
-    """Tells on stderr what takes long; a context manager that leaves nothing drawn.
+class ProgressReporter:
+    """Reports slow steps on stderr; a context manager that clears its output on exit.
 
     Args:
-        stoppable: called with whether Ctrl-C may stop what goes on now.
+        allow_stop: called with whether Ctrl-C may stop the current step.
     """
 
-    def __init__(self, stoppable: Callable[[bool], None]) -> None:
-        self._stoppable = stoppable
+    def __init__(self, allow_stop: Callable[[bool], None]) -> None:
+        self._allow_stop = allow_stop
         self._terminal = is_terminal(sys.stderr)
         self._ongoing: Ongoing | None = None
         self._screen: Screen | None = None
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Telling:
+    def __enter__(self) -> ProgressReporter:
         return self
 
     def __exit__(
@@ -48,12 +48,12 @@ class Telling:
             self.ended(self._ongoing)
 
     def __call__(self, line: str) -> None:
-        """Tells a line that stays."""
+        """Prints a permanent line."""
         note(line)
 
     def began(self, ongoing: Ongoing) -> bool:
-        """Lets Ctrl-C stop what has begun, and draws it where there is a terminal."""
-        self._stoppable(True)
+        """Lets Ctrl-C stop the step, and shows its progress on a terminal."""
+        self._allow_stop(True)
         self._ongoing = ongoing
         if self._terminal:
             self._end.clear()
@@ -62,15 +62,15 @@ class Telling:
         return self._terminal
 
     def ended(self, ongoing: Ongoing) -> None:
-        """Takes away what was drawn."""
-        self._stoppable(False)
+        """Clears the displayed progress."""
+        self._allow_stop(False)
         self._ongoing = None
         if self._thread is not None:
             self._end.set()
             self._thread.join()
             self._thread = None
         if self._screen is not None:
-            self._screen.show([], whole=True)
+            self._screen.show([], final=True)
             self._screen = None
 
     def _draw(self, ongoing: Ongoing) -> None:
@@ -82,17 +82,17 @@ class Telling:
             self._screen = self._screen or Screen(sys.stderr)
             try:
                 self._screen.show(lines_of(ongoing.now, ongoing.seconds))
-            except OSError:  # the terminal is gone
+            except OSError:  # the terminal was closed
                 return
 
 
 def lines_of(now: Progress, seconds: float) -> list[str]:
-    """Returns the lines that show how far something is."""
+    """Returns the lines that show the progress."""
     lines = [f"{now.what}, {duration(int(seconds)).replace('.0 s', ' s')}"]
     where = ", ".join(part for part in (now.detail, now.bytes) if part)
     lines += [f"  {where}"] if where else []
     moving = [part for part in now.parts if part.name and part.status and part.total]
-    lines += [paint(_part(part), "dim", sys.stderr) for part in moving[:MOST]]
+    lines += [paint(_part(part), "dim", sys.stderr) for part in moving[:MAX_PARTS]]
     bar = bar_of(sys.stderr)
     return lines + [paint(f"  {bar} {line.expandtabs()}", "dim", sys.stderr) for line in now.last]
 

@@ -1,4 +1,4 @@
-"""The status of an application as a person reads it."""
+"""Format the status of an application as text."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.printable import one_line
-from torchx_cli.terminal.ending import unsaid
+from torchx_cli.terminal.ending import unreported_message
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
 from torchx_cli.terminal.times import duration, span
 
 if TYPE_CHECKING:
     from torchx.specs.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
-CROWD = 16
-"""Of a role with more replicas than this, only the unusual ones are told one by one."""
+MAX_REPLICAS = 16
+"""For roles with more replicas than this, only the unusual ones are listed."""
 
 
 def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextIO) -> list[str]:
-    """Returns the lines of `torchx status`, without what failed first.
+    """Returns the lines of `torchx status`, without the first failure.
 
     Args:
         handle: the application.
-        status: how it fares.
-        roles: names of the roles to tell of; empty for all.
-        stream: where the lines go.
+        status: its status.
+        roles: names of the roles to show; empty for all.
+        stream: the output stream.
     """
     from torchx.specs.handles import parse_app_handle
 
@@ -41,12 +41,12 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
     while window is not None and len(head) > 2 and columns("  ".join(text for text, _ in head)) > window:
         head.pop()
     lines = ["  ".join(paint(text, meaning, stream) for text, meaning in head)]
-    said = unsaid(status)
-    if said and not _replicas_say(said, status, roles):
-        lines.append(fit(f"  {said}", width_of(stream)))
+    message = unreported_message(status)
+    if message and not _is_in_replica_lines(message, status, roles):
+        lines.append(fit(f"  {message}", width_of(stream)))
     for role in status.roles:
         if not roles or role.role in roles:
-            # on this machine the name of a host says nothing
+            # hostnames are redundant for local schedulers
             lines += _role_lines(role, stream, nodes=not scheduler.startswith("local"))
     for folder in dict.fromkeys(status.workspaces.values()):
         lines.append(f"runs in  {one_line(_home(folder))}")
@@ -57,18 +57,18 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
     return lines
 
 
-def _replicas_say(said: str, status: AppStatus, roles: list[str]) -> bool:
-    """Tells whether the lines of the replicas say the same."""
+def _is_in_replica_lines(message: str, status: AppStatus, roles: list[str]) -> bool:
+    """Returns True if the lines of the replicas contain the message."""
     return any(
-        len(role.replicas) <= CROWD and (not roles or role.role in roles) and any(
-            (why := waits_for(replica)) and said.startswith(why) for replica in role.replicas
+        len(role.replicas) <= MAX_REPLICAS and (not roles or role.role in roles) and any(
+            (why := waiting_reason(replica)) and message.startswith(why) for replica in role.replicas
         )
         for role in status.roles
     )  # fmt: skip
 
 
 def _home(path: str) -> str:
-    """Shortens the home folder to `~`, which a shell takes back, unless the rest needs quotes."""
+    """Abbreviates the home folder as `~`, unless the path needs quotes in a shell."""
     import os
 
     home = os.environ.get("HOME", "")
@@ -79,27 +79,28 @@ def _home(path: str) -> str:
 
 def _role_lines(role: RoleStatus, stream: TextIO, *, nodes: bool) -> list[str]:
     counts = Counter(replica.state.name for replica in role.replicas)
-    told = ", ".join(f"{n} of {len(role.replicas)} {state.lower()}" for state, n in counts.most_common())
+    summary = ", ".join(f"{n} of {len(role.replicas)} {state.lower()}" for state, n in counts.most_common())
     return [
-        fit(f"{role.role}  {told or 'no replicas'}", width_of(stream)),
+        fit(f"{role.role}  {summary or 'no replicas'}", width_of(stream)),
         *replica_lines(role, stream, nodes=nodes),
     ]
 
 
 def replica_lines(role: RoleStatus, stream: TextIO, *, nodes: bool = False) -> list[str]:
-    """Returns a line for each replica of a role; for each unusual one where there are many.
+    """Returns a line for each replica of a role, or only for unusual ones if there are many.
 
     Args:
         role: the role.
-        stream: where the lines go.
-        nodes: whether the node of each replica is shown.
+        stream: the output stream.
+        nodes: whether to show the node of each replica.
     """
     lines = []
     counts = Counter(replica.state.name for replica in role.replicas)
     shown = sorted(role.replicas, key=lambda replica: replica.id)
-    if len(shown) > CROWD:
+    if len(shown) > MAX_REPLICAS:
         usual = counts.most_common(1)[0][0]
-        shown = [r for r in shown if r.state.name != usual or len(r.attempts) > 1 or told_of(r)][:CROWD]
+        unusual = [r for r in shown if r.state.name != usual or len(r.attempts) > 1 or running_message(r)]
+        shown = unusual[:MAX_REPLICAS]
     rows = [tuple(map(one_line, _replica_cells(replica, nodes))) for replica in shown]
     widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
     window = width_of(stream)
@@ -109,22 +110,22 @@ def replica_lines(role: RoleStatus, stream: TextIO, *, nodes: bool = False) -> l
         line = fit("  " + "  ".join(cells).rstrip(), window)
         lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
     if len(role.replicas) > len(shown):
-        more = f"  {len(role.replicas) - len(shown)} more are not shown (all of them: -o json)"
+        more = f"  {len(role.replicas) - len(shown)} more are not shown (to list all: -o json)"
         lines.append(paint(more, "dim", stream))
     return lines
 
 
 def _replica_cells(replica: ReplicaStatus, nodes: bool) -> tuple[str, str, str, str, str]:
-    """Id, state, time, process, and the rest."""
+    """Returns id, state, time, process and details."""
     lasted = span(replica.started_at, replica.ended_at)
     rest = [f"on {replica.hostname}"] if nodes and replica.hostname else []
     ended = how_ended(replica.attempts[-1]) if replica.attempts else ""
     if ended:
         rest.append(ended)
-    if waits_for(replica):
-        rest.append(f"waiting: {waits_for(replica)}")
-    if told := told_of(replica):
-        rest.append(told)
+    if waiting_reason(replica):
+        rest.append(f"waiting: {waiting_reason(replica)}")
+    if message := running_message(replica):
+        rest.append(message)
     if replica.attempt > 1:
         rest.append(
             f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)} ({_earlier(replica)})"
@@ -139,29 +140,29 @@ def _replica_cells(replica: ReplicaStatus, nodes: bool) -> tuple[str, str, str, 
     )
 
 
-def waits_for(replica: ReplicaStatus) -> str:
-    """Returns why a replica does not run yet, where its engine tells."""
+def waiting_reason(replica: ReplicaStatus) -> str:
+    """Returns why a replica is waiting, if known."""
     waits = replica.state.name in ("SUBMITTED", "PENDING") and replica.attempts
     return replica.attempts[-1].msg if waits else ""
 
 
-def told_of(replica: ReplicaStatus) -> str:
-    """Returns what its engine tells of a replica that runs, such as that it is paused."""
+def running_message(replica: ReplicaStatus) -> str:
+    """Returns the message of a running replica, such as that it is paused."""
     runs = replica.state.name == "RUNNING" and replica.attempts
     return replica.attempts[-1].msg if runs else ""
 
 
 def _earlier(replica: ReplicaStatus) -> str:
-    """Returns how the attempt before the current one ended."""
+    """Returns the result of the previous attempt."""
     for attempt in reversed(replica.attempts[:-1]):
         lasted = span(attempt.started_at, attempt.ended_at)
         after = "" if lasted is None else f" after {duration(lasted)}"
         return f"attempt {attempt.number}: {how_ended(attempt) or attempt.state.name.lower()}{after}"
-    return "the earlier ones are not known"
+    return "earlier attempts unknown"
 
 
 def how_ended(attempt: AttemptStatus) -> str:
-    """Returns the exit code or the signal that ended an attempt; empty while it runs and when all is well."""
+    """Returns the nonzero exit code or the signal that ended an attempt, or an empty string."""
     if attempt.signal is not None:
         return attempt.signal
     return f"exit {attempt.exit_code}" if attempt.exit_code else ""

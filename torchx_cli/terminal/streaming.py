@@ -1,4 +1,4 @@
-"""Log lines on their way to a person: the name of the replica before each, aligned and coloured."""
+"""Print log lines, each prefixed with its replica, aligned and coloured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk
 
 _COLOURS = ("36", "33", "35", "32", "34", "31", "96", "93", "95", "92", "94")
-"""One after the other for the replicas; the terminal's codes."""
+"""Terminal colour codes, assigned to replicas in turn."""
 
 
 class LogPrinter:
@@ -22,13 +22,13 @@ class LogPrinter:
 
     Args:
         stream: stdout or stderr.
-        labels: the names of all replicas that may come, for the alignment.
-        prefix: whether the name of the replica stands before each line.
-        timestamps: whether the time stands before each line.
-        live: whether each chunk is shown at once; otherwise what comes is gathered first.
+        labels: the names of the replicas, for alignment.
+        prefix: whether to print the replica before each line.
+        timestamps: whether to print the time before each line.
+        live: whether to flush after each chunk.
 
     Attributes:
-        failed: the stream has not taken what was printed; other errors are those of reading the log.
+        failed: whether writing to the stream failed.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class LogPrinter:
         self._prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
         self.failed = False
-        self._unfinished: tuple[object, ...] | None = None  # what wrote the line that has no end yet
-        self._coloured = False  # by the application, which may have ended before it took that back
+        self._unfinished: tuple[object, ...] | None = None  # source of the incomplete line
+        self._coloured = False  # by the application, which may not have reset it
 
     def write(self, chunk: LogChunk) -> None:
-        """Prints one chunk; one that goes on with the line before it stands on the same line.
+        """Prints a chunk, continuing an incomplete line of the same source.
 
-        A line without an end is ended where another replica or stream has something to say meanwhile.
+        An incomplete line is ended if another replica or stream prints.
         """
         data = chunk.data
         if not data:
             return
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
-        going_on = self._unfinished == source
-        if self._unfinished is not None and not going_on:
+        continued = self._unfinished == source
+        if self._unfinished is not None and not continued:
             self._put(b"\n", False)
         self._unfinished = None if data.endswith(b"\n") else source
         if self._terminal and b"\x1b" in data:
@@ -72,14 +72,14 @@ class LogPrinter:
         if before:
             end = b"\n" if data.endswith(b"\n") else b""
             body = data.removesuffix(b"\n")
-            if self._terminal and b"\r" in body:  # a progress bar goes back to the start of its line
+            if self._terminal and b"\r" in body:  # a progress bar returns to the start of its line
                 body = body.replace(b"\r\n", b"\n")
                 body = (body.rstrip(b"\r") if end else body).replace(b"\r", b"\r" + before)
-            data = (b"" if going_on else before) + body.replace(b"\n", b"\n" + before) + end
+            data = (b"" if continued else before) + body.replace(b"\n", b"\n" + before) + end
         self._put(data, self._live)
 
     def close(self) -> None:
-        """Shows what is still gathered; ends the last line where a person reads it."""
+        """Flushes the output; ends the last line if it has a prefix or the stream is a terminal."""
         end = b"\n" if self._unfinished is not None and (self._prefix or self._terminal) else b""
         self._unfinished = None
         self._put(b"\x1b[0m" * self._coloured + end, True)
@@ -105,7 +105,7 @@ class LogPrinter:
 
 
 def stamp(seconds: float) -> str:
-    """Returns a time as ISO 8601 with zone, in milliseconds; a dash when it is not known.
+    """Returns a time as ISO 8601 with zone and milliseconds, or a dash if unknown.
 
     >>> stamp(0.0)
     '-'
@@ -116,7 +116,7 @@ def stamp(seconds: float) -> str:
 
 
 def labels_of(roles: Iterable[tuple[str, int]], limit: int = 40) -> list[str]:
-    """Returns the longest name of a replica for each role, given as name and number of replicas.
+    """Returns the longest replica name of each role, given as name and number of replicas.
 
     >>> labels_of([("trainer", 12), ("ps", 1)])
     ['trainer/11', 'ps/0']
@@ -125,7 +125,7 @@ def labels_of(roles: Iterable[tuple[str, int]], limit: int = 40) -> list[str]:
 
 
 def print_chunks(chunks: Iterable[LogChunk], printer: LogPrinter) -> None:
-    """Prints all chunks; what was printed before an error stays printed."""
+    """Prints all chunks; closes the printer even on errors."""
     try:
         for chunk in chunks:
             printer.write(chunk)

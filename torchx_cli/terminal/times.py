@@ -1,4 +1,4 @@
-"""Times as people say them, and times as people type them."""
+"""Format and parse times and durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048
 
 
 def duration(seconds: float) -> str:
-    """Returns a length of time as people say it.
+    """Formats a duration.
 
     >>> duration(0.42), duration(12.4), duration(123), duration(7200), duration(90061)
     ('0.4 s', '12.4 s', '2 min 3 s', '2 h', '1 d 1 h')
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def ago(when: datetime, now: datetime | None = None) -> str:
-    """Returns how long ago a time is, roughly; the date when it is more than a month.
+    """Returns roughly how long ago a time is, or the date after a month.
 
     >>> now = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
     >>> ago(now - timedelta(seconds=150), now), ago(now - timedelta(days=50), now)
@@ -47,27 +47,27 @@ def ago(when: datetime, now: datetime | None = None) -> str:
 
 
 def span(started: datetime | None, ended: datetime | None) -> float | None:
-    """Returns the seconds from start to end, to now when it has not ended; None before the start."""
+    """Returns the seconds from start to end (or now), or None if not started."""
     if started is None:
         return None
     return ((ended or datetime.now(timezone.utc)) - started).total_seconds()
 
 
 def iso(when: datetime | None) -> str | None:
-    """Returns a time as ISO 8601 with zone, None for None."""
+    """Returns a time as ISO 8601 with zone, or None."""
     return None if when is None else when.isoformat()
 
 
 def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
-    """Reads a time: ISO 8601 (local unless it has a zone), or how long ago, as in `10m`, `1h30m` and `2d`.
+    """Parses a time: ISO 8601 (default zone: local) or an age such as `10m`, `1h30m` or `2d`.
 
     Args:
-        flag: the flag it was given to, for the error.
-        text: what was typed.
-        now: the time that "ago" counts from.
+        flag: the flag, for error messages.
+        text: the value.
+        now: the reference time of ages.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the value is invalid.
 
     >>> now = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
     >>> (now - parse_time("--since", "1h30m", now)).total_seconds()
@@ -77,7 +77,7 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
     if back is not None:
         return (now or datetime.now(timezone.utc)) - timedelta(seconds=back)
     iso_text = text.strip()
-    if iso_text.endswith(("Z", "z")):  # read by Python 3.11 and later only
+    if iso_text.endswith(("Z", "z")):  # supported by Python 3.11 and later only
         iso_text = iso_text[:-1] + "+00:00"
     try:
         return datetime.fromisoformat(iso_text).astimezone()
@@ -88,26 +88,26 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
 
 
 def seconds(flag: str, text: str) -> float:
-    """Reads a length of time: seconds, or as in `10m`, `1h30m` and `7d`.
+    """Parses a duration: seconds, or with units as in `10m`, `1h30m` and `7d`.
 
     Args:
-        flag: the flag it was given to, for the error.
-        text: what was typed.
+        flag: the flag, for error messages.
+        text: the value.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the value is invalid.
 
     >>> seconds("--timeout", "2.5"), seconds("--timeout", "10m")
     (2.5, 600.0)
     """
     found = _length(text.strip() + "s") if text.strip()[-1:].isdigit() else _length(text.strip())
     if found is None:
-        raise UsageError(f"{flag} takes seconds, or a time such as 10m, 2h or 7d, got `{text}`")
+        raise UsageError(f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`")
     return found
 
 
 def _length(text: str) -> float | None:
-    """Returns the seconds of a length such as `1h30m`, None when it is none."""
+    """Returns the seconds of a duration such as `1h30m`, or None if invalid."""
     import re
 
     if not re.fullmatch(r"(\d+(\.\d+)?(s|min|m|h|d|w))+", text):

@@ -1,4 +1,4 @@
-"""Telling why an application waits, for as long as it does."""
+"""Report why an application is waiting."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from torchx.specs.status import AppStatus
 
 PATIENCE = 0.5
-"""Seconds of waiting before a person is told what for; the first look at an application comes after these."""
+"""Seconds before the first query and message."""
 
-SLOWER = 1.3
-"""The longer it waits, the longer is the pause between two looks."""
+BACKOFF = 1.3
+"""Factor by which the pause between two queries grows."""
 
-LONGEST, LONGEST_ELSEWHERE = 2.0, 10.0
-"""Seconds between two looks at most; more at an engine that cannot wake us: it has others to serve."""
+MAX_PAUSE, MAX_PAUSE_POLLING = 2.0, 10.0
+"""Maximum seconds between two queries; longer for engines that must be polled."""
 
 WAITS = ("SUBMITTED", "PENDING")
 
 
 class Waiting:
-    """Tells on stderr what an application waits for, whenever that changes, until it runs; a context manager.
+    """Prints why an application is waiting, whenever that changes, until it runs; a context manager.
 
     Args:
-        runner: asks how it fares.
+        runner: used to query the status.
         handle: the application.
     """
 
     def __init__(self, runner: Runner, handle: str) -> None:
         self._runner, self._handle = runner, handle
         self._stop = threading.Event()
-        self._told = ""
+        self._printed = ""
         self._thread = threading.Thread(target=self._run, name="waiting", daemon=True)
 
     def __enter__(self) -> Waiting:
@@ -48,19 +48,19 @@ class Waiting:
         pause = PATIENCE
         while not self._stop.wait(pause):
             try:
-                longest = LONGEST if self._runner.wakes(self._handle) else LONGEST_ELSEWHERE
+                longest = MAX_PAUSE if self._runner.wakes(self._handle) else MAX_PAUSE_POLLING
                 status = self._runner.status(self._handle)
-            except Exception:  # a thread has no caller: the command itself finds out what is wrong
+            except Exception:  # the command itself reports the error
                 return
             if status is None or status.state.name not in WAITS or self._stop.is_set():
                 return
-            told = reason(status)
-            pause = min(pause * SLOWER, longest) if told == self._told else PATIENCE
-            if told != self._told:
-                self._told = told
-                note(told)
+            message = reason(status)
+            pause = min(pause * BACKOFF, longest) if message == self._printed else PATIENCE
+            if message != self._printed:
+                self._printed = message
+                note(message)
 
 
 def reason(status: AppStatus) -> str:
-    """Returns the line that tells what an application waits for."""
+    """Returns a line that says why an application is waiting."""
     return f"waiting: {status.msg}" if status.msg else f"waiting: it is {status.state.name}"

@@ -1,4 +1,4 @@
-"""Watching an application: what changes is told until it has ended."""
+"""Watch an application and show changes until it has ended."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppStatus
 
-LOOK_EVERY = 0.5
-"""Seconds between two looks; the end of an application is seen at once where the scheduler wakes us."""
+POLL_INTERVAL = 0.5
+"""Seconds between two queries; ends are noticed immediately if the scheduler notifies us."""
 
-LOOK_ELSEWHERE = 2.0
-"""Seconds between two looks at an engine that has to be asked over a network."""
+REMOTE_POLL_INTERVAL = 2.0
+"""Seconds between two queries of an engine that must be polled over a network."""
 
 
 def watch(
@@ -29,70 +29,70 @@ def watch(
     handle: str,
     first: DescribeAppResponse,
     lines_of: Callable[[DescribeAppResponse], list[str]],
-    ask: Callable[[], DescribeAppResponse | None],
+    refresh: Callable[[], DescribeAppResponse | None],
 ) -> DescribeAppResponse | None:
-    """Shows on stdout how an application fares, until it has ended.
+    """Shows the status of an application on stdout until it has ended.
 
-    On a terminal the same lines are kept true; elsewhere each change is a line of its own.
+    On a terminal the lines are updated in place; elsewhere each change is printed as a line.
 
     Args:
-        runner: to wait with.
+        runner: used to wait.
         handle: the application.
-        first: how it fares now.
-        lines_of: the lines for a terminal.
-        ask: how it fares.
+        first: its current description.
+        lines_of: formats a description for a terminal.
+        refresh: returns the current description.
 
     Returns:
-        How it ended; None when its scheduler does not know it any more.
+        The final description, or None if the scheduler no longer knows the application.
     """
     from torchx.runner.status import status_of
 
     screen = Screen(sys.stdout) if is_terminal(sys.stdout) else None
-    told: dict[str, str] = {}
+    printed: dict[str, str] = {}
     found: DescribeAppResponse | None = first
     while found is not None:
         status = status_of(found)
         if screen is not None:
-            screen.show(lines_of(found), whole=status.is_terminal())
+            screen.show(lines_of(found), final=status.is_terminal())
         else:
-            _tell_changes(told, changes(found.app_id, status))
+            _print_changes(printed, changes(found.app_id, status))
         if status.is_terminal():
             return found
-        pause = LOOK_EVERY if runner.wakes(handle) else LOOK_ELSEWHERE
+        pause = POLL_INTERVAL if runner.wakes(handle) else REMOTE_POLL_INTERVAL
         runner.wait(handle, wait_interval=pause, timeout=pause)
-        found = ask()
+        found = refresh()
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
 
 
-def _tell_changes(told: dict[str, str], now: dict[str, str]) -> None:
+def _print_changes(printed: dict[str, str], now: dict[str, str]) -> None:
     for key, text in now.items():
-        if told.get(key) != text:
+        if printed.get(key) != text:
             say(f"{time.strftime('%H:%M:%S')}  {one_line(key)}  {fit(text, None)}", flush=True, hide=True)
-    told.clear()
-    told.update(now)
+    printed.clear()
+    printed.update(now)
 
 
 def changes(app_id: str, status: AppStatus) -> dict[str, str]:
-    """Returns what is told of an application as it changes: what -> how it fares, without what only grows.
+    """Returns the state of the application and its roles and replicas by name, without times.
 
-    Of a role with many replicas that is how many fare how, and those that failed or were started again.
+    A role with many replicas is summarized; only failed or restarted replicas are listed.
     """
     from collections import Counter
 
-    from torchx_cli.terminal.status_text import CROWD, how_ended
+    from torchx_cli.terminal.status_text import MAX_REPLICAS, how_ended
     from torchx_cli.terminal.times import span
 
     now: dict[str, str] = {}
     for role in status.roles:
         counts = Counter(replica.state.name for replica in role.replicas)
-        crowd = len(role.replicas) > CROWD
-        if crowd:
-            told = ", ".join(f"{n} {state.lower()}" for state, n in sorted(counts.items()))
-            now[role.role] = f"{told} of {len(role.replicas)}"
+        many = len(role.replicas) > MAX_REPLICAS
+        if many:
+            summary = ", ".join(f"{n} {state.lower()}" for state, n in sorted(counts.items()))
+            now[role.role] = f"{summary} of {len(role.replicas)}"
         for replica in role.replicas:
             ended = how_ended(replica.attempts[-1]) if replica.attempts else ""
-            if crowd and not ended and replica.attempt == 1:
+            if many and not ended and replica.attempt == 1:
                 continue
             attempt = f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)}"
             parts = [replica.state.name, ended, attempt if replica.attempt > 1 else ""]
@@ -105,7 +105,7 @@ def changes(app_id: str, status: AppStatus) -> dict[str, str]:
 
 
 class Screen:
-    """Some lines of a terminal that are kept true: only those that changed are drawn again.
+    """Lines of a terminal that are updated in place; only changed lines are redrawn.
 
     Args:
         stream: the terminal.
@@ -116,25 +116,25 @@ class Screen:
         self._lines: list[str] = []
         self._window: tuple[int, ...] = ()
 
-    def show(self, lines: Sequence[str], *, whole: bool = False) -> None:
-        """Shows these lines in place of those before.
+    def show(self, lines: Sequence[str], *, final: bool = False) -> None:
+        """Replaces the displayed lines.
 
         Args:
-            lines: the lines; cut to the window, unless they are the last ones.
-            whole: they are the last: show all of them, also what then moves out of the window.
+            lines: the lines, truncated to the window.
+            final: show all lines in full, even if they scroll out of the window.
         """
         window = os.get_terminal_size(self._stream.fileno())
         lines = [part for line in lines for part in printable(line).split("\n")]
-        if not whole and len(lines) >= window.lines:
+        if not final and len(lines) >= window.lines:
             lines = [*lines[: max(1, window.lines - 2)], f"  {len(lines) - window.lines + 2} more lines"]
-        if not whole:
+        if not final:
             lines = [
                 line if columns(plain(line)) <= window.columns else fit(plain(line), window.columns)
                 for line in lines
             ]
         out = ""
-        if tuple(window) != self._window or whole:
-            out += self._up_and_away(window.columns)
+        if tuple(window) != self._window or final:
+            out += self._clear(window.columns)
             self._lines, self._window = [], tuple(window)
         elif self._lines:
             out += f"\x1b[{len(self._lines)}A\r"
@@ -146,8 +146,8 @@ class Screen:
         self._stream.write(out)
         self._stream.flush()
 
-    def _up_and_away(self, width: int) -> str:
-        """Goes to the first line and clears all: in a window of another width the lines are broken anew."""
+    def _clear(self, width: int) -> str:
+        """Moves to the first line and clears the rest; in a resized window lines wrap differently."""
         if not self._lines:
             return ""
         rows = sum(max(1, -(-columns(plain(line)) // max(1, width))) for line in self._lines)

@@ -130,7 +130,7 @@ def test_another_home_and_another_folder(
     refused = torchx("list", "--all-users", "-s", "local_cwd")
     assert (refused.returncode, refused.stderr.partition("\n")[0]) == (
         2,
-        "error: local_cwd tells of no applications of other people",
+        "error: local_cwd cannot list applications of other users",
     )
 
 
