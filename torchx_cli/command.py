@@ -167,13 +167,13 @@ def _full_name(name: str, spellings: dict[str, Any], command: str) -> str:
     by_plain = {dashes + s[len(dashes) :].replace("-", "_"): s for s in spellings if s.startswith(dashes)}
     if plain in by_plain:
         return by_plain[plain]
-    found = {full for key, full in by_plain.items() if key.startswith(plain)}
-    if not found or len(name) == len(dashes) or len({spellings[f].name for f in found}) > 1:
-        if len(found) > 1:
-            raise UsageError(f"`{name}` can mean {', '.join(sorted(found))}")
+    matches = {full for key, full in by_plain.items() if key.startswith(plain)}
+    if not matches or len(name) == len(dashes) or len({spellings[f].name for f in matches}) > 1:
+        if len(matches) > 1:
+            raise UsageError(f"`{name}` can mean {', '.join(sorted(matches))}")
         raise UsageError(
             f"unknown flag `{name}`", hint=did_you_mean(name, spellings, f"see: {command} --help")
         )
-    full = min(found, key=len)
+    full = min(matches, key=len)
     print_stderr(f"note: {name} is short for {full}")
     return full

@@ -191,11 +191,11 @@ def typed_options(texts: Sequence[str], scheduler: str, opts: runopts) -> dict[s
     cfg: dict[str, CfgVal] = {}
     for text in texts:
         with _origin("-cfg", scheduler):
-            found = opts.cfg_from_str(text, strict=True)
-        for key in found:
+            options = opts.cfg_from_str(text, strict=True)
+        for key in options:
             if key in cfg:
                 raise UsageError(f"run option `{key}` is given twice (from -cfg)")
-        cfg.update(found)
+        cfg.update(options)
     return cfg
 
 

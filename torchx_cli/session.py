@@ -48,8 +48,8 @@ class Session:
             from torchx.config import load_config
 
             self._config = load_config(profile=self.profile)
-            found = self._config.found
-            for path, why in zip(found.passed_over, found.reasons, strict=True):
+            files = self._config.found
+            for path, why in zip(files.passed_over, files.reasons, strict=True):
                 from torchx_cli.terminal.output import note
 
                 note(f"note: {passed_over(path, why)}")
@@ -117,5 +117,5 @@ def _show_log(level: str) -> None:
 
 def session_of(ctx: Context) -> Session:
     """Returns the session of this command line."""
-    found = ctx.find_object(Session)
-    return found if found is not None else Session()
+    session = ctx.find_object(Session)
+    return session if session is not None else Session()

@@ -61,7 +61,7 @@ def test_ctrl_c_leaves_an_attached_application_running() -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert (
-        err == f"{app_id} keeps running   cancel: torchx cancel {app_id}   reattach: torchx attach {app_id}\n"
+        err == f"{app_id} keeps running   cancel: torchx cancel {app_id}   attach: torchx attach {app_id}\n"
     )
     assert answer("status", app_id, "-o", "json")["state"] == "RUNNING"
     Path("go").touch()

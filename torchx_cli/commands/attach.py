@@ -74,4 +74,4 @@ def _print_detached(runner: Runner, handle: str) -> None:
     name = short_name(runner, handle)
     if is_terminal(sys.stderr):
         print_stderr("")  # end the line with the ^C
-    note(f"{app_id_of(handle)} keeps running   cancel: torchx cancel {name}   reattach: torchx attach {name}")
+    note(f"{app_id_of(handle)} keeps running   cancel: torchx cancel {name}   attach: torchx attach {name}")

@@ -30,7 +30,7 @@ def builtins_(
 
         say(builtin_source(show).rstrip())
         return
-    found = list_components()
+    components = list_components()
     if form != "text":
         data: list[dict[str, Any]] = [
             {
@@ -41,7 +41,7 @@ def builtins_(
                 "line": component.line,
                 "problems": [str(problem) for problem in component.problems],
             }
-            for component in found
+            for component in components
         ]
         emit(data, form)
         return
@@ -51,7 +51,7 @@ def builtins_(
             (component.origin, "dim"),
             _about(component.description, [str(p) for p in component.problems]),
         ]
-        for component in found
+        for component in components
     ]
     say("\n".join(table(rows, ("COMPONENT", "FROM", ""), sys.stdout)))
 

@@ -27,11 +27,11 @@ def cancel_(ctx: typer.Context, handles: Handles) -> None:
     from torchx_cli.applications import find
 
     with session_of(ctx).runner() as runner:
-        found = [find(runner, handle) for handle in handles]  # check all before cancelling any
-        for handle, described in found:
+        applications = [find(runner, handle) for handle in handles]  # check all before cancelling any
+        for handle, described in applications:
             if not status_of(described).is_terminal():
                 runner.cancel(handle)
-        for handle, described in found:
+        for handle, described in applications:
             if status_of(described).is_terminal():
                 note(f"{described.app_id} has already ended: {described.state.name}")
             elif runner.wakes(handle):

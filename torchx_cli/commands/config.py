@@ -55,8 +55,8 @@ def show(
     problems: list[TorchxError] = [*errors]
     rows = [_row(entry) for entry in config.entries() if not section or entry.section == section]
     rows += _check_schedulers(session, config, section, problems)
-    found = config.found
-    over = list(zip(found.passed_over, found.reasons, strict=True))
+    files = config.found
+    over = list(zip(files.passed_over, files.reasons, strict=True))
     if form != "text":
         data = {"files": _files(config), "values": rows, "problems": [_problem(error) for error in problems]}
         emit({**data, "passed_over": [{"file": str(path), "why": why} for path, why in over]}, form)
@@ -162,7 +162,7 @@ def _masked(section: str, key: str, value: str) -> str:
 
     pairs = re.sub(
         r"([A-Za-z_][A-Za-z0-9_]*):([^,;\s]+)",
-        lambda found: f"{found[1]}:{MASK}" if looks_secret(found[1]) else found[0],
+        lambda match: f"{match[1]}:{MASK}" if looks_secret(match[1]) else match[0],
         value,
     )
     return mask_text(pairs)

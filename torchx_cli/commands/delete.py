@@ -30,15 +30,15 @@ def delete_(
     from torchx_cli.applications import short_name
 
     with session_of(ctx).runner() as runner:
-        found = [_find(runner, handle) for handle in handles]
-        for handle, described in found:
+        applications = [_find(runner, handle) for handle in handles]
+        for handle, described in applications:
             if not force and not _has_ended(described):
                 name = short_name(runner, handle)
                 raise StateError(
                     f"{described.app_id} has not ended, it is {described.state.name}",
                     hint=f"torchx cancel {name}   or both: torchx delete --force {name}",
                 )
-        for handle, described in found:
+        for handle, described in applications:
             runner.delete(handle)
             note(f"{described.app_id} is deleted")
 

@@ -36,10 +36,10 @@ def describe_(
         full, described = find(runner, handle, full=True)
         roles = described.roles
 
-        def lines_of(found: DescribeAppResponse) -> list[str]:
-            found.roles = found.roles or roles  # a brief description omits them, and they do not change
-            found.metadata = found.metadata or described.metadata
-            return [*_lines(as_data(full, found), found), *failure_of(runner, full, status_of(found))]
+        def lines_of(current: DescribeAppResponse) -> list[str]:
+            current.roles = current.roles or roles  # a brief description omits them, and they do not change
+            current.metadata = current.metadata or described.metadata
+            return [*_lines(as_data(full, current), current), *failure_of(runner, full, status_of(current))]
 
         if not watched and form != "text":
             emit(as_data(full, described), form)

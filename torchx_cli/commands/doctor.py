@@ -38,18 +38,18 @@ def doctor_(
     form = output_format(output, json)
     with session_of(ctx).runner(check_home=False) as runner:
         names = [scheduler] if scheduler else _distinct(runner.scheduler_backends())
-        found = {name: list(_diagnose(runner, name)) for name in names}
-    wrong = any(finding.verdict is Verdict.WRONG for findings in found.values() for finding in findings)
-    if scheduler and found[scheduler] and found[scheduler][0].verdict is Verdict.ABSENT:
+        results = {name: list(_diagnose(runner, name)) for name in names}
+    wrong = any(finding.verdict is Verdict.WRONG for findings in results.values() for finding in findings)
+    if scheduler and results[scheduler] and results[scheduler][0].verdict is Verdict.ABSENT:
         wrong = True
     if form != "text":
         emit(
-            {name: [_as_data(finding) for finding in findings] for name, findings in found.items()},
+            {name: [_as_data(finding) for finding in findings] for name, findings in results.items()},
             form,
             hide=True,
         )
     else:
-        for name, findings in found.items():
+        for name, findings in results.items():
             say(paint(name, "bold", sys.stdout))
             for finding in findings:
                 _print_finding(finding, max(len(item.what) for item in findings))

@@ -87,12 +87,12 @@ def list_(
     )
     session = session_of(ctx)
     with session.runner() as runner:
-        found = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
+        applications = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
-            emit([as_data(app) for app in islice(found, limit)], form, hide=True)
+            emit([as_data(app) for app in islice(applications, limit)], form, hide=True)
             return
-        shown = list(islice(found, TABLE_LIMIT if limit is None else limit))
-        more = limit is None and next(found, None) is not None
+        shown = list(islice(applications, TABLE_LIMIT if limit is None else limit))
+        more = limit is None and next(applications, None) is not None
     if shown:
         rows = [_row(app) for app in shown]
         say("\n".join(table(rows, HEADS, sys.stdout, spare=("TIME", "SCHEDULER", "STARTED"))), hide=True)
@@ -106,13 +106,13 @@ ALL_USERS = "all_users"
 """The run option of schedulers that can list the applications of other users."""
 
 
-def newest(found: list[Iterator[ListAppResponse]]) -> Iterator[ListAppResponse]:
+def newest(listings: list[Iterator[ListAppResponse]]) -> Iterator[ListAppResponse]:
     """Merges the applications of several schedulers, newest first."""
-    if len(found) == 1:
-        return found[0]
+    if len(listings) == 1:
+        return listings[0]
     from heapq import merge
 
-    return merge(*found, key=_age, reverse=True)
+    return merge(*listings, key=_age, reverse=True)
 
 
 def _age(app: ListAppResponse) -> tuple[float, str]:
@@ -165,11 +165,11 @@ def gather(
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
-def _prefetch(found: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
+def _prefetch(applications: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
     """Fetches the first application, so that an unreachable scheduler raises its error here."""
     from itertools import chain
 
-    return chain(list(islice(found, 1)), found)
+    return chain(list(islice(applications, 1)), applications)
 
 
 def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> dict[str, Any]:

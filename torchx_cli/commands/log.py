@@ -176,8 +176,8 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
 def print_json(chunks: Iterable[LogChunk]) -> None:
     """Prints a JSON object for each line: role, replica, attempt, stream, time, line and partial.
 
-    An incomplete line is printed in parts: `partial` marks all parts but the last. Multi-byte
-    characters are never split.
+    An incomplete line is printed in parts; `partial` marks parts without a line end. Multi-byte characters
+    are never split.
     """
     from dataclasses import replace
 

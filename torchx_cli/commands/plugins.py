@@ -22,41 +22,44 @@ def plugins_(output: Output = "", json: Json = False) -> None:
     from torchx.plugins.report import installed_plugins
 
     form = output_format(output, json)
-    found = [_with_conflict(one) for one in installed_plugins()]
+    plugins = [_with_conflict(plugin) for plugin in installed_plugins()]
     if form != "text":
-        emit([_as_data(one) for one in found], form)
+        emit([_as_data(plugin) for plugin in plugins], form)
         return
-    if not found:
+    if not plugins:
         note("no plugins are installed")
         return
-    rows = [[(one.kind, ""), (_names(one), ""), (one.module, ""), (one.origin, "dim")] for one in found]
+    rows = [
+        [(plugin.kind, ""), (_names(plugin), ""), (plugin.module, ""), (plugin.origin, "dim")]
+        for plugin in plugins
+    ]
     say("\n".join(table(rows, ("KIND", "NAME", "MODULE", "FROM"), sys.stdout)))
-    for one in found:
-        if one.error:
-            plugin = f"{one.kind} {one.name}".strip()
-            problem = f"{one_line(plugin)} of {one.module}: {one_line(one.error)}"
+    for plugin in plugins:
+        if plugin.error:
+            label = f"{plugin.kind} {plugin.name}".strip()
+            problem = f"{one_line(label)} of {plugin.module}: {one_line(plugin.error)}"
             say(f"{paint('problem:', 'bad', sys.stdout)} {problem}", hide=True)
 
 
-def _with_conflict(one: Installed) -> Installed:
+def _with_conflict(plugin: Installed) -> Installed:
     """Returns the plugin, with an error if its name conflicts with a built-in one."""
     from dataclasses import replace
 
     from torchx.schedulers import BUILT_IN
 
-    taken = {"command": COMMANDS, "scheduler": BUILT_IN}.get(one.kind, {})
-    if one.name in taken and not one.error:
+    taken = {"command": COMMANDS, "scheduler": BUILT_IN}.get(plugin.kind, {})
+    if plugin.name in taken and not plugin.error:
         return replace(
-            one, error=f"`{one.name}` is the name of a built-in {one.kind}, which takes precedence"
+            plugin, error=f"`{plugin.name}` is the name of a built-in {plugin.kind}, which takes precedence"
         )
-    return one
+    return plugin
 
 
-def _names(one: Installed) -> str:
-    return ", ".join([one.name or "-", *one.also])
+def _names(plugin: Installed) -> str:
+    return ", ".join([plugin.name or "-", *plugin.also])
 
 
-def _as_data(one: Installed) -> dict[str, object]:
+def _as_data(plugin: Installed) -> dict[str, object]:
     from dataclasses import asdict
 
-    return {**asdict(one), "also": list(one.also), "error": one.error or None}
+    return {**asdict(plugin), "also": list(plugin.also), "error": plugin.error or None}

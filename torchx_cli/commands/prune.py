@@ -30,7 +30,7 @@ def prune_(
             "--older-than",
             metavar="AGE",
             show_default=False,
-            help=f"Only those that ended this long ago, as in 12h (default: {DEFAULT_AGE}, or 0 with --keep).",
+            help=f"Minimum time since the end, as in 12h (default: {DEFAULT_AGE}, or 0 with --keep).",
         ),
     ] = "",
     keep: Annotated[
@@ -83,14 +83,14 @@ def _backends(runner: Runner, scheduler: str) -> list[str]:
 
     if scheduler:
         return [scheduler]
-    found = []
+    names = []
     for name in runner.scheduler_backends():
         try:
             if runner.has(name, Prunes) and not runner.has(name, Shared):
-                found.append(name)
+                names.append(name)
         except PluginError:  # it cannot have any applications
             continue
-    return found
+    return names
 
 
 @dataclass
@@ -120,16 +120,16 @@ class Pruning:
 
         from torchx.specs.status import AppState, is_terminal
 
-        found = [
+        candidates = [
             (app.ended_at.timestamp(), backend, app)
             for backend in backends
             for app in self.runner.select(backend, query)
             if app.ended_at is not None and (is_terminal(app.state) or app.state is AppState.UNKNOWN)
         ]
-        found.sort(key=lambda item: item[0], reverse=True)
+        candidates.sort(key=lambda item: item[0], reverse=True)
         limit = time.time() - age
         self.selected = {backend: [] for backend in backends}
-        for ended_at, backend, app in found[keep:]:
+        for ended_at, backend, app in candidates[keep:]:
             if not age or ended_at <= limit:  # 0 selects all, even after a clock change
                 self.selected[backend].append(app)
 

@@ -27,11 +27,11 @@ def runopts_(
     """Show the run options of the schedulers, for -cfg and .torchxconfig."""
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:
-        found = {scheduler: runner.scheduler_run_opts(scheduler)} if scheduler else _of_all(runner)
+        options = {scheduler: runner.scheduler_run_opts(scheduler)} if scheduler else _of_all(runner)
     if form != "text":
-        emit({name: as_data(opts) for name, opts in found.items()}, form)
+        emit({name: as_data(opts) for name, opts in options.items()}, form)
         return
-    for name, opts in found.items():
+    for name, opts in options.items():
         text = "\n".join(f"    {line}" if line.strip() else "" for line in repr(opts).splitlines())
         say(f"{name}:\n{text}\n")
 
@@ -40,13 +40,13 @@ def _of_all(runner: Runner) -> dict[str, runopts]:
     """Returns the run options of all schedulers, with a note for plugins that fail to load."""
     from torchx.errors import PluginError
 
-    found = {}
+    options = {}
     for name in runner.scheduler_backends():
         try:
-            found[name] = runner.scheduler_run_opts(name)
+            options[name] = runner.scheduler_run_opts(name)
         except PluginError as error:
             note(error.message)
-    return found
+    return options
 
 
 def as_data(opts: runopts) -> list[dict[str, Any]]:

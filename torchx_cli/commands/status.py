@@ -45,8 +45,8 @@ def status_(
             check_watch_format(form)
             from torchx_cli.terminal.watch import watch
 
-            def lines_of(found: DescribeAppResponse) -> list[str]:
-                return _lines(runner, full, status_of(found), requested)
+            def lines_of(current: DescribeAppResponse) -> list[str]:
+                return _lines(runner, full, status_of(current), requested)
 
             last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
             if last is not None and not is_terminal(sys.stdout):

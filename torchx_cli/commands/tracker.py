@@ -66,11 +66,11 @@ def jobs(
     """List the tracked runs."""
     form = output_format(output, json)
     chosen = {"parent_run_id": parent} if parent else {}
-    found = list(dict.fromkeys(run for tracker in _trackers() for run in tracker.run_ids(**chosen)))
+    runs = list(dict.fromkeys(run for tracker in _trackers() for run in tracker.run_ids(**chosen)))
     if form != "text":
-        emit(found, form)
-    elif found:
-        say("\n".join(found))
+        emit(runs, form)
+    elif runs:
+        say("\n".join(runs))
     else:
         note("no tracked runs")
 
@@ -83,12 +83,12 @@ def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = F
     form = output_format(output, json)
     trackers = _trackers()
     run = _run_id(ctx, run, trackers)
-    found = mask({name: value for tracker in trackers for name, value in tracker.metadata(run).items()})
+    values = mask({name: value for tracker in trackers for name, value in tracker.metadata(run).items()})
     if form != "text":
-        emit(found, form)
+        emit(values, form)
         return
     _show(
-        [[(name, ""), (_text(value), "")] for name, value in found.items()],
+        [[(name, ""), (_text(value), "")] for name, value in values.items()],
         ("NAME", "VALUE"),
         "metadata",
         run,
@@ -111,8 +111,10 @@ def artifacts(
     form = output_format(output, json)
     trackers = _trackers()
     run = _run_id(ctx, run, trackers)
-    found = mask({name: one for tracker in trackers for name, one in tracker.artifacts(run).items()})
-    kept = [one for name, one in found.items() if artifact in ("", name)]
+    artifacts = mask(
+        {name: artifact for tracker in trackers for name, artifact in tracker.artifacts(run).items()}
+    )
+    kept = [value for name, value in artifacts.items() if artifact in ("", name)]
     if form != "text":
         emit([{"name": a.name, "path": a.path, "metadata": dict(a.metadata or {})} for a in kept], form)
         return
@@ -130,14 +132,14 @@ def lineage(ctx: typer.Context, run: RunId, output: Output = "", json: Json = Fa
     run = _run_id(ctx, run, trackers)
     lineages = [tracker.lineage(run) for tracker in trackers]
     if form != "text":
-        steps = dict.fromkeys(edge for one in lineages for edge in one.edges)
+        steps = dict.fromkeys(edge for lineage in lineages for edge in lineage.edges)
         emit(
             [{"source": e.source_id, "artifact": e.artifact_name, "run": e.run_id} for e in steps],
             form,
         )
         return
-    for one in lineages:
-        say("\n".join(_tree(one)))
+    for item in lineages:
+        say("\n".join(_tree(item)))
 
 
 def _tree(lineage: Lineage) -> list[str]:

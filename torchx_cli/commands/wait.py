@@ -46,8 +46,8 @@ def wait_(
     form = output_format(output, json)
     limit = seconds("--timeout", timeout) if timeout else None
     with session_of(ctx).runner() as runner:
-        found = [find(runner, handle)[0] for handle in handles]
-        ended = wait_for_all(runner, list(dict.fromkeys(found)), limit)
+        resolved = [find(runner, handle)[0] for handle in handles]
+        ended = wait_for_all(runner, list(dict.fromkeys(resolved)), limit)
         if form != "text":
             emit([as_data(handle, status) for handle, status in ended.items()], form, hide=True)
     results = [_result(status) for status in ended.values()]

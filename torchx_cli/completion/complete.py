@@ -27,11 +27,11 @@ def complete(args: Sequence[str]) -> int:
         return 0
     current = line[-1]
     try:
-        found = list(offers(line[:-1], current))
+        candidates = list(offers(line[:-1], current))
     except Exception:  # an error message would disturb the line being typed
         return 0
     seen: set[str] = set()
-    for offer in found:
+    for offer in candidates:
         if offer.text != one_line(offer.text):
             continue  # a shell would insert its control characters into the line
         if offer.text.startswith(current) and offer.text not in seen:

@@ -111,9 +111,9 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
     if command in ("cancel", "delete", "wait") or (command in _SINGLE_HANDLE and not before):
         path = current.partition("://")[2 if "://" in current else 0]
         if command in ("log", "attach", "exec") and "/" in path:
-            found = list(of_replicas(current))
-            if found:
-                yield from found
+            replicas = list(of_replicas(current))
+            if replicas:
+                yield from replicas
                 return
         yield from (offer for offer in applications(command, current) if offer.text not in before)
     elif command == "run":
@@ -220,11 +220,11 @@ def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
         args: the arguments after it.
         current: the partial argument.
     """
-    found = _outline(name)
-    if found is None or "--" in args:
+    outline = _outline(name)
+    if outline is None or "--" in args:
         yield from files(current)
         return
-    by_flag = {f"--{argument.name}": argument for argument in found.arguments}
+    by_flag = {f"--{argument.name}": argument for argument in outline.arguments}
     pending = by_flag.get(args[-1].replace("--no-", "--")) if args else None
     if pending is not None and _kind(pending) != "bool":
         yield from (Offer(value) for value in _choices(pending))
@@ -232,7 +232,7 @@ def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
     elif current.startswith("-"):
         from torchx.discovery.source.docstrings import Docs
 
-        docs = Docs(found.docstring)
+        docs = Docs(outline.docstring)
         for flag, argument in by_flag.items():
             yield Offer(flag, docs.of(argument.name))
             if _kind(argument) == "bool":

@@ -128,8 +128,8 @@ def _error_file(status: AppStatus) -> list[str]:
     from torchx.excerpts import last_lines_of
     from torchx.specs.status_text import ErrorFile
 
-    found = ErrorFile.read(status.structured_error_msg)
-    text = status.structured_error_msg if found is None else found.message
+    error_file = ErrorFile.read(status.structured_error_msg)
+    text = status.structured_error_msg if error_file is None else error_file.message
     return last_lines_of(text.rstrip(), LAST_LINES)
 
 

@@ -100,10 +100,10 @@ def seconds(flag: str, text: str) -> float:
     >>> seconds("--timeout", "2.5"), seconds("--timeout", "10m")
     (2.5, 600.0)
     """
-    found = _length(text.strip() + "s") if text.strip()[-1:].isdigit() else _length(text.strip())
-    if found is None:
+    length = _length(text.strip() + "s") if text.strip()[-1:].isdigit() else _length(text.strip())
+    if length is None:
         raise UsageError(f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`")
-    return found
+    return length
 
 
 def _length(text: str) -> float | None:

@@ -49,18 +49,18 @@ def watch(
 
     screen = Screen(sys.stdout) if is_terminal(sys.stdout) else None
     printed: dict[str, str] = {}
-    found: DescribeAppResponse | None = first
-    while found is not None:
-        status = status_of(found)
+    current: DescribeAppResponse | None = first
+    while current is not None:
+        status = status_of(current)
         if screen is not None:
-            screen.show(lines_of(found), final=status.is_terminal())
+            screen.show(lines_of(current), final=status.is_terminal())
         else:
-            _print_changes(printed, changes(found.app_id, status))
+            _print_changes(printed, changes(current.app_id, status))
         if status.is_terminal():
-            return found
+            return current
         pause = POLL_INTERVAL if runner.wakes(handle) else REMOTE_POLL_INTERVAL
         runner.wait(handle, wait_interval=pause, timeout=pause)
-        found = refresh()
+        current = refresh()
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
 
