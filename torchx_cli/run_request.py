@@ -27,7 +27,7 @@ class RunRequest:
         scheduler_args: run options, as given on the command line.
         options: run options by name, from JSON.
         workspace: folders copied with the application: a path, a URL or a YAML mapping.
-        parent_run_id: the run that started this one.
+        parent_run_id: the parent run.
         dryrun: show the request without submitting it.
         wait: wait until the application has ended.
         log: stream the logs.

@@ -65,9 +65,7 @@ def run_(
     ] = "",
     parent_run_id: Annotated[
         str,
-        typer.Option(
-            "--parent_run_id", metavar="ID", show_default=False, help="The run that started this one."
-        ),
+        typer.Option("--parent_run_id", metavar="ID", show_default=False, help="The parent run."),
     ] = "",
     tee_logs: Annotated[
         bool,

@@ -57,7 +57,7 @@ def jobs(
     parent: Annotated[
         str,
         typer.Option(
-            "--parent-run-id", metavar="RUN", show_default=False, help="Only runs started by this run."
+            "--parent-run-id", metavar="RUN", show_default=False, help="Only runs derived from this run."
         ),
     ] = "",
     output: Output = "",
