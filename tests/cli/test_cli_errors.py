@@ -41,7 +41,7 @@ USAGE = [
     ("run -- --msg hi", "error: expected a component, got `--msg`"),
     ("run --msg hi", "error: unknown flag `--msg`"),
     ("run --workspace nowhere utils.echo", "error: workspace `nowhere`"),
-    ("run --detach --wait utils.echo", "error: --detach returns at once"),
+    ("run --detach --wait utils.echo", "error: --detach cannot be combined with --wait"),
     ("run -o yaml utils.echo", "error: -o yaml requires --dryrun"),
     ("run -o xml utils.echo", "error: -o takes text, json or yaml, got `xml`"),
     ("run -s", "error: -s takes a value"),
