@@ -1,4 +1,4 @@
-"""What a Docker engine is, and what it can do for an application."""
+"""Checks of a Docker engine: its version, GPUs, logs and network."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchx.schedulers.docker.request import NETWORK
 from torchx.scheduling.findings import Finding, Verdict
 
 PATIENCE = 10.0
-"""Seconds that an engine has for an answer."""
+"""Seconds to wait for an answer of the engine."""
 
 
 def diagnose() -> Iterator[Finding]:
-    """Looks at the engine that applications would go to; changes nothing there."""
+    """Checks the configured engine; changes nothing."""
     try:
         require_socket()
         engine = Engine()
-        told = engine.call("GET", "/version", patience=PATIENCE)
+        version = engine.call("GET", "/version", patience=PATIENCE)
         info = engine.call("GET", "/info", patience=PATIENCE)
     except AbsentError as error:
         yield Finding("engine", Verdict.ABSENT, error.message, error.hint or "")
@@ -29,8 +29,10 @@ def diagnose() -> Iterator[Finding]:
         yield Finding("engine", Verdict.WRONG, error.message, error.hint or "")
         return
     name = "Podman" if engine.is_podman else "Docker"
-    yield Finding("engine", Verdict.GOOD, f"{engine.address}, {name} {told.get('Version')}")
-    yield Finding("interface", Verdict.GOOD, f"version {engine.version}, {told.get('Os')}/{told.get('Arch')}")
+    yield Finding("engine", Verdict.GOOD, f"{engine.address}, {name} {version.get('Version')}")
+    yield Finding(
+        "interface", Verdict.GOOD, f"version {engine.version}, {version.get('Os')}/{version.get('Arch')}"
+    )
     memory = int(info.get("MemTotal") or 0) / 1e9
     yield Finding("machine", Verdict.GOOD, f"{info.get('NCPU')} CPUs, {memory:,.0f} GB of memory")
     yield _gpus(info)
@@ -40,9 +42,9 @@ def diagnose() -> Iterator[Finding]:
 
 def _gpus(info: Any) -> Finding:
     if "nvidia" in (info.get("Runtimes") or {}):
-        return Finding("GPUs", Verdict.GOOD, "the engine can give them")
+        return Finding("GPUs", Verdict.GOOD, "available to containers")
     return Finding(
-        "GPUs", Verdict.ABSENT, "the engine has no runtime for them", "NVIDIA's container toolkit adds it"
+        "GPUs", Verdict.ABSENT, "the engine has no GPU runtime", "install NVIDIA's container toolkit"
     )
 
 
@@ -51,7 +53,7 @@ def _logs(info: Any) -> Finding:
     if driver in ("json-file", "local", "journald", "k8s-file"):
         return Finding("logs", Verdict.GOOD, f"kept by {driver}")
     return Finding(
-        "logs", Verdict.WRONG, f"the driver {driver} keeps none that can be read", "set json-file or local"
+        "logs", Verdict.WRONG, f"logs of the driver {driver} cannot be read", "set json-file or local"
     )
 
 
@@ -59,9 +61,11 @@ def _network(engine: Engine) -> Finding:
     try:
         engine.call("GET", f"/networks/{NETWORK}", patience=PATIENCE)
     except EngineError:
-        return Finding("network", Verdict.ABSENT, f"{NETWORK} is made with the first application")
+        return Finding("network", Verdict.ABSENT, f"{NETWORK} is created with the first application")
     except NoEngineError:
-        # of Docker 20.10, when many containers start and end at once: https://github.com/moby/moby/issues/46661
-        said = "the engine answers, but not when it is asked for its networks: no container can start or end"
-        return Finding("network", Verdict.WRONG, said, "restart it; Docker 20.10 needs that at times")
+        # Docker 20.10, if many containers start and end together: https://github.com/moby/moby/issues/46661
+        problem = "the engine does not answer requests for its networks: no container can start or end"
+        return Finding(
+            "network", Verdict.WRONG, problem, "restart the engine; Docker 20.10 sometimes needs that"
+        )
     return Finding("network", Verdict.GOOD, NETWORK)

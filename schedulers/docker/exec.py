@@ -1,4 +1,4 @@
-"""Runs a program in a container, beside what runs there."""
+"""Runs a program in a running container."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from torchx.schedulers.docker.engine.duplex import AT_A_TIME, Duplex
 from torchx.scheduling.streams import Streams
 
 HEAD = 8
-"""Bytes before each piece of output: which stream, and its length; on a terminal there are none."""
+"""Bytes of the header before each piece of output, with its stream and length; none on a terminal."""
 STDERR = 2
-LOOK_EVERY = 0.5
-"""Seconds after which the size of the terminal is looked at."""
+POLL_INTERVAL = 0.5
+"""Seconds between checks of the terminal's size."""
 
 
 def container_of(containers: Sequence[Container], app_id: str, role: str, replica: int) -> str:
-    """Returns the id of the container in which a replica runs now.
+    """Returns the id of the container in which a replica runs.
 
     Raises:
-        StateError: there is no such replica, or it does not run.
+        StateError: the replica does not exist or does not run.
     """
     mine = [c for c in containers if (c.role, c.replica) == (role, replica)]
     if not mine:
@@ -33,46 +33,44 @@ def container_of(containers: Sequence[Container], app_id: str, role: str, replic
     paused = [c for c in mine if c.status == "paused"]
     if paused:
         name = ".".join(filter(None, (paused[0].name, paused[0].mark)))
-        raise StateError(
-            f"{role}/{replica} of {app_id} is paused", hint=f"let it go on: docker unpause {name}"
-        )
+        raise StateError(f"{role}/{replica} of {app_id} is paused", hint=f"resume it: docker unpause {name}")
     running = [c for c in mine if c.status == "running"]
     if not running:
-        raise StateError(f"{role}/{replica} of {app_id} does not run any more, or not yet")
+        raise StateError(f"{role}/{replica} of {app_id} is not running")
     return max(running, key=lambda c: c.attempt).id
 
 
 def execute(engine: Engine, container: str, command: Sequence[str], streams: Streams) -> int:
-    """Runs a program in a container to its end, and returns its exit code.
+    """Runs a program in a container and returns its exit code.
 
     Raises:
-        StateError: the engine refuses it, or there is no such program in the container.
+        StateError: the engine refuses it, or the container has no such program.
     """
-    wanted = {
+    body = {
         "AttachStdin": streams.stdin is not None,
         "AttachStdout": True,
         "AttachStderr": True,
         "Tty": streams.terminal,
         "Cmd": list(command),
     }
-    made = engine.call("POST", f"/containers/{container}/exec", body=wanted)["Id"]
+    made = engine.call("POST", f"/containers/{container}/exec", body=body)["Id"]
     try:
         connection, data = engine.exchange(f"/exec/{made}/start", {"Detach": False, "Tty": streams.terminal})
     except EngineError as error:
-        raise StateError(f"`{command[0]}` could not be run there: {error.message}") from None
+        raise StateError(f"`{command[0]}` could not be run in the container: {error.message}") from None
     with closing(connection):
         _Exchange(engine, made, connection, streams).run(data)
     return _exit_code(engine, made, command[0])
 
 
 class _Exchange:
-    """Hands on what is typed and what is printed until the program has ended; all by one thread.
+    """Forwards input and output, in one thread, until the program has ended.
 
     Args:
-        engine: where the program runs.
-        made: the engine's id of it.
-        connection: to the program.
-        streams: what it reads and prints to.
+        engine: the engine.
+        made: the engine's id of the program.
+        connection: the connection to the program.
+        streams: its input and output.
     """
 
     def __init__(self, engine: Engine, made: str, connection: Duplex, streams: Streams) -> None:
@@ -86,7 +84,7 @@ class _Exchange:
         """Runs until the program has ended.
 
         Args:
-            data: what has come of its output already.
+            data: the output received so far.
 
         Raises:
             StateError: the connection was lost.
@@ -99,7 +97,7 @@ class _Exchange:
             poll.register(self._connection, select.POLLIN | (0 if sent else select.POLLOUT))
             if self._source is not None and sent:
                 poll.register(self._source, select.POLLIN)
-            ready = {descriptor for descriptor, _ in poll.poll(LOOK_EVERY * 1000)}
+            ready = {descriptor for descriptor, _ in poll.poll(POLL_INTERVAL * 1000)}
             if self._connection.fileno() in ready and self._receive():
                 return
             try:
@@ -107,24 +105,24 @@ class _Exchange:
                 if self._source in ready and self._source is not None:
                     self._feed(self._source)
             except (BrokenPipeError, ConnectionResetError):
-                # it reads no more; there may still be output of it to come
+                # it no longer reads; there may still be output
                 self._source = None
                 self._connection.discard()
 
     def _receive(self) -> bool:
-        """Shows what has come; True when that was all."""
+        """Shows the received output; returns True at its end."""
         try:
             data, ended = self._connection.receive()
         except OSError as error:
             raise StateError(
                 f"the connection to the program was lost: {error.strerror or error}",
-                hint="it may still run there",
+                hint="it may still run in the container",
             ) from error
         self._show(data)
         return ended
 
     def _feed(self, source: int) -> None:
-        """Sends what can be read; when there is no more of it, the program sees the end, too."""
+        """Sends the available input, or closes the program's input at its end."""
         try:
             data = os.read(source, AT_A_TIME)
         except OSError:
@@ -136,7 +134,7 @@ class _Exchange:
         self._connection.finish()
 
     def _resize(self) -> None:
-        """Hands on the size of the terminal when it has changed."""
+        """Sends the size of the terminal if it has changed."""
         if not self._streams.terminal or self._streams.size() == self._size:
             return
         rows, columns = self._size = self._streams.size()
@@ -165,18 +163,18 @@ class _Exchange:
 
 
 def _exit_code(engine: Engine, made: str, program: str) -> int:
-    """Returns what a program has ended with, once it has: it may run on with its outputs closed.
+    """Waits for a program to end, as it may still run with closed outputs, and returns its exit code.
 
     Raises:
-        StateError: the engine does not know.
+        StateError: the engine does not know it.
     """
     pause = 0.01
     while True:
-        told = engine.call("GET", f"/exec/{made}/json")
-        if not told.get("Running"):
-            code = told.get("ExitCode")
+        state = engine.call("GET", f"/exec/{made}/json")
+        if not state.get("Running"):
+            code = state.get("ExitCode")
             if isinstance(code, int):
                 return code
             raise StateError(f"the engine does not know the exit code of `{program}`")
         time.sleep(pause)
-        pause = min(pause * 2, LOOK_EVERY)
+        pause = min(pause * 2, POLL_INTERVAL)

@@ -1,4 +1,4 @@
-"""Whose an application is: on a shared engine everyone may end everything, so this is checked here."""
+"""Checks the owner of an application, as a shared engine lets every user end every container."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchx.schedulers.shared.owner import user_name
 
 
 def owner_of(containers: Sequence[Container]) -> str:
-    """Returns the user who submitted an application; empty when its containers do not say."""
+    """Returns the name of an application's owner, or an empty string if unknown."""
     return next((c.user for c in containers if c.user), "")
 
 
 def is_own(containers: Sequence[Container]) -> bool:
-    """Returns True unless another user has submitted an application."""
+    """Returns True unless an application was submitted by another user."""
     return owner_of(containers) in ("", user_name())
 
 
@@ -26,17 +26,17 @@ def require_own(containers: Sequence[Container], verb: str, command: str) -> Non
 
     Args:
         containers: its containers, at least one.
-        verb: what is to happen to it: "cancelled".
-        command: the command of Docker that does it all the same: "docker stop".
+        verb: the refused change: "cancelled".
+        command: the Docker command that makes it anyway: "docker stop".
 
     Raises:
-        OwnershipError: another user has submitted it.
+        OwnershipError: it was submitted by another user.
     """
     if is_own(containers):
         return
     app_id, owner = containers[0].app_id, owner_of(containers)
     listed = f"docker ps -aqf {shlex.quote(f'label={APP_ID}={app_id}')}"
     raise OwnershipError(
-        f"{app_id} was submitted by the user {owner}, and you are {user_name()}: it is not {verb}",
-        hint=f"if it is to be all the same: {command} $({listed})",
+        f"{app_id} was not {verb}: it was submitted by the user {owner}, and you are {user_name()}",
+        hint=f"to do it anyway: {command} $({listed})",
     )

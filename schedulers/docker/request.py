@@ -1,4 +1,4 @@
-"""What is sent to a Docker engine: one container for each replica, as plain data."""
+"""The request for a Docker engine: one container for each replica, as plain data."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 NETWORK = "torchx"
 LABEL = "torchx.pytorch.org/"
 LONGEST_ID, LONGEST_ROLE = 30, 30
-"""Characters of the app id and of the role that go into a container's name, which is also its host name."""
+"""Maximum characters of the app id and the role in a container's name, which is also its host name."""
 LONGEST_NAME = 63
-"""Characters of the name of a host."""
+"""Maximum characters of a host name."""
 RENDEZVOUS = "c10d"
-"""The port of this name is for the replicas among themselves: it is not published on the machine."""
+"""Name of the port that only replicas use: it is not published on the machine."""
 OWN = "local_docker"
-"""Metadata of a role: further options of its containers, by the names of the ``docker`` package."""
+"""Key in the metadata of a role: more options of its containers, named as in the ``docker`` package."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class DockerContainer:
     Attributes:
         image: the image.
         command: the program and its arguments.
-        kwargs: all else, by the argument names of the ``docker`` package's ``containers.run``.
+        kwargs: other arguments, named as in ``containers.run`` of the ``docker`` package.
     """
 
     image: str
@@ -55,9 +55,9 @@ class DockerJob:
     """All containers of one application.
 
     Attributes:
-        app_id: the id it will have.
+        app_id: the id of the application.
         containers: one for each replica.
-        builds: the images with workspaces in them that some of these run.
+        builds: the images with workspaces to build.
     """
 
     app_id: str
@@ -66,7 +66,7 @@ class DockerJob:
 
 
 def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob:
-    """Returns the containers of an application; touches nothing."""
+    """Returns the containers of an application, without side effects."""
     plans = [getattr(role.workspace, "plan", None) for role in app.roles]
     job = DockerJob(app_id, builds=list({plan.name: plan for plan in plans if plan is not None}.values()))
     rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
@@ -79,7 +79,7 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
         if seen.setdefault(name, role.name) != role.name:
             raise UsageError(
                 f"containers of the roles `{seen[name]}` and `{role.name}` would have the same name, {name}",
-                hint=f"let them differ in letters or digits, within their first {LONGEST_ROLE} characters",
+                hint=f"use names that differ in letters or digits in the first {LONGEST_ROLE} characters",
             )
         env = {
             **inherited,
@@ -95,7 +95,7 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
             "hostname": name,
             "detach": True,
             "init": True,
-            # the role says what runs: what the image would put before it is left out, as on other engines
+            # as on other engines, the role's entrypoint replaces that of the image
             "entrypoint": [],
             "network": NETWORK,
             "environment": env,
@@ -120,7 +120,7 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
 
 
 def container_name(app_id: str, role: str, replica: int) -> str:
-    """Returns the name of a replica's container; the end of a long id is kept, where it is unique.
+    """Returns the name of a replica's container; a long id is cut at its start, as its end is unique.
 
     >>> container_name("a-very-long-name-of-an-application-b1", "trainer", 0)
     'long-name-of-an-application-b1-trainer-0'
@@ -131,7 +131,7 @@ def container_name(app_id: str, role: str, replica: int) -> str:
 
 def as_text(job: DockerJob) -> str:
     """Returns the containers as YAML."""
-    import yaml  # on demand: only a dry-run shows it
+    import yaml  # on demand: only a dry-run needs it
 
     containers = [{"image": c.image, "command": c.command, **c.kwargs} for c in job.containers]
     builds = [
@@ -139,20 +139,20 @@ def as_text(job: DockerJob) -> str:
          "files": b.tree.files, "bytes": b.tree.size, "push": b.push, "when": b.when}
         for b in job.builds
     ]  # fmt: skip
-    told = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}
-    text: str = yaml.safe_dump(told, sort_keys=False, width=100)
+    data = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}
+    text: str = yaml.safe_dump(data, sort_keys=False, width=100)
     return text.rstrip()
 
 
 def notes_of(app: AppDef) -> list[str]:
-    """Returns what of an application an engine cannot honour, a line each."""
+    """Returns notes on the parts of an application that the engine ignores, a line each."""
     notes = []
     unknown = {name for role in app.roles for name in role.resource.devices if name not in DEVICES}
     if unknown:
-        notes.append(f"devices of these names are not known and not handed out: {', '.join(sorted(unknown))}")
+        notes.append(f"unknown devices are ignored: {', '.join(sorted(unknown))}")
     fewer = [role.name for role in app.roles if role.min_replicas not in (None, role.num_replicas)]
     if fewer:
-        notes.append(f"min_replicas means nothing here: all replicas start (role {', '.join(fewer)})")
+        notes.append(f"min_replicas is ignored: all replicas start (role {', '.join(fewer)})")
     return notes
 
 
@@ -167,20 +167,20 @@ def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
 
 
 def _own_options(role: Role) -> dict[str, Any]:
-    """Returns the further options of containers that a role's metadata holds.
+    """Returns the container options in a role's metadata.
 
     Raises:
-        UsageError: one is not known, or it is one that cannot be chosen.
+        UsageError: an option is unknown, or reserved for the scheduler.
     """
-    told = role.metadata.get(OWN) or {}
+    options = role.metadata.get(OWN) or {}
     where = f"in the metadata of role `{role.name}`"
-    if not isinstance(told, Mapping):
-        raise UsageError(f"`{OWN}` {where} is {told!r}, expected options of containers by name")
-    check_options(told, where)
+    if not isinstance(options, Mapping):
+        raise UsageError(f"`{OWN}` {where} is {options!r}, expected options of containers by name")
+    check_options(options, where)
     for name in ("name", "hostname", "labels", "environment", "restart_policy", "detach"):
-        if name in told:
-            raise UsageError(f"the container option `{name}` {where} is for the scheduler alone to set")
-    return dict(told)
+        if name in options:
+            raise UsageError(f"the container option `{name}` {where} can only be set by the scheduler")
+    return dict(options)
 
 
 def _mounts(role: Role) -> dict[str, Any]:
@@ -208,16 +208,16 @@ def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, An
 
 def _resources(role: Role, replica: int) -> dict[str, Any]:
     resource = role.resource
-    wanted: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if resource.memMB > 0:
-        # the same limit with swap: else a replica that asks for too much is slowed, not stopped
-        wanted = dict.fromkeys(("mem_limit", "memswap_limit", "shm_size"), f"{int(resource.memMB)}m")
+        # the same limit with swap: otherwise a replica over its limit would be slowed instead of stopped
+        options = dict.fromkeys(("mem_limit", "memswap_limit", "shm_size"), f"{int(resource.memMB)}m")
     if resource.cpu > 0:
-        wanted["nano_cpus"] = int(resource.cpu * 1e9)
+        options["nano_cpus"] = int(resource.cpu * 1e9)
     if resource.gpu > 0:
-        wanted["device_requests"] = [{"Count": resource.gpu, "Capabilities": [["compute", "utility"]]}]
+        options["device_requests"] = [{"Count": resource.gpu, "Capabilities": [["compute", "utility"]]}]
     published = [port for name, port in role.port_map.items() if name != RENDEZVOUS]
     if published:
-        # a machine has each port once: those of further replicas are published on any that is free
-        wanted["ports"] = {f"{port}/tcp": None if replica else port for port in published}
-    return wanted
+        # a machine has each port once: ports of other replicas are published on any free one
+        options["ports"] = {f"{port}/tcp": None if replica else port for port in published}
+    return options

@@ -61,7 +61,7 @@ def test_a_check_of_health_has_small_letters_too() -> None:
         ({"pids_limit": 1.5}, "a whole number"),
         ({"mem_limit": "much"}, "a number of bytes or e.g. 256m"),
         ({"ulimits": [{"nofile": 9}]}, "values for Name, Soft, Hard"),
-        ({"mounts": {"Type": "tmpfs"}}, "a list of values by name, in the engine's words"),
+        ({"mounts": {"Type": "tmpfs"}}, "a list of values by name, as in the engine's interface"),
         ({"working_dir": ["/tmp"]}, "a text"),
     ],
 )
