@@ -1,4 +1,4 @@
-"""A container of an application: the engine's description of it as plain values, without conclusions."""
+"""A container of an application, parsed from the engine's description."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from torchx.schedulers.docker.labels import (
 
 CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
 MARKS = (CANCELLED, STOPPED, FAILED)
-"""Ends of a container's name that tell why it was ended: a name is all that can be changed of a container,
-it stays with it, and everyone who reaches the engine sees it."""
+"""Suffixes of a container's name with the reason why it was stopped. The name is the only property of a
+container that can be changed, and every user of the engine sees it."""
 
 LIVE = ("running", "paused", "restarting")
 STATUSES = ("created", *LIVE, "exited", "dead", "removing")
@@ -36,7 +36,7 @@ STATUSES = ("created", *LIVE, "exited", "dead", "removing")
 
 @dataclass(frozen=True)
 class Container:
-    """One container: one attempt of one replica, or several where the engine itself restarts it.
+    """One container: one attempt of a replica, or several if the engine restarts it.
 
     Attributes:
         id: the engine's id.
@@ -45,26 +45,26 @@ class Container:
         app_id: the application.
         role: the name of its role.
         replica: its id within the role.
-        attempt: which attempt it is, from 1.
-        status: the engine's word: created, running, paused, restarting, removing, exited or dead.
-        exit_code: what its main process returned, 128 + N for signal N; None while it runs.
-        oom: whether the kernel killed something in it for want of memory.
-        error: why it could not be started.
-        created, started, finished: seconds since the epoch; None when it has not happened.
-        restarts: how often the engine has started it again.
-        allowed_restarts: how often the engine may.
-        memory: its limit in bytes; 0 for none.
-        stop_signal: the signal that asks it to end.
-        host: its name in the network.
-        image: the image as it was asked for.
-        gpus: the ids of the GPUs it was given.
-        job: the facts of what was submitted.
-        retry: which retries there have been when it was made.
-        user: who submitted it; empty when that is not known.
+        attempt: the number of the attempt, from 1.
+        status: as the engine reports it: created, running, paused, restarting, removing, exited or dead.
+        exit_code: the exit code of its main process, 128 + N for signal N; None while it runs.
+        oom: whether the kernel killed one of its processes because it was out of memory.
+        error: the reason why it could not be started.
+        created, started, finished: seconds since the epoch, or None.
+        restarts: the number of restarts by the engine.
+        allowed_restarts: the maximum number of restarts by the engine.
+        memory: its memory limit in bytes; 0 if unlimited.
+        stop_signal: the signal that stops it.
+        host: its host name.
+        image: the image as requested.
+        gpus: the ids of its GPUs.
+        job: the data of the label JOB.
+        retry: the retries before it was created.
+        user: the owner of the application; empty if unknown.
         command: the program and its arguments.
-        env: its environment, as ``NAME=value``.
-        damage: why nothing can be concluded from it; empty as a rule.
-        inspected: whether the engine has described it; else there is only its line in a listing.
+        env: its environment as ``NAME=value``.
+        damage: the reason why it cannot be read; normally empty.
+        inspected: whether the engine could inspect it; if not, only its entry in a listing is known.
     """
 
     id: str
@@ -98,12 +98,12 @@ class Container:
 
     @property
     def live(self) -> bool:
-        """True while it runs, sleeps, or waits for the engine to start it again."""
+        """Whether it runs, is paused, or waits for a restart by the engine."""
         return self.status in LIVE
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal that ended it; the init process tells it as 128 + N."""
+        """The name of the signal that ended it; the init process reports it as 128 + N."""
         if self.exit_code is None or self.exit_code <= 128:
             return None
         try:
@@ -112,18 +112,23 @@ class Container:
             return None
 
 
-_WORDS = {"initialized": "created", "configured": "created", "stopping": "running", "stopped": "exited"}
-"""What Podman says, and Docker's word for it."""
+_PODMAN_STATUSES = {
+    "initialized": "created",
+    "configured": "created",
+    "stopping": "running",
+    "stopped": "exited",
+}
+"""Docker's status for each status that only Podman reports."""
 
 
 DAMAGED = "damaged-"
-"""How the id begins that is made for a container whose label has none that can be used."""
+"""Prefix of the generated id for a container whose label has no valid one."""
 
 
 def read(inspected: Mapping[str, Any]) -> Container | None:
-    """Reads what the engine says of a container; None when it is no replica of an application.
+    """Parses the engine's description of a container; returns None if it is not a replica of an application.
 
-    One that cannot be read has the reason in ``damage``.
+    If it cannot be read, ``damage`` holds the reason.
     """
     config = mapping_in(inspected, "Config")
     labels = mapping_in(config, "Labels")
@@ -143,26 +148,26 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
         user=_user(labels),
     )
     try:
-        return _whole(plain, inspected, labels)
+        return _parsed(plain, inspected, labels)
     except DamageError as damage:
         return replace(plain, damage=str(damage))
 
 
-def _whole(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str, Any]) -> Container:
-    """Returns a container with all that is known of it.
+def _parsed(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str, Any]) -> Container:
+    """Returns a container with all its fields.
 
     Raises:
-        DamageError: a label or a value is not as it should be.
+        DamageError: a label or a value is invalid.
     """
     config, state, host = (mapping_in(inspected, name) for name in ("Config", "State", "HostConfig"))
     if not is_app_id(labels[APP_ID]):
-        raise DamageError("its label app-id is no id")
+        raise DamageError("its label app-id is not an id")
     if plain.status not in STATUSES:
-        raise DamageError("the engine names a state of it that does not exist")
+        raise DamageError("the engine reports an unknown state")
     ended = plain.status in ("exited", "dead", "restarting", "removing")
     started, finished = seconds(text_in(state, "StartedAt")), seconds(text_in(state, "FinishedAt"))
     if started and finished and ended:
-        # of one that ended at once, the engine may note the end first
+        # for a very short run, the engine may record the end before the start
         finished = max(started, finished)
     role = name_of(labels, ROLE)
     if not role:
@@ -191,12 +196,12 @@ def _whole(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str, 
 
 
 def id_for(label: object, container: str) -> str:
-    """Returns the id of a container's application: that of its label, else one made for the container."""
+    """Returns the id of a container's application from its label, or a generated one if that is invalid."""
     return str(label) if is_app_id(label) else f"{DAMAGED}{container[:12]}"
 
 
 def damage_of(containers: Sequence[Container]) -> str:
-    """Returns why an application cannot be read; empty when it can."""
+    """Returns the reason why an application cannot be read, or an empty string."""
     return containers[0].damage if containers else ""
 
 
@@ -211,7 +216,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def seconds(text: str | None) -> float | None:
-    """Returns a time of the engine in seconds since the epoch; None for its year 1, which means never.
+    """Returns a timestamp of the engine in seconds since the epoch; None for year 1, which means never.
 
     >>> seconds("1970-01-01T00:00:01.500000001Z"), seconds("0001-01-01T00:00:00Z"), seconds("soon")
     (1.500000001, None, None)
@@ -225,44 +230,44 @@ def seconds(text: str | None) -> float | None:
         moment = datetime.fromisoformat(whole + ("+00:00" if zone in ("Z", "") else zone)).astimezone(
             timezone.utc
         )
-        found = moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
+        timestamp = moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
     except (ValueError, OverflowError):
         return None
-    return found if 0.0 <= found <= LAST_TIME else None
+    return timestamp if 0.0 <= timestamp <= LAST_TIME else None
 
 
 def status_in(data: Mapping[str, Any], name: str) -> str:
-    """Returns a state of a container in Docker's words."""
-    found = text_in(data, name)
-    return _WORDS.get(found, found)
+    """Returns the status of a container, with Docker's name for it."""
+    status = text_in(data, name)
+    return _PODMAN_STATUSES.get(status, status)
 
 
 def mapping_in(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns a value that is a mapping; an empty one for anything else."""
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
+    """Returns a value if it is a mapping, or else an empty mapping."""
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def text_in(data: Mapping[str, Any], name: str) -> str:
-    """Returns a value that is a text; an empty one for anything else."""
-    found = data.get(name)
-    return found if isinstance(found, str) else ""
+    """Returns a value if it is a string, or else an empty string."""
+    value = data.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    found = data.get(name)
-    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+    value = data.get(name)
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
 def _integer(data: Mapping[str, Any], name: str) -> int:
-    found = data.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
+    value = data.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _exit_code(state: Mapping[str, Any]) -> int:
     code = state.get("ExitCode")
     if not isinstance(code, int):
-        raise DamageError("the engine names no exit code of it")
+        raise DamageError("the engine reports no exit code")
     return code
 
 

@@ -1,4 +1,4 @@
-"""The engine's events of one application, as something to wait for."""
+"""Waits for the engine's events of one application."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.labels import APP_ID
 
 _ID = re.compile(rb'"(?:id|ID)":\s*"([0-9a-f]{64})"')
-OF_INTEREST = ["create", "start", "die", "rename", "destroy", "oom", "pause", "unpause"]
-OF_PODMAN = ["died", "cleanup", "remove"]
-"""What else Podman calls them."""
+EVENTS = ["create", "start", "die", "rename", "destroy", "oom", "pause", "unpause"]
+PODMAN_EVENTS = ["died", "cleanup", "remove"]
+"""Podman's other names for these events."""
 TOGETHER = 0.005
-"""Seconds in which further events are waited for once one has come: they often come in flocks."""
+"""Seconds to wait for further events after one, as they often come in groups."""
 
 
 class Events:
-    """A subscription: what happens after it was made is not missed.
+    """A subscription to the events of an application, from its creation on.
 
     Args:
-        engine: where the application runs.
+        engine: the engine.
         app_id: the application.
 
     Raises:
-        NoEngineError: no engine answers.
+        NoEngineError: the engine does not answer.
     """
 
     def __init__(self, engine: Engine, app_id: str) -> None:
-        told = {"label": [f"{APP_ID}={app_id}"], "type": ["container"], "event": OF_INTEREST + OF_PODMAN}
-        self._connection, self._rest = engine.stream("/events", {"filters": told})
+        filters = {"label": [f"{APP_ID}={app_id}"], "type": ["container"], "event": EVENTS + PODMAN_EVENTS}
+        self._connection, self._rest = engine.stream("/events", {"filters": filters})
         self._connection.setblocking(False)
         self._named: set[str] = set()
 
@@ -42,14 +42,14 @@ class Events:
         self._connection.close()
 
     def fileno(self) -> int:
-        """The descriptor, for those who wait for several things."""
+        """Returns the descriptor to poll."""
         return self._connection.fileno()
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits until something has happened, at most so many seconds.
+        """Waits for an event, or for the timeout in seconds.
 
         Returns:
-            False when the engine has broken off the subscription.
+            False if the engine has closed the connection.
         """
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
@@ -59,16 +59,16 @@ class Events:
         return self.clear()
 
     def clear(self) -> bool:
-        """Takes what has come; False when the engine has broken off the subscription."""
+        """Reads the pending events; returns False if the engine has closed the connection."""
         data, closed = receive(self._connection, 1 << 16)
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            self._named.update(found.decode() for found in _ID.findall(line))
+            self._named.update(match.decode() for match in _ID.findall(line))
         return not closed
 
     def wait_for_all(self, containers: Sequence[Container], timeout: float) -> bool:
-        """As :meth:`wait`, until something has happened to all of some containers that run, or to another."""
+        """Like :meth:`wait`, but until each running container has had an event, or another container has."""
         end = time.monotonic() + timeout
         live = {c.id for c in containers if c.live}
         others = {c.id for c in containers} - live
@@ -79,7 +79,7 @@ class Events:
             if left <= 0 or live <= self._named or self._named - live - others:
                 return True
 
-    def unheard(self, containers: Iterable[Container]) -> list[Container]:
-        """Returns those of some containers that no event has named since this was asked for last."""
+    def unchanged(self, containers: Iterable[Container]) -> list[Container]:
+        """Returns the containers without an event since the last call."""
         named, self._named = self._named, set()
         return [c for c in containers if c.id not in named]

@@ -1,7 +1,7 @@
-"""GPUs of an engine's machine, handed out by id, so that two jobs never share one unasked.
+"""Allocates the GPUs of an engine's machine by id, so that two jobs never share one by accident.
 
-Which are taken stands on the engine itself, with the containers that have them: whoever submits sees it, and
-it holds as long as they are there to run, whatever becomes of the process that submitted them.
+The containers on the engine record which GPUs are in use, for every user and as long as the containers run,
+even if the submitting process has ended.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from torchx.jobs.paths import Home, state_home
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.engine.address import require_socket
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.lookup import look
+from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.schedulers.shared.gpus import Leases, visible_gpus
 
 
-def wanted(body: Mapping[str, Any]) -> int:
-    """Returns how many GPUs a container asks for without saying which."""
+def requested(body: Mapping[str, Any]) -> int:
+    """Returns the number of GPUs that a container requests without naming them."""
     requests = body["HostConfig"].get("DeviceRequests") or []
     return sum(max(0, int(one.get("Count") or 0)) for one in requests if not one.get("DeviceIDs"))
 
 
 def taken(engine: Engine) -> set[str]:
-    """Returns the ids of the GPUs that applications have which have not ended."""
+    """Returns the ids of the GPUs in use by applications that have not ended."""
     return {
         gpu
-        for containers in look(engine).values()
+        for containers in find_containers(engine).values()
         if is_under_way(containers)
         for container in containers
         for gpu in container.gpus
@@ -42,41 +42,41 @@ def taken(engine: Engine) -> set[str]:
 
 @contextmanager
 def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, str]) -> Iterator[list[str]]:
-    """Gives each container that asks for a number of GPUs some of its own, while it is being made.
+    """Allocates GPUs to each container that requests a number of them, until the containers are created.
 
     Args:
-        engine: where they will run.
-        bodies: what the engine is sent; changed in place.
-        env: ``CUDA_VISIBLE_DEVICES`` there leaves only some to hand out.
+        engine: the engine.
+        bodies: the create requests; changed in place.
+        env: an environment whose ``CUDA_VISIBLE_DEVICES`` limits the GPUs to allocate.
 
     Yields:
-        What there is to say about it, a line each.
+        Notes for the user, a line each.
 
     Raises:
-        StateError: there are not as many free ones.
+        StateError: there are not enough free GPUs.
     """
-    asking = [body for body in bodies if wanted(body)]
-    if not asking:
+    requesting = [body for body in bodies if requested(body)]
+    if not requesting:
         yield []
         return
     if not engine.address.path:
-        yield ["GPUs are counted from the first one on: which are free is not known of an engine elsewhere"]
+        yield ["GPUs are allocated from the first one on: it is unknown which are free on a remote engine"]
         return
     gpus = visible_gpus(env)
     if not gpus:
-        yield []  # the engine has the last word: it may have some that are not seen from here
+        yield []  # the engine decides: it may have GPUs that are not visible here
         return
-    with _alone(), closing(Leases(Home(state_home()).devices)) as of_local_jobs:
+    with _exclusive(), closing(Leases(Home(state_home()).devices)) as leases:
         used = taken(engine)
-        total = sum(map(wanted, asking))
-        free = of_local_jobs.take([gpu for gpu in gpus if gpu not in used], total)
+        total = sum(map(requested, requesting))
+        free = leases.take([gpu for gpu in gpus if gpu not in used], total)
         if len(free) < total:
             raise StateError(
-                f"{total} GPUs are asked for; this machine has {len(gpus)}, {len(free)} of them free",
-                hint="see what runs: torchx list   to share them, name them: docs/docker.md",
+                f"{total} GPUs are requested; this machine has {len(gpus)}, {len(free)} of them free",
+                hint="list the running jobs: torchx list   to share GPUs, name them: docs/docker.md",
             )
         left = iter(free)
-        for body in asking:
+        for body in requesting:
             for one in body["HostConfig"]["DeviceRequests"]:
                 if one.get("Count", 0) > 0 and not one.get("DeviceIDs"):
                     one["DeviceIDs"] = [next(left) for _ in range(one.pop("Count"))]
@@ -85,13 +85,13 @@ def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, s
 
 @contextmanager
 def left_by_containers(gpus: Sequence[str]) -> Iterator[list[str]]:
-    """Gives those GPUs of this machine that no containers have; meanwhile none takes one.
+    """Yields the GPUs of this machine that no container uses, and keeps containers from taking one meanwhile.
 
     Args:
-        gpus: those that there are.
+        gpus: the GPUs of this machine.
 
     Yields:
-        Those that are free as far as containers go; all of them where no engine of this machine answers.
+        The GPUs that no container uses; all of them if no engine of this machine answers.
     """
     with ExitStack() as held:
         used: set[str] = set()
@@ -99,14 +99,14 @@ def left_by_containers(gpus: Sequence[str]) -> Iterator[list[str]]:
             require_socket()
             engine = Engine()
             if engine.address.path:
-                held.enter_context(_alone())
+                held.enter_context(_exclusive())
                 used = taken(engine)
         yield [gpu for gpu in gpus if gpu not in used]
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Lets no other submission of this person choose GPUs meanwhile."""
+def _exclusive() -> Iterator[None]:
+    """Keeps other submissions of this user from allocating GPUs meanwhile."""
     home = docker_home().path
     make_folder(home)
     descriptor = os.open(home / "gpus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""Labels of containers: their names, and a reader that trusts nothing in them.
+"""The labels of containers: their names, and a parser that trusts none of their values.
 
-Everyone who may use an engine can make containers with these labels, so each value is checked for its type,
-its size and its range before anything is concluded from it.
+Every user of an engine can create containers with these labels, so the parser checks the type, size and range
+of each value.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from torchx.schedulers.docker.request import LABEL
 
 APP_ID, ROLE, REPLICA = f"{LABEL}app-id", f"{LABEL}role-name", f"{LABEL}replica-id"
 JOB = f"{LABEL}job"
-"""Label: the facts of a job that its rules need, as JSON; see docker/record.py."""
+"""Label: the data of a job that its rules need, as JSON; see docker/record.py."""
 USER = f"{LABEL}user"
-"""Label: the user who submitted the application."""
+"""Label: the owner of the application."""
 ATTEMPT = f"{LABEL}attempt"
-"""Label: which attempt of its replica a container is, from 1; not there on first ones."""
+"""Label: the number of the container's attempt, from 1; absent for the first attempt."""
 RETRY = f"{LABEL}retry"
-"""Label of containers made by a retry: which retries there have been, as JSON."""
+"""Label of containers created by a retry: the retries so far, as JSON."""
 
 SCHEMA = 2
 """Version of the label JOB. Version 1 held the whole application, its environment included."""
 MOST_REPLICAS = 100_000
 MOST_BYTES = 8 << 20
-"""Characters of a label that is still read."""
+"""Maximum number of characters in a label."""
 DEEPEST = 40
-"""Levels of nesting that are still read."""
+"""Maximum levels of nesting in a label."""
 LARGEST = 10**6
-"""The largest count of attempts and retries."""
+"""Maximum number of attempts and retries."""
 LONGEST_PAUSE = 1e9
-"""The longest time of grace and pause, seconds."""
+"""Maximum grace period and back-off, in seconds."""
 LAST_TIME = 253_000_000_000.0
-"""The last time that is believed, in the year 9987."""
+"""Maximum timestamp, in the year 9987."""
 
 _APP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,999}")
 _POLICIES = ("APPLICATION", "ROLE", "REPLICA")
 _UNSEEN = ("Cc", "Cs", "Zl", "Zp")
-"""Kinds of characters that a name does not have: controls, surrogates, line ends."""
+"""Categories of characters that a name must not contain: controls, surrogates, line ends."""
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that change the direction of the text after them."""
+"""Characters that change the direction of the following text."""
 
 
 class DamageError(ValueError):
-    """A label is not as this program writes it; its text is the reason."""
+    """A label is invalid; the message is the reason."""
 
 
 def is_app_id(text: object) -> bool:
-    """Returns True for an id of an application, which can stand in a handle and in a path."""
+    """Returns True if a value is a valid id of an application, usable in a handle and in a path."""
     return isinstance(text, str) and _APP_ID.fullmatch(text) is not None
 
 
@@ -61,7 +61,7 @@ def number_of(labels: Mapping[str, Any], name: str, default: int, largest: int) 
     """Returns a whole number from a label.
 
     Raises:
-        DamageError: it is none, or too large.
+        DamageError: it is not a number, or too large.
     """
     text = labels.get(name)
     if text is None:
@@ -72,10 +72,10 @@ def number_of(labels: Mapping[str, Any], name: str, default: int, largest: int) 
 
 
 def name_of(labels: Mapping[str, Any], name: str) -> str:
-    """Returns a name from a label; empty when there is no such label.
+    """Returns a name from a label, or an empty string if the label is missing.
 
     Raises:
-        DamageError: it is no name.
+        DamageError: it is not a name.
     """
     text = labels.get(name, "")
     if not _is_name(text):
@@ -84,20 +84,20 @@ def name_of(labels: Mapping[str, Any], name: str) -> str:
 
 
 def read_job(labels: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the facts of the label JOB; empty when there is no such label.
+    """Returns the data of the label JOB, or an empty mapping if it is missing.
 
     Raises:
         DamageError: it is damaged, or was written by a newer version.
     """
     text = labels.get(JOB)
     if text is not None and not isinstance(text, str):
-        raise DamageError("its label job is no text")
+        raise DamageError("its label job is not a text")
     return {} if text is None else _read_job(text)
 
 
 @lru_cache(maxsize=16)
 def _read_job(text: str) -> Mapping[str, Any]:
-    """The same text gives the same object: all containers of an application carry one text."""
+    """Parses the label JOB; cached, as all containers of an application have the same."""
     data = _from_json(JOB, text)
     schema = data.get("schema")
     if not isinstance(schema, int) or schema < 1:
@@ -109,25 +109,25 @@ def _read_job(text: str) -> Mapping[str, Any]:
 
 
 def check_job(data: Mapping[str, Any]) -> None:
-    """Checks the facts of an application, in a label or in a file.
+    """Checks the data of an application, from a label or a file.
 
     Raises:
-        DamageError: they are not as this program writes them.
+        DamageError: they are invalid.
     """
     _check(_JOB, data, "job")
     roles = data["app"]["roles"]
     for number, role in enumerate(roles):
         if not isinstance(role, dict):
-            raise DamageError(f"its label job is damaged: `roles[{number}]` is no role")
+            raise DamageError(f"its label job is damaged: `roles[{number}]` is not a role")
         _check(_ROLE, role, f"roles[{number}]")
     if len({role["name"] for role in roles}) < len(roles):
-        raise DamageError("its label job is damaged: two roles have one name")
+        raise DamageError("its label job is damaged: two roles have the same name")
     if sum(role["num_replicas"] for role in roles) > MOST_REPLICAS:
         raise DamageError(f"its label job names more than {MOST_REPLICAS} replicas")
 
 
 def read_retry(labels: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the facts of the label RETRY; empty when there is no such label.
+    """Returns the data of the label RETRY, or an empty mapping if it is missing.
 
     Raises:
         DamageError: it is damaged.
@@ -150,17 +150,17 @@ def read_retry(labels: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _from_json(name: str, text: object) -> dict[str, Any]:
-    """Returns the JSON object in a label, in bounded time: no long numbers, nothing nested deeply."""
+    """Returns the JSON object in a label, in bounded time: long numbers and deep nesting are rejected."""
     if not isinstance(text, str) or len(text) > MOST_BYTES:
         raise DamageError(f"its label {_short(name)} is too large")
     try:
         data = json.loads(text, parse_int=_integer, parse_constant=_constant)
     except (ValueError, RecursionError):
-        raise DamageError(f"its label {_short(name)} is no JSON") from None
+        raise DamageError(f"its label {_short(name)} is not JSON") from None
     if not isinstance(data, dict):
-        raise DamageError(f"its label {_short(name)} is no JSON object")
-    found: dict[str, Any] = _clean(data, 0)
-    return found
+        raise DamageError(f"its label {_short(name)} is not a JSON object")
+    cleaned: dict[str, Any] = _clean(data, 0)
+    return cleaned
 
 
 def _integer(digits: str) -> int:
@@ -170,11 +170,11 @@ def _integer(digits: str) -> int:
 
 
 def _constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _clean(value: Any, depth: int) -> Any:
-    """Returns a value without lone surrogates, which cannot be written anywhere."""
+    """Returns a value without lone surrogates, which cannot be encoded."""
     if depth > DEEPEST:
         raise DamageError("one of its labels is nested too deeply")
     if isinstance(value, str):
@@ -184,7 +184,7 @@ def _clean(value: Any, depth: int) -> Any:
     if isinstance(value, dict):
         return {_clean(key, depth + 1): _clean(one, depth + 1) for key, one in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        raise DamageError("one of its labels has a number without limits")
+        raise DamageError("one of its labels has an infinite number")
     return value
 
 
@@ -288,8 +288,8 @@ _ROLE: _Shape = {
 def _check(shape: _Shape, data: Mapping[str, Any], where: str) -> None:
     for name, (required, test) in shape.items():
         if (name in data and not test(data[name])) or (required and name not in data):
-            what = "is not as it should be" if name in data else "is missing"
-            raise DamageError(f"its label job is damaged: `{name}` of {where} {what}")
+            problem = "is invalid" if name in data else "is missing"
+            raise DamageError(f"its label job is damaged: `{name}` of {where} {problem}")
 
 
 def _short(label: str) -> str:

@@ -1,4 +1,4 @@
-"""The form in which an engine sends logs: frames of stream, time and a line or a part of one."""
+"""Parses the logs of an engine: frames with a stream, a time and a line or a part of one."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from torchx.scheduling.logs import LogQuery
 
 HEAD = 8
 TIME_LENGTH = 31
-"""Characters of a time in a log, in UTC with nine digits of the second, and the blank behind it."""
+"""Length of a timestamp in a log, in UTC with nanoseconds, and the space after it."""
 LONGEST_LINE = 1 << 26
-"""Bytes after which a line that has no end yet is handed on in parts."""
+"""Maximum bytes of a line; a longer line is returned in parts."""
 
 Line = tuple[bytes, str, int, bytes]
-"""A time as the engine writes it (in the order of time is in the order of text), the container's id, 1 for
-stdout and 2 for stderr, and the line with its end."""
+"""The engine's timestamp, which sorts as text, the id of the container, 1 for stdout or 2 for stderr, and the
+line with its line end."""
 
 _seconds: dict[bytes, float] = {}
 
 
 class Frames:
-    """Takes the log of one container as it comes, and gives lines.
+    """Splits the log of one container into lines.
 
     Args:
-        container: whose log it is.
+        container: the container.
 
     Attributes:
-        last: the time of the last line that was noted.
-        held_back: bytes that have come and were not taken yet.
+        last: the time of the last line passed to :meth:`note`.
+        held_back: bytes received but not parsed yet.
     """
 
     def __init__(self, container: Container) -> None:
         self.container = container
         self.last = b""
         self.held_back = b""
-        self._same = 0  # lines that bear this time
+        self._same = 0  # number of lines with this time
         self._skip = 0
         self._rest = b""
         self._parts: dict[int, tuple[bytes, list[bytes], int]] = {}  # time, parts and size of a line
 
     def feed(self, data: bytes) -> list[Line]:
-        """Takes some bytes and returns the lines that they complete."""
+        """Parses some bytes and returns the lines that they complete."""
         data = self._rest + data if self._rest else data
         lines: list[Line] = []
         at, end, name, parts = 0, len(data), self.container.id, self._parts
@@ -57,7 +57,7 @@ class Frames:
             line = data[body:stop]
             time = data[at + HEAD : body]
             if time[29:] != b"Z ":
-                time, line = _put_in_form(data[at + HEAD : stop])
+                time, line = _normalized(data[at + HEAD : stop])
             at = stop
             held: list[bytes] = []
             size = len(line)
@@ -70,27 +70,27 @@ class Frames:
                 held.append(line)
                 parts[stream] = (time, held, size)
         self._rest = data[at:]
-        return self._without_known(lines) if self._skip else lines
+        return self._skip_known(lines) if self._skip else lines
 
     def rest(self) -> list[Line]:
-        """Returns the last lines, which have no end."""
+        """Returns the last lines, which have no line end."""
         parts, self._parts, self._rest = self._parts, {}, b""
         lines = sorted(
             (time, self.container.id, stream, b"".join(held)) for stream, (time, held, _) in parts.items()
         )
-        return self._without_known(lines) if self._skip else lines
+        return self._skip_known(lines) if self._skip else lines
 
     def note(self, line: Line) -> None:
-        """Notes that a line was told."""
+        """Records that a line was returned to the caller."""
         self._same = self._same + 1 if line[0] == self.last else 1
         self.last = line[0]
 
     def resume(self) -> None:
-        """Prepares for the log being read again from the time of the last line on."""
+        """Prepares for reading the log again, from the time of the last line."""
         self._skip = self._same if self.last else 0
         self._rest, self._parts = b"", {}
 
-    def _without_known(self, lines: list[Line]) -> list[Line]:
+    def _skip_known(self, lines: list[Line]) -> list[Line]:
         fresh = []
         for line in lines:
             if self._skip and line[0] == self.last:
@@ -101,17 +101,17 @@ class Frames:
         return fresh
 
 
-def _put_in_form(text: bytes) -> tuple[bytes, bytes]:
-    """Returns the time and the line of an engine that writes times in another form, as Podman does.
+def _normalized(text: bytes) -> tuple[bytes, bytes]:
+    """Returns the time in Docker's format and the line; Podman formats times differently.
 
-    >>> _put_in_form(b"2026-05-01T14:00:00.25+02:00 a line")
+    >>> _normalized(b"2026-05-01T14:00:00.25+02:00 a line")
     (b'2026-05-01T12:00:00.250000000Z ', b'a line')
     """
     time, _, line = text.partition(b" ")
-    found = re.fullmatch(rb"(.{19})(?:\.(\d{1,9}))?\d*(?:Z|([+-])(\d\d):(\d\d))", time)
-    if found is None:
+    match = re.fullmatch(rb"(.{19})(?:\.(\d{1,9}))?\d*(?:Z|([+-])(\d\d):(\d\d))", time)
+    if match is None:
         return b"1970-01-01T00:00:00.000000000Z ", text
-    moment, digits, sign, hours, minutes = found.groups()
+    moment, digits, sign, hours, minutes = match.groups()
     if sign is not None:
         off = timedelta(hours=int(hours), minutes=int(minutes))
         local = datetime.fromisoformat(moment.decode())
@@ -120,23 +120,23 @@ def _put_in_form(text: bytes) -> tuple[bytes, bytes]:
 
 
 def seconds_of(time: bytes) -> float:
-    """Returns a time of a log in seconds since the epoch.
+    """Returns a timestamp of a log in seconds since the epoch.
 
     >>> seconds_of(b"1970-01-01T00:00:01.500000000Z ")
     1.5
     """
     whole = time[:19]
-    found = _seconds.get(whole)
-    if found is None:
+    seconds = _seconds.get(whole)
+    if seconds is None:
         if len(_seconds) > 1 << 16:
             _seconds.clear()
         moment = datetime.fromisoformat(whole.decode()).replace(tzinfo=timezone.utc)
-        found = _seconds[whole] = moment.timestamp()
-    return found + int(time[20:29]) / 1e9
+        seconds = _seconds[whole] = moment.timestamp()
+    return seconds + int(time[20:29]) / 1e9
 
 
 def stamp(time: bytes) -> str:
-    """Returns a time of a log as the engine takes it, seconds since the epoch to the last digit.
+    """Returns a timestamp of a log as the engine accepts it, in seconds since the epoch with all digits.
 
     >>> stamp(b"1970-01-01T00:00:01.500000001Z ")
     '1.500000001'
@@ -144,8 +144,8 @@ def stamp(time: bytes) -> str:
     return f"{int(seconds_of(time[:20] + b'000000000Z'))}.{time[20:29].decode()}"
 
 
-def matching(query: LogQuery) -> Callable[[Line], bool] | None:
-    """Returns what tells whether a line is wanted by its text and time; None when all are."""
+def line_filter(query: LogQuery) -> Callable[[Line], bool] | None:
+    """Returns a filter of lines by text and time, or None if the query has neither."""
     tests: list[Callable[[Line], bool]] = []
     if query.regex is not None:
         search = re.compile(query.regex).search

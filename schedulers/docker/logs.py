@@ -1,4 +1,4 @@
-"""The logs of containers: both streams told apart, all replicas in the order of time, to the end."""
+"""Reads the logs of containers: separate streams, all replicas in order of time."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.events import Events
-from torchx.schedulers.docker.log_frames import Frames, Line, matching, seconds_of, stamp
-from torchx.schedulers.docker.lookup import look
-from torchx.schedulers.docker.replay import job_of, tell
-from torchx.schedulers.docker.supervisor_launch import see_to
+from torchx.schedulers.docker.log_frames import Frames, Line, line_filter, seconds_of, stamp
+from torchx.schedulers.docker.lookup import find_containers
+from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 READ_SIZE = 1 << 18
 HUNDREDTH = 22
-"""Characters of a time up to the hundredth of a second: lines of one such come together."""
+"""Length of a timestamp up to hundredths of a second; lines of one hundredth form a chunk."""
 TOGETHER = 0.01
-"""Seconds in which lines of other replicas are waited for once one has come, so that they stand in order."""
-LOOK_EVERY = 10.0
-"""Seconds after which a follower looks at the containers, whatever the events say."""
-AGAIN_AFTER = 1.0
-"""Seconds after which the log of a container is opened again that the engine has closed while it runs."""
-WITHIN = 1.0
-"""Seconds in which the parts of a long line come, each with a time of its own; lines are chosen here."""
+"""Seconds to wait for lines of other replicas after a line, so that lines can be sorted by time."""
+POLL_INTERVAL = 10.0
+"""Seconds between checks of the containers without an event."""
+REOPEN_AFTER = 1.0
+"""Seconds after which a log that the engine has closed is reopened if its container still runs."""
+MARGIN = 1.0
+"""Seconds by which the queried time range is extended, as parts of a long line have different times."""
 TIME = itemgetter(0)
 
 
@@ -40,35 +40,35 @@ class DockerLogs:
     """Reads the logs of one application.
 
     Args:
-        engine: where it runs.
+        engine: the engine.
         app_id: the application.
-        query: which lines.
-        containers: its containers as they were just now.
+        query: the selected lines.
+        containers: the current containers.
     """
 
     def __init__(self, engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]) -> None:
         self._engine, self._app_id, self._query, self._containers = engine, app_id, query, containers
-        self._keep = matching(query)
+        self._keep = line_filter(query)
 
     def read(self) -> Iterator[LogChunk]:
-        """Yields the lines that are wanted."""
+        """Yields the selected lines."""
         query = self._query
         if query.follow and query.until is None and not _is_over(self._containers):
             yield from _Follower(self._engine, self._app_id, query, self._keep).read()
             return
-        containers = [c for c in self._containers if wants(query, c) and _has_log(c)]
+        containers = [c for c in self._containers if selects(query, c) and _has_log(c)]
         sources = [read_log(self._engine, container, query, self._keep) for container in containers]
         merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=TIME)
         yield from chunks(containers, last(merged, query.tail))
 
 
 def _is_over(containers: Sequence[Container]) -> bool:
-    """Tells whether an application has ended: then there is nothing to follow."""
-    return not containers or tell(job_of(containers), containers).end is not None
+    """Returns True if an application has ended, so that there is nothing to follow."""
+    return not containers or replay(job_of(containers), containers).end is not None
 
 
-def wants(query: LogQuery, container: Container) -> bool:
-    """Tells whether a container's lines are asked for."""
+def selects(query: LogQuery, container: Container) -> bool:
+    """Returns True if a query selects a container."""
     if not query.replicas:
         return True
     ids = query.replicas.get(container.role)
@@ -82,11 +82,11 @@ def _has_log(container: Container) -> bool:
 def read_log(
     engine: Engine, container: Container, query: LogQuery, keep: Callable[[Line], bool] | None
 ) -> Iterator[Line]:
-    """Yields the lines of a container that are there now."""
+    """Yields the current lines of a container."""
     frames = Frames(container)
     try:
-        asked = _asked(query, follow=False)
-        connection, data = engine.stream(f"/containers/{container.id}/logs", asked, patience=PATIENCE)
+        parameters = _parameters(query, follow=False)
+        connection, data = engine.stream(f"/containers/{container.id}/logs", parameters, patience=PATIENCE)
     except EngineError as error:
         if error.status == 404:
             return  # it was removed
@@ -106,32 +106,32 @@ def read_log(
     yield from lines if keep is None else filter(keep, lines)
 
 
-def _asked(query: LogQuery, *, follow: bool, since: str = "") -> dict[str, Any]:
-    asked: dict[str, Any] = {
+def _parameters(query: LogQuery, *, follow: bool, since: str = "") -> dict[str, Any]:
+    parameters: dict[str, Any] = {
         "stdout": int(query.stream is not Stream.STDERR),
         "stderr": int(query.stream is not Stream.STDOUT),
         "timestamps": 1,
         "follow": int(follow),
     }
     if since:
-        asked["since"] = since
+        parameters["since"] = since
     elif query.since is not None:
-        asked["since"] = f"{query.since.timestamp() - WITHIN:.6f}"
+        parameters["since"] = f"{query.since.timestamp() - MARGIN:.6f}"
     if query.until is not None:
-        asked["until"] = f"{query.until.timestamp() + WITHIN:.6f}"
-    # the engine counts before it chooses: it may only count when all that it counts is wanted
+        parameters["until"] = f"{query.until.timestamp() + MARGIN:.6f}"
+    # the engine applies `tail` before other filters, so it is only passed if there are none
     elif query.tail is not None and query.regex is None and query.stream is Stream.COMBINED and not since:
-        asked["tail"] = query.tail
-    return asked
+        parameters["tail"] = query.tail
+    return parameters
 
 
 def last(lines: Iterator[Line], count: int | None) -> Iterator[Line]:
-    """Returns the last few lines, or all."""
+    """Returns the last ``count`` lines, or all if it is None."""
     return lines if count is None else iter(deque(lines, maxlen=count))
 
 
 def chunks(containers: list[Container], lines: Iterator[Line]) -> Iterator[LogChunk]:
-    """Puts lines together that came together from one stream of one replica."""
+    """Joins consecutive lines from one stream of one container."""
     by_id = {c.id: c for c in containers}
     held: list[bytes] = []
     first: Line | None = None
@@ -157,7 +157,7 @@ def _chunk(container: Container, first: Line, held: list[bytes]) -> LogChunk:
 
 
 class _Follower:
-    """Follows the logs of an application over all its attempts until it has ended."""
+    """Follows the logs of an application, over all its attempts, until it has ended."""
 
     def __init__(
         self, engine: Engine, app_id: str, query: LogQuery, keep: Callable[[Line], bool] | None
@@ -166,22 +166,22 @@ class _Follower:
         self._containers: dict[str, Container] = {}
         self._open: dict[int, tuple[socket.socket, Frames]] = {}
         self._frames: dict[str, Frames] = {}
-        # which run of a container was read last, and whether it ran when that began
+        # the last run of each container that was read, and whether it was live when reading began
         self._runs: dict[str, tuple[float | None, bool]] = {}
-        self._closed: dict[str, float] = {}  # when the engine ended the log of a container that ran
-        self._unended: dict[str, list[Line]] = {}  # its last lines, which had no end there
+        self._closed: dict[str, float] = {}  # when the engine closed the log of a live container
+        self._unended: dict[str, list[Line]] = {}  # its last lines, which had no line end
         self._poll = select.poll()
         self._seen: list[Container] = []
         self._over = False
 
     def read(self) -> Iterator[LogChunk]:
-        """Yields lines as they come."""
+        """Yields lines as they arrive."""
         events = Events(self._engine, self._app_id)
         self._poll.register(events, select.POLLIN)
         try:
             yield from self._history()
             while True:
-                yield from chunks(list(self._containers.values()), iter(self._look(events)))
+                yield from chunks(list(self._containers.values()), iter(self._update(events)))
                 if self._over and not self._open:
                     return
                 changed = False
@@ -194,49 +194,49 @@ class _Follower:
                 connection.close()
 
     def _history(self) -> Iterator[LogChunk]:
-        """Yields what is there already, in the order of time."""
+        """Yields the existing lines in order of time."""
         query = self._query
         containers = [
             c
-            for c in look(self._engine, self._app_id).get(self._app_id, ())
-            if wants(query, c) and _has_log(c)
+            for c in find_containers(self._engine, self._app_id).get(self._app_id, ())
+            if selects(query, c) and _has_log(c)
         ]
         self._containers.update((c.id, c) for c in containers)
         sources = []
         for container in containers:
             self._frames[container.id] = Frames(container)
-            sources.append(self._noted(container, read_log(self._engine, container, query, None)))
+            sources.append(self._record(container, read_log(self._engine, container, query, None)))
         merged: Iterator[Line] = heapq.merge(*sources, key=TIME)
         if self._keep is not None:
             merged = filter(self._keep, merged)
         yield from chunks(containers, last(merged, query.tail))
 
-    def _noted(self, container: Container, lines: Iterator[Line]) -> Iterator[Line]:
+    def _record(self, container: Container, lines: Iterator[Line]) -> Iterator[Line]:
         note = self._frames[container.id].note
         for line in lines:
             note(line)
             yield line
 
-    def _look(self, events: Events) -> list[Line]:
-        """Opens the logs of containers that have started or ended since, and sees whether all has ended.
+    def _update(self, events: Events) -> list[Line]:
+        """Opens the logs of containers that have started or ended since, and checks if all have ended.
 
-        Of a container that ends, an engine may close the log before its last line is in it. So the log is
-        read to its end once more when the container has ended: then nothing is added.
+        An engine may close the log of an ending container before its last line is written. So the log is read
+        again after the container has ended.
 
         Returns:
-            Last lines of containers whose log cannot be read any more.
+            The last lines of containers whose log is no longer available.
         """
-        unheard = events.unheard(self._seen)
-        containers = self._seen = look(self._engine, self._app_id, unheard).get(self._app_id, [])
+        unchanged = events.unchanged(self._seen)
+        containers = self._seen = find_containers(self._engine, self._app_id, unchanged).get(self._app_id, [])
         reading = {frames.container.id for _, frames in self._open.values()}
         for container in containers:
-            if not wants(self._query, container) or not _has_log(container) or container.id in reading:
+            if not selects(self._query, container) or not _has_log(container) or container.id in reading:
                 continue
-            # one that waits for the engine to start it again has told all that it had
+            # the log of a container that waits for a restart was read to its end
             if container.status == "restarting":
                 continue
             run = container.started, container.live
-            closed_just_now = time.monotonic() < self._closed.get(container.id, 0.0) + AGAIN_AFTER
+            closed_just_now = time.monotonic() < self._closed.get(container.id, 0.0) + REOPEN_AFTER
             if self._runs.get(container.id) == run and (closed_just_now or not container.live):
                 continue
             self._runs[container.id] = run
@@ -244,25 +244,25 @@ class _Follower:
             if self._follow(container):
                 self._unended.pop(container.id, None)
         present = {c.id for c in containers}
-        gone = [lines for one, lines in self._unended.items() if one not in present]
+        removed = [lines for one, lines in self._unended.items() if one not in present]
         self._unended = {one: lines for one, lines in self._unended.items() if one in present}
         self._over = _is_over(containers)
-        see_to(containers)
-        return sorted((line for lines in gone for line in lines if self._wanted(line)), key=TIME)
+        ensure_supervisor(containers)
+        return sorted((line for lines in removed for line in lines if self._is_wanted(line)), key=TIME)
 
-    def _wanted(self, line: Line) -> bool:
+    def _is_wanted(self, line: Line) -> bool:
         return self._keep is None or self._keep(line)
 
     def _follow(self, container: Container) -> bool:
-        """Opens the log of a container behind its last line; False when it was removed."""
+        """Opens the log of a container after its last line; returns False if the container was removed."""
         frames = self._frames.get(container.id) or Frames(container)
         self._frames[container.id] = frames
         since = stamp(frames.last) if frames.last else ""
         frames.resume()
         with suppress(EngineError):
-            asked = _asked(self._query, follow=True, since=since)
+            parameters = _parameters(self._query, follow=True, since=since)
             connection, data = self._engine.stream(
-                f"/containers/{container.id}/logs", {**asked, "tail": "all"}
+                f"/containers/{container.id}/logs", {**parameters, "tail": "all"}
             )
             connection.setblocking(False)
             frames.held_back = data
@@ -272,10 +272,10 @@ class _Follower:
         return False
 
     def _wait(self, events: Events) -> tuple[list[Line], bool]:
-        """Waits for lines or for something that happens; returns the lines, and whether to look."""
-        at_hand = any(frames.held_back for _, frames in self._open.values())
-        ready = self._poll.poll(0 if at_hand else LOOK_EVERY * 1000)
-        if not ready and not at_hand:
+        """Waits for lines or events; returns the lines, and whether the containers may have changed."""
+        pending = any(frames.held_back for _, frames in self._open.values())
+        ready = self._poll.poll(0 if pending else POLL_INTERVAL * 1000)
+        if not ready and not pending:
             return [], True
         if len(self._open) > 1 and any(fd != events.fileno() for fd, _ in ready):
             time.sleep(TOGETHER)
@@ -287,7 +287,7 @@ class _Follower:
                 changed = True
                 if not events.clear():
                     self._poll.unregister(events)
-                    raise EngineError(503, "the engine has gone while its logs were followed")
+                    raise EngineError(503, "the engine stopped while its logs were followed")
                 continue
             more, closed = self._receive(descriptor)
             lines += more
@@ -319,5 +319,5 @@ class _Follower:
 def read_logs(
     engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]
 ) -> Iterator[LogChunk]:
-    """Returns the wanted lines of an application; see :class:`DockerLogs`."""
+    """Returns the selected lines of an application; see :class:`DockerLogs`."""
     return DockerLogs(engine, app_id, query, containers).read()

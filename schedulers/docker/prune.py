@@ -1,4 +1,4 @@
-"""Old applications removed from a Docker engine, and images of workspaces that nobody uses any more."""
+"""Removes ended applications and unused images of workspaces from a Docker engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.images.prune import remove_images, unused_images
-from torchx.schedulers.docker.lookup import entries, look
+from torchx.schedulers.docker.lookup import entries, find_containers
 from torchx.schedulers.docker.owner import is_own
 from torchx.schedulers.docker.record import forget, forget_absent
 from torchx.schedulers.docker.replay import is_under_way
@@ -19,35 +19,35 @@ from torchx.schedulers.docker.supervisor_launch import remove_folder
 from torchx.scheduling.query import Pruned
 
 IMAGES_KEPT = 24 * 3600.0
-"""Seconds for which an image that no container uses is kept, since the next run may want it."""
+"""Seconds for which an unused image is kept, as the next run may use it."""
 
 
 def prune(engine: Engine, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
-    """Removes applications that have ended, then images of workspaces that no container uses.
+    """Removes ended applications, then images of workspaces that no container uses.
 
     Args:
-        engine: where they are.
-        app_ids: the applications; one that has not ended, or is another user's, is passed over.
-        dryrun: yield all the same, and remove nothing.
+        engine: the engine.
+        app_ids: the applications; those that have not ended or belong to another user are skipped.
+        dryrun: remove nothing, only yield what would be removed.
 
     Raises:
-        StateError: something cannot be removed.
+        StateError: an application or an image cannot be removed.
     """
-    known = look(engine, tolerant=True)
+    known = find_containers(engine, tolerant=True)
     for app_id in app_ids:
         containers = known.get(app_id, [])
         if not containers or is_under_way(containers) or any(container.live for container in containers):
             continue
         if not is_own(containers):
             continue
-        room = _room(engine, containers)
+        size = _written_bytes(engine, containers)
         if not dryrun:
             failed = remove(engine, [entry["Id"] for entry in entries(engine, app_id)])
             if failed:
-                raise StateError(f"{app_id} cannot be removed: {failed[0]}") from failed[0]
+                raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
             remove_folder(app_id)
             forget(app_id)
-        yield Pruned(containers[0].name, room, app_id)
+        yield Pruned(containers[0].name, size, app_id)
     if not dryrun:
         forget_absent(engine.address.text, known)
     old = [image for image in unused_images(engine) if image.made < time.time() - IMAGES_KEPT]
@@ -55,14 +55,14 @@ def prune(engine: Engine, app_ids: Iterable[str], *, dryrun: bool = False) -> It
         yield Pruned(image.name, image.size)
 
 
-def _room(engine: Engine, containers: Sequence[Container]) -> int:
-    """Returns the bytes that containers have written into their files; engines do not tell those of logs."""
+def _written_bytes(engine: Engine, containers: Sequence[Container]) -> int:
+    """Returns the bytes that containers have written to files; engines do not report the size of logs."""
 
     def one(container: Container) -> int:
         try:
-            told = engine.call("GET", f"/containers/{container.id}/json", {"size": 1})
+            inspected = engine.call("GET", f"/containers/{container.id}/json", {"size": 1})
         except EngineError:
-            return 0  # gone meanwhile
-        return int(told.get("SizeRw") or 0)
+            return 0  # removed meanwhile
+        return int(inspected.get("SizeRw") or 0)
 
     return sum(size for size in in_parallel(one, containers) if isinstance(size, int))

@@ -1,9 +1,9 @@
-"""What is kept of an application: facts in a label, all of it in a private file.
+"""The record of an application: public data in a label, all data in a private file.
 
-Labels appear in ``docker ps``, in the engine's events and in whatever exports metrics of containers. So the
-label holds no value of the environment, no argument and no metadata of other engines, only names and the
-places of macros. Who may inspect a container sees its environment and its command anyway: from these the
-application is put together again on every machine. The user who submitted it has a file with all of it.
+Labels appear in ``docker ps``, in the engine's events and in exported metrics. So the label holds no
+environment values, arguments or metadata of other engines, only names and the positions of macros. Every user
+allowed to inspect a container sees its environment and command anyway; any machine can restore the
+application from these. The submitting user has a private file with all data.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal
 
 LONGEST_FILE = 64 << 20
-"""Bytes of a file that is still read."""
+"""Maximum size of a file in bytes."""
 OLD = 24 * 3600.0
-"""Seconds after which a file belongs to no submission that is still under way."""
+"""Seconds after which the submission that wrote a file has certainly ended."""
 LONGEST_NAME = 200
-"""Characters of an id that go into the name of its file; the last ones, which no other has."""
+"""Maximum characters of an id in its file name; the end of an id is kept, since it is unique."""
 _HIDDEN = ("entrypoint", "args", "env", "metadata", "workspace")
-"""Fields of a role that are not in the label: each may hold what only the user is to see."""
+"""Fields of a role that are not in the label, as they may hold secrets."""
 
 
 def job_data(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> dict[str, Any]:
-    """Returns all of an application as plain data, for the private file."""
+    """Returns all data of an application, for the private file."""
     from torchx.specs.serialize import app_to_dict
 
     return {
@@ -52,10 +52,10 @@ def job_data(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> dict[str, 
 
 
 def label_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the label of an application's containers holds: no values, see above.
+    """Returns the data for the label of an application's containers.
 
     Args:
-        data: as :func:`job_data` makes it.
+        data: the result of :func:`job_data`.
     """
     app, cfg = data["app"], dict(data["cfg"])
     env = cfg.pop("env", None)
@@ -78,38 +78,38 @@ def _label_role(role: Mapping[str, Any]) -> dict[str, Any]:
 
 _MACROS = ("img_root", "app_id", "replica_id", "rank0_env")
 _DOLLAR = "$"
-"""Stands for the two signs that mean one."""
+"""Denotes an escaped ``$``."""
 
 
 def spans_of(text: str) -> list[int | str]:
-    """Returns where macros stand in a text: lengths of what is between them, and their names.
+    """Returns the positions of macros in a text: the lengths of the texts between them, and their names.
 
-    Empty when it has none.
+    Returns an empty list without macros.
 
     >>> spans_of("--out=${replica_id}/x"), spans_of("$$HOME"), spans_of("$HOME")
     ([6, 'replica_id', 2], [0, '$', 4], [])
     """
     spans: list[int | str] = []
     length = at = 0
-    for found in Template.pattern.finditer(text):
-        length += found.start() - at
-        at = found.end()
-        name = _DOLLAR if found["escaped"] is not None else found["named"] or found["braced"]
+    for match in Template.pattern.finditer(text):
+        length += match.start() - at
+        at = match.end()
+        name = _DOLLAR if match["escaped"] is not None else match["named"] or match["braced"]
         if name == _DOLLAR or name in _MACROS:
             spans += [length, name]
             length = 0
         else:
-            length += len(found[0])
+            length += len(match[0])
     return [*spans, length + len(text) - at] if spans else []
 
 
 def restored(text: str, spans: object, values: Mapping[str, str]) -> str:
-    """Returns a text with its macros as they were before they were replaced.
+    """Returns a text with its macros restored.
 
     Args:
-        text: with the values of the macros.
-        spans: as :func:`spans_of` returned them; what does not fit the text is passed over.
-        values: what the macros stand for there.
+        text: the text with the values of the macros.
+        spans: the result of :func:`spans_of`; ignored if it does not match the text.
+        values: the values of the macros.
 
     >>> restored("--out=0/x$HOME", [6, "replica_id", 2, "$", 4], {"replica_id": "0"})
     '--out=${replica_id}/x$$HOME'
@@ -129,23 +129,23 @@ def restored(text: str, spans: object, values: Mapping[str, str]) -> str:
     return "".join(pieces) if at == len(text) else text
 
 
-# --- the application once more -------------------------------------------------------------------
+# --- restore the application ---------------------------------------------------------------------
 
 
-def whole(app_id: str, data: Mapping[str, Any], containers: Sequence[Container]) -> Mapping[str, Any]:
-    """Returns all that is known of an application: from its file, else from its containers.
+def full_data(app_id: str, data: Mapping[str, Any], containers: Sequence[Container]) -> Mapping[str, Any]:
+    """Returns all data of an application, from its file or else from its containers.
 
     Args:
         app_id: the application.
-        data: what its label holds.
-        containers: its containers, in the order of creation.
+        data: the data of its label.
+        containers: its containers, in order of creation.
     """
     if data.get("schema") != SCHEMA:
-        return data  # the label of an older version holds all of it
+        return data  # the label of an older version holds all data
     kept = load(app_id)
     if kept is not None and kept.get("submitted_at") == data.get("submitted_at"):
         return kept
-    roles = [_rebuilt(app_id, role, containers) for role in data["app"]["roles"]]
+    roles = [_restored_role(app_id, role, containers) for role in data["app"]["roles"]]
     cfg = dict(data.get("cfg") or {})
     names = data.get("cfg_env")
     if names is not None:
@@ -154,8 +154,8 @@ def whole(app_id: str, data: Mapping[str, Any], containers: Sequence[Container])
     return {**data, "app": {**data["app"], "roles": roles}, "cfg": cfg}
 
 
-def _rebuilt(app_id: str, role: Mapping[str, Any], containers: Sequence[Container]) -> dict[str, Any]:
-    """Returns a role with the values that its first container has."""
+def _restored_role(app_id: str, role: Mapping[str, Any], containers: Sequence[Container]) -> dict[str, Any]:
+    """Returns a role with the values of its first container."""
     mine = [c for c in containers if c.role == role["name"]]
     if not mine:
         return dict(role)
@@ -190,11 +190,11 @@ def _path(app_id: str) -> Path:
 
 
 def save(app_id: str, data: Mapping[str, Any], engine: str) -> None:
-    """Writes the file of an application, whole or not at all, for this user alone.
+    """Writes the file of an application atomically, readable only by this user.
 
     Args:
         app_id: the application.
-        data: all of it.
+        data: all its data.
         engine: the address of its engine.
 
     Raises:
@@ -210,9 +210,9 @@ def save(app_id: str, data: Mapping[str, Any], engine: str) -> None:
 
 
 def load(app_id: str) -> dict[str, Any] | None:
-    """Returns what the file of an application holds; None when there is none that can be believed.
+    """Returns the data in the file of an application, or None without a valid file.
 
-    It must be a file of this user, and be about this application.
+    The file must belong to this user and describe this application.
     """
     if not is_app_id(app_id):
         return None
@@ -221,11 +221,11 @@ def load(app_id: str) -> dict[str, Any] | None:
     except (OSError, StateError, ValueError, RecursionError):
         return None
     sound = isinstance(data, dict) and data.get("app_id") == app_id and data.get("schema") == SCHEMA
-    return data if sound and _is_whole(data) else None
+    return data if sound and _is_complete(data) else None
 
 
-def _is_whole(data: Mapping[str, Any]) -> bool:
-    """Returns True when an application can be made of the data."""
+def _is_complete(data: Mapping[str, Any]) -> bool:
+    """Returns True if an application can be created from the data."""
     from torchx.errors import UsageError
     from torchx.specs.serialize import app_from_dict
 
@@ -238,23 +238,23 @@ def _is_whole(data: Mapping[str, Any]) -> bool:
 
 
 def forget(app_id: str) -> None:
-    """Removes the file of an application, there or not."""
+    """Removes the file of an application, if it exists."""
     if is_app_id(app_id):
         with suppress(OSError, StateError):
             _path(app_id).unlink()
 
 
 def forget_absent(engine: str, present: Mapping[str, object]) -> None:
-    """Removes the old files of applications of an engine that are no longer there.
+    """Removes old files of applications that an engine no longer has.
 
     Args:
         engine: the address of the engine.
-        present: the applications that it has, by id.
+        present: the applications on the engine, by id.
     """
     with suppress(OSError, StateError):
         for path in _folder().glob("*.json"):
             app_id = path.stem
             old = path.lstat().st_mtime < time.time() - OLD
-            found = load(app_id) if old and app_id not in present else None
-            if found is not None and found.get("engine") == engine:
+            data = load(app_id) if old and app_id not in present else None
+            if data is not None and data.get("engine") == engine:
                 forget(app_id)

@@ -1,8 +1,7 @@
-"""What follows from an application's containers: which rules they have met so far, and what comes next.
+"""Derives the state of an application, and the next actions of its rules, from its containers.
 
-The containers are all that is remembered. Their story is told again to the rules that local jobs have
-(:class:`torchx.supervisor.policy.Gang`) each time someone asks, so a supervisor that starts anew, and every
-machine that reaches the engine, comes to the same end.
+The containers are the only record. Each query replays their history through the rules of local jobs
+(:class:`torchx.supervisor.policy.Gang`), with the same result in a restarted supervisor and on every machine.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torchx.supervisor.policy import REPLICA, Action, End, Gang, RoleRules, Star
 
 @dataclass(frozen=True)
 class RoleFacts:
-    """What the rules need to know of a role."""
+    """The properties of a role that the rules need."""
 
     name: str
     replicas: int
@@ -27,13 +26,13 @@ class RoleFacts:
 
 @dataclass(frozen=True)
 class Job:
-    """What was submitted, as far as it decides what happens.
+    """The properties of an application that the rules need.
 
     Attributes:
         app_id: the application.
         roles: its roles in order.
         cfg: the run options.
-        data: all of it.
+        data: the data of the label JOB.
     """
 
     app_id: str
@@ -43,13 +42,13 @@ class Job:
 
     @property
     def grace(self) -> float:
-        """Seconds between the request to end and the end by force."""
+        """Seconds between the stop signal and SIGKILL."""
         value = self.cfg.get("grace_period")
         return float(value) if isinstance(value, (int, float)) else 10.0
 
     @property
     def fail_fast(self) -> bool:
-        """Whether one failure for good ends all."""
+        """Whether one permanent failure ends all replicas."""
         return bool(self.cfg.get("fail_fast", True)) and bool(self.data)
 
     @property
@@ -60,20 +59,20 @@ class Job:
 
     @property
     def members(self) -> list[tuple[RoleFacts, int]]:
-        """All replicas by ordinal: role, and id within it."""
+        """All replicas by ordinal, as role and replica id."""
         return [(role, replica) for role in self.roles for replica in range(role.replicas)]
 
     @property
     def needs_supervisor(self) -> bool:
-        """Whether something has to be done when a replica ends that the engine does not do by itself."""
+        """Whether the end of a replica may require an action that the engine does not take itself."""
         retried = any(role.max_retries and role.policy != REPLICA for role in self.roles)
         return retried or (self.fail_fast and len(self.members) > 1)
 
 
 def job_of(containers: Sequence[Container]) -> Job:
-    """Returns what was submitted, as its containers tell it.
+    """Returns the job of some containers.
 
-    Containers that another program has made in the same way carry less: what they are tells their roles.
+    Containers created by other programs lack the label JOB: their roles are derived from their other labels.
     """
     data = next((c.job for c in containers if c.job), {})
     if data:
@@ -85,7 +84,7 @@ def job_of(containers: Sequence[Container]) -> Job:
 
 
 def job_from(app_id: str, data: Mapping[str, Any]) -> Job:
-    """Returns what was submitted from the data that the containers carry."""
+    """Returns the job from the data of the label JOB."""
     roles = tuple(
         RoleFacts(r["name"], r["num_replicas"], r["max_retries"], r["retry_policy"])
         for r in data["app"]["roles"]
@@ -94,19 +93,19 @@ def job_from(app_id: str, data: Mapping[str, Any]) -> Job:
 
 
 @dataclass
-class Story:
-    """How an application fares, and what its rules order.
+class Progress:
+    """The state of an application and the pending actions of its rules.
 
     Attributes:
-        job: what was submitted.
-        replicas: the containers of each replica by ordinal, its attempts in order.
-        gang: the rules, as far as the story goes.
-        end: how it ended; None while something of it runs or is to be started.
-        starts: what is to be started, each with its delay after the end of what was before.
-        stops: ordinals of running replicas that are to be ended, and why.
-        retries: which retries there have been, for the next containers.
-        expected: the number of the attempt each replica has come to.
-        lost: ordinals of replicas whose container is gone.
+        job: the job.
+        replicas: the containers of each replica by ordinal, in order of attempts.
+        gang: the rules, with the history applied.
+        end: how it ended; None while a replica runs or is to be started.
+        starts: replicas to start, with the delay after the end of their previous attempt.
+        stops: ordinals of running replicas to stop, with the reason.
+        retries: the retries so far, for the next containers.
+        expected: the current attempt of each replica.
+        lost: ordinals of replicas whose container was removed.
     """
 
     job: Job
@@ -125,22 +124,22 @@ class Story:
 
     @property
     def cancelled(self) -> bool:
-        """True when someone asked for the end."""
+        """Whether the application was cancelled."""
         return any(c.mark == CANCELLED for mine in self.replicas for c in mine)
 
     @property
     def restarts(self) -> int:
-        """How often something of it was started again."""
+        """The number of restarts of its replicas."""
         return sum(self.retries.values()) + sum(c.restarts for mine in self.replicas for c in mine)
 
 
-def tell(job: Job, containers: Sequence[Container], succeeded: Mapping[int, int] | None = None) -> Story:
-    """Tells the rules what has happened to the containers of an application.
+def replay(job: Job, containers: Sequence[Container], succeeded: Mapping[int, int] | None = None) -> Progress:
+    """Replays the history of an application's containers through its rules.
 
     Args:
-        job: what was submitted.
-        containers: all of them that are there.
-        succeeded: which attempt of a replica, by ordinal, was seen to succeed; for those that are gone.
+        job: the job.
+        containers: all its existing containers.
+        succeeded: the attempt that succeeded, by ordinal, for replicas whose container was removed.
     """
     places = {(role.name, replica): n for n, (role, replica) in enumerate(job.members)}
     replicas: list[list[Container]] = [[] for _ in places]
@@ -156,17 +155,17 @@ def tell(job: Job, containers: Sequence[Container], succeeded: Mapping[int, int]
     if len(attempts) == len(expected):
         expected = list(attempts)
     used: dict[str | int, int] = dict(retry.get("used", {}))
-    story = Story(job, replicas, _rules(job, used), expected=expected)
-    gone = {n for n, attempt in (succeeded or {}).items() if not replicas[n] and attempt == expected[n]}
-    _replay(story, gone)
-    return story
+    progress = Progress(job, replicas, _rules(job, used), expected=expected)
+    removed = {n for n, attempt in (succeeded or {}).items() if not replicas[n] and attempt == expected[n]}
+    _apply(progress, removed)
+    return progress
 
 
 def is_under_way(containers: Sequence[Container]) -> bool:
-    """Returns True until an application has ended; one that cannot be read has when none of it runs."""
+    """Returns True if an application has not ended, or cannot be read and has running containers."""
     if damage_of(containers):
         return any(c.live for c in containers)
-    return tell(job_of(containers), containers).end is None
+    return replay(job_of(containers), containers).end is None
 
 
 def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
@@ -174,90 +173,90 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
     first = 0
     for role in job.roles:
         ordinals = range(first, first + role.replicas)
-        # retries of single replicas are the engine's own: what it tells as ended has ended for good
+        # the engine itself retries single replicas: one that it reports as ended has ended permanently
         retries = 0 if role.policy == REPLICA else role.max_retries
         rules.append(RoleRules(role.name, ordinals, retries, role.policy))
         first = ordinals.stop
     return Gang(rules, job.fail_fast, job.backoff, used_retries=dict(used))
 
 
-def _replay(story: Story, gone: Collection[int]) -> None:
-    gang = story.gang
+def _apply(progress: Progress, removed: Collection[int]) -> None:
+    gang = progress.gang
     actions: list[Action] = gang.begin()
-    begun = any(c.started or c.mark for mine in story.replicas for c in mine)
+    begun = any(c.started or c.mark for mine in progress.replicas for c in mine)
     ended: list[tuple[float, int]] = []
     unstarted: list[int] = []
-    for ordinal, mine in enumerate(story.replicas):
+    for ordinal, mine in enumerate(progress.replicas):
         newest = mine[-1] if mine else None
         if newest is None:
-            if ordinal in gone:
+            if ordinal in removed:
                 ended.append((0.0, ordinal))
             elif begun:
-                story.lost.add(ordinal)
+                progress.lost.add(ordinal)
                 ended.append((float("inf"), ordinal))
             continue
-        if newest.attempt < story.expected[ordinal]:
+        if newest.attempt < progress.expected[ordinal]:
             unstarted.append(ordinal)
         elif newest.live:
             gang.started(ordinal)
-        elif _is_to_come(newest):
+        elif _is_pending(newest):
             unstarted.append(ordinal)
         else:
             ended.append((newest.finished or newest.created, ordinal))
     for _, ordinal in ended:
         gang.started(ordinal)
     actions = [action for action in actions if isinstance(action, End)]
-    cancelled = [(at, n) for at, n in ended if (c := story.newest(n)) is not None and c.mark == CANCELLED]
-    # what ran when someone asked for the end has the mark, so the rest was before
+    cancelled = [(at, n) for at, n in ended if (c := progress.newest(n)) is not None and c.mark == CANCELLED]
+    # containers that ran when it was cancelled have the mark; all others ended before
     for _, ordinal in [*sorted(set(ended) - set(cancelled)), (0.0, -1), *sorted(cancelled)]:
         if ordinal < 0:
-            actions += gang.cancel() if story.cancelled else []
+            actions += gang.cancel() if progress.cancelled else []
             continue
-        newest = story.newest(ordinal)
+        newest = progress.newest(ordinal)
         if newest is not None and newest.mark == FAILED:
             actions += gang.give_up(ordinal)
         else:
-            good = newest.exit_code == 0 and not newest.error if newest is not None else ordinal in gone
+            good = newest.exit_code == 0 and not newest.error if newest is not None else ordinal in removed
             stopped = newest is not None and newest.mark in (STOPPED, CANCELLED)
             actions += gang.exited(ordinal, good, stopped)
-    actions += _give_up_lost(story, actions)
-    _sort_out(story, actions, unstarted)
+    actions += _give_up_lost(progress, actions)
+    _collect_pending(progress, actions, unstarted)
 
 
-def _give_up_lost(story: Story, actions: Sequence[Action]) -> list[Action]:
-    """Ends what would start again without a replica: where no container is left, none can be made of it."""
+def _give_up_lost(progress: Progress, actions: Sequence[Action]) -> list[Action]:
+    """Gives up a retry if a replica has no container left, as the next one is created from the last."""
     started = {n for action in actions if isinstance(action, Start) for n in action.replicas}
-    lost = [n for n in sorted(started) if story.newest(n) is None and story.gang.wants(n)]
-    story.lost.update(lost)
-    # one of them ends all of it
-    return story.gang.give_up(lost[0]) if lost else []
+    lost = [n for n in sorted(started) if progress.newest(n) is None and progress.gang.wants(n)]
+    progress.lost.update(lost)
+    # one is enough to end the application
+    return progress.gang.give_up(lost[0]) if lost else []
 
 
-def _is_to_come(container: Container) -> bool:
-    """Tells whether a container is still to be started."""
+def _is_pending(container: Container) -> bool:
+    """Returns True if a container is still to be started."""
     if container.mark or container.started:
         return False
-    # a retry that the engine refuses is removed and asked for again; the mark tells that it was given up
+    # a refused retry is removed and requested again; the mark means that it was given up
     return container.attempt > 1 or (container.status == "created" and not container.error)
 
 
-def _sort_out(story: Story, actions: Sequence[Action], unstarted: Sequence[int]) -> None:
-    """Keeps what of the orders has not been carried out yet."""
+def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: Sequence[int]) -> None:
+    """Collects the actions that have not been carried out yet."""
     ordered: set[int] = set()
     for action in actions:
         if isinstance(action, Start):
-            wanted = tuple(n for n in action.replicas if story.gang.wants(n))
-            ordered.update(wanted)
-            if wanted:
-                story.starts.append(Start(wanted, action.delay))
+            ordinals = tuple(n for n in action.replicas if progress.gang.wants(n))
+            ordered.update(ordinals)
+            if ordinals:
+                progress.starts.append(Start(ordinals, action.delay))
         elif isinstance(action, Stop):
-            story.stops.update((n, action.why) for n in action.replicas if _runs(story.newest(n)))
+            progress.stops.update((n, action.why) for n in action.replicas if _runs(progress.newest(n)))
         elif isinstance(action, End):
-            story.end = action
-    left = tuple(n for n in unstarted if n not in ordered and story.gang.wants(n))
+            progress.end = action
+    left = tuple(n for n in unstarted if n not in ordered and progress.gang.wants(n))
     if left:
-        story.starts.append(Start(left))
-    story.retries = {str(key): count for key, count in story.gang.used_retries.items()}
+        progress.starts.append(Start(left))
+    progress.retries = {str(key): count for key, count in progress.gang.used_retries.items()}
 
 
 def _runs(container: Container | None) -> bool:

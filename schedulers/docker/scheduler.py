@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
-Words = list[str]
-Containers = list["Container"]  # named here, since within the class `list` is a method
-LOOK_EVERY = 10.0
-"""Seconds after which a waiter looks at the containers, whatever the engine's events say."""
+Notes = list[str]  # aliases, as `list` is a method within the class
+Containers = list["Container"]
+POLL_INTERVAL = 10.0
+"""Seconds between checks of the containers without an event."""
 
 
 def __getattr__(name: str) -> Any:
@@ -38,13 +38,13 @@ def __getattr__(name: str) -> Any:
 
 
 class DockerScheduler(Scheduler["DockerJob"]):
-    """Starts each replica as a container; all that is known of an application lies on the engine.
+    """Runs each replica as a container; the engine holds all state of an application.
 
     Args:
-        session_name: the session part of the handles it makes.
+        session_name: the session in the handles.
     """
 
-    shared_by = "all who use the engine"
+    shared_by = "all users of the engine"
 
     def __init__(self, session_name: str) -> None:
         super().__init__("local_docker", session_name)
@@ -57,11 +57,11 @@ class DockerScheduler(Scheduler["DockerJob"]):
         opts.add(
             "copy_env",
             type_=list[str],
-            help="names of the caller's environment variables to hand on; patterns such as AWS_* work",
+            help="names of environment variables to copy to the containers; patterns such as AWS_* work",
         )
         opts.add("env", type_=dict[str, str], help="environment variables for all containers, as A:1,B:2")
         opts.add(
-            "privileged", type_=bool, default=False, help="give the containers all rights of this machine"
+            "privileged", type_=bool, default=False, help="give the containers all rights on this machine"
         )
         opts.add(
             "image_repo",
@@ -70,21 +70,21 @@ class DockerScheduler(Scheduler["DockerJob"]):
             "registry.example.com/team/jobs; for engines that pull",
         )
         opts.add("workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB")
-        opts.add("quiet", type_=bool, default=False, help="tell nothing of pulls, builds and pushes")
+        opts.add("quiet", type_=bool, default=False, help="show no progress of pulls, builds and pushes")
         opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
-        opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
+        opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails permanently")
         opts.add(
             "retry_backoff",
             type_=float,
             default=1.0,
-            help="seconds before the first retry; doubled each time; not of single replicas",
+            help="seconds before the first retry, doubled each time; not for retries of single replicas",
         )
         return opts
 
     # --- submit ----------------------------------------------------------------------------------
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Refuses what cannot run; without a resource, a container has no limits."""
+        """Checks the images and the run options; without a resource, a container has no limits."""
         for option in ("grace_period", "retry_backoff"):
             value = cfg.get(option)
             if isinstance(value, (int, float)) and value < 0:
@@ -93,8 +93,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
             if not role.image:
                 raise UsageError(f"role `{role.name}` has no image, and {scheduler} needs one")
 
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Words:
-        """Names the images that the workspaces will be in; to build them is the work of a submission."""
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Notes:
+        """Sets the images of roles with workspaces; the submission builds them."""
         from torchx.schedulers.docker.images.plan import plan_image
         from torchx.workspace.tree import look_at_all
 
@@ -107,23 +107,23 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return list(notes)
 
     def build_planned_images(self, app: AppDef) -> None:
-        """Builds the images that a dry-run has planned for workspaces; pushes those that are to be."""
+        """Builds, and pushes where configured, the images that a dry-run has planned for workspaces."""
         from torchx.schedulers.docker.images.workspace import build_planned
 
         build_planned(self._connected(), app)
 
     def build_workspace_image(self, img: str, workspace: str) -> str:
-        """Builds an image with a workspace laid over another image, unless the engine has it.
+        """Builds an image with a workspace on top of another image, unless the engine has it.
 
         Args:
-            img: the image below.
-            workspace: the folder, or any address that fsspec knows.
+            img: the base image.
+            workspace: a folder, or an address supported by fsspec.
 
         Returns:
             The id of the image.
 
         Raises:
-            UsageError: the workspace is not there, or too large.
+            UsageError: the workspace does not exist or is too large.
             StateError: it cannot be built.
         """
         from torchx.schedulers.docker.images.workspace import plan_image, provide_image
@@ -133,7 +133,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
         role = Role("workspace", img, workspace=Workspace.from_str(workspace))
         plan = plan_image(role, look_at(role).tree, {})
-        return provide_image(self._connected(), plan, _silence)[0]
+        return provide_image(self._connected(), plan, _ignore)[0]
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
         from torchx.schedulers.docker.request import as_text, notes_of, to_request
@@ -145,27 +145,27 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
-        """Makes and starts the containers of an application, all of them or none.
+        """Creates and starts the containers of an application, all of them or none.
 
         Raises:
-            UsageError: the request cannot be right, or was submitted before.
-            StateError: no engine answers, an image is missing, or a container cannot be started.
+            UsageError: the request is invalid, or was submitted before.
+            StateError: the engine does not answer, an image is missing, or a container cannot be started.
         """
         from torchx.schedulers.docker.record import job_data
         from torchx.schedulers.docker.submit import submit
 
         if dryrun_info.app is None:
-            raise UsageError("a request is submitted with the application that it was made from")
+            raise UsageError("a request can be submitted only with the application it was created from")
         data = job_data(dryrun_info.app, dryrun_info.cfg, self.session_name)
-        tell = _silence if dryrun_info.cfg.get("quiet") else dryrun_info.tell
-        dryrun_info.notes += submit(self._connected(), dryrun_info.request, data, tell)
+        report = _ignore if dryrun_info.cfg.get("quiet") else dryrun_info.tell
+        dryrun_info.notes += submit(self._connected(), dryrun_info.request, data, report)
         return dryrun_info.request.app_id
 
-    # --- ask and end -----------------------------------------------------------------------------
+    # --- query and cancel ------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns all that the engine knows of an application, running or ended."""
-        containers = self._told_of(app_id)
+        """Returns the status of an application, running or ended, with its roles."""
+        containers = self._containers_with_oom(app_id)
         if not containers:
             return None
         from torchx.schedulers.docker.status import describe_all
@@ -173,8 +173,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return describe_all(containers)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns how an application fares, without its roles."""
-        containers = self._told_of(app_id)
+        """Returns the status of an application, without its roles."""
+        containers = self._containers_with_oom(app_id)
         if not containers:
             return None
         from torchx.schedulers.docker.status import describe
@@ -182,32 +182,34 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return describe(containers)
 
     def describe_native(self, app_id: str) -> Any:
-        """Returns what the engine says of each container of an application, None when it knows none."""
+        """Returns the engine's description of each container of an application, or None."""
         engine = self._connected()
-        found = [engine.call("GET", f"/containers/{c.id}/json") for c in self._containers(app_id)]
-        return found or None
+        inspected = [engine.call("GET", f"/containers/{c.id}/json") for c in self._containers(app_id)]
+        return inspected or None
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns all applications on the engine, newest first."""
         from torchx.schedulers.docker.engine.address import require_socket
 
         require_socket()
-        from torchx.schedulers.docker.lookup import look
+        from torchx.schedulers.docker.lookup import find_containers
         from torchx.schedulers.docker.status import listed
 
-        lines = [listed(containers) for containers in look(self._connected(), tolerant=True).values()]
+        lines = [
+            listed(containers) for containers in find_containers(self._connected(), tolerant=True).values()
+        ]
         return sorted(
             lines, key=lambda line: (line.submitted_at is not None, line.submitted_at), reverse=True
         )
 
     def exists(self, app_id: str) -> bool:
-        """Tells whether the engine has containers of an application."""
+        """Returns True if the engine has containers of an application."""
         from torchx.schedulers.docker.lookup import entries
 
         return bool(entries(self._connected(), app_id))
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until an application has ended; the engine's events wake this process."""
+        """Waits for an application to end, or for the timeout; returns True if it has ended."""
         from torchx.schedulers.docker.containers import damage_of
         from torchx.schedulers.docker.events import Events
         from torchx.schedulers.docker.replay import is_under_way
@@ -218,18 +220,18 @@ class DockerScheduler(Scheduler["DockerJob"]):
         containers: Containers = []
         with closing(Events(self._connected(), app_id)) as events:
             while True:
-                containers = self._containers(app_id, events.unheard(containers))
+                containers = self._containers(app_id, events.unchanged(containers))
                 if not containers or is_terminal(describe(containers).state):
                     return True
                 if damage_of(containers) and not is_under_way(containers):
                     return True
-                left = LOOK_EVERY if end is None else min(end - time.monotonic(), LOOK_EVERY)
+                left = POLL_INTERVAL if end is None else min(end - time.monotonic(), POLL_INTERVAL)
                 if left <= 0:
                     return False
                 if not events.wait_for_all(containers, left):
                     raise StateError(
                         f"the Docker engine at {self._connected().address} was stopped while {app_id} ran",
-                        hint="when it is back: torchx status @last",
+                        hint="once it runs again: torchx status @last",
                     )
 
     def _cancel_existing(self, app_id: str) -> None:
@@ -238,7 +240,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         cancel(self._connected(), app_id)
 
     def kill(self, app_id: str) -> None:
-        """Kills all containers of an application at once."""
+        """Kills all containers of an application immediately."""
         from torchx.schedulers.docker.cancel import cancel
 
         cancel(self._connected(), app_id, now=True)
@@ -253,13 +255,13 @@ class DockerScheduler(Scheduler["DockerJob"]):
         forget(app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
-        """Removes applications that have ended, then images of workspaces that no container uses."""
+        """Removes ended applications, then images of workspaces that no container uses."""
         from torchx.schedulers.docker.prune import prune
 
         return prune(self._connected(), app_ids, dryrun=dryrun)
 
     def diagnose(self) -> Iterable[Finding]:
-        """Looks at the engine that applications would go to."""
+        """Checks the configured engine."""
         from torchx.schedulers.docker.doctor import diagnose
 
         return diagnose()
@@ -267,7 +269,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
     # --- logs ------------------------------------------------------------------------------------
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log of all replicas in the order of time.
+        """Returns the logs of all replicas in order of time.
 
         Raises:
             StateError: the engine does not know the application.
@@ -278,10 +280,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return read_logs(self._connected(), app_id, query, containers)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
-        """Runs a program in the container of a replica, and returns its exit code.
+        """Runs a program in the container of a replica and returns its exit code.
 
         Raises:
-            StateError: the replica does not run, or has no such program.
+            StateError: the replica does not run, or its container has no such program.
         """
         from torchx.schedulers.docker.exec import container_of, execute
 
@@ -302,7 +304,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """Returns the containers of an application.
 
         Raises:
-            StateError: there are none, or they cannot be read.
+            StateError: the application is unknown or cannot be read.
         """
         from torchx.schedulers.docker.containers import damage_of
 
@@ -312,31 +314,31 @@ class DockerScheduler(Scheduler["DockerJob"]):
         damage = damage_of(containers)
         if damage:
             raise StateError(
-                f"nothing is known of the replicas of {app_id}: {damage}",
-                hint=f"its container is there for Docker: docker logs {containers[0].id[:12]}",
+                f"the replicas of {app_id} cannot be read: {damage}",
+                hint=f"Docker still has its container: docker logs {containers[0].id[:12]}",
             )
         return containers
 
-    def _told_of(self, app_id: str) -> Containers:
-        """Returns the containers of an application with all that the engine knows of their ends."""
-        from torchx.schedulers.docker.lookup import told_late
+    def _containers_with_oom(self, app_id: str) -> Containers:
+        """Returns the containers of an application, including late out-of-memory reports."""
+        from torchx.schedulers.docker.lookup import with_late_oom
 
-        return told_late(self._connected(), self._containers(app_id))
+        return with_late_oom(self._connected(), self._containers(app_id))
 
     def _containers(self, app_id: str, known: Iterable[Container] = ()) -> Containers:
-        """Returns the containers of an application, and sees to it that it has the supervisor it needs."""
-        from torchx.schedulers.docker.lookup import look
+        """Returns the containers of an application, and ensures that it has a supervisor if needed."""
+        from torchx.schedulers.docker.lookup import find_containers
 
-        containers = look(self._connected(), app_id, known, tolerant=True).get(app_id, [])
+        containers = find_containers(self._connected(), app_id, known, tolerant=True).get(app_id, [])
         if containers:
-            from torchx.schedulers.docker.supervisor_launch import see_to
+            from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
 
-            see_to(containers)
+            ensure_supervisor(containers)
         return containers
 
 
-def _silence(line: str) -> None:
-    """Tells nobody."""
+def _ignore(line: str) -> None:
+    """Ignores progress messages."""
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:

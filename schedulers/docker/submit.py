@@ -1,4 +1,4 @@
-"""From a request to containers that run: all of them, or nothing of them."""
+"""Submits a request: creates and starts all its containers, or none."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ from torchx.schedulers.docker.labels import APP_ID, JOB, USER
 from torchx.schedulers.docker.record import forget, label_data, save
 from torchx.schedulers.docker.replay import Job, job_from
 from torchx.schedulers.docker.request import NETWORK, DockerContainer, DockerJob
-from torchx.schedulers.docker.supervisor_launch import docker_home, start_supervisor
+from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_supervisor
 from torchx.schedulers.shared.owner import user_name
 
 
 def submit(
-    engine: Engine, request: DockerJob, data: Mapping[str, Any], tell: Callable[[str], None]
+    engine: Engine, request: DockerJob, data: Mapping[str, Any], report: Callable[[str], None]
 ) -> list[str]:
-    """Makes and starts the containers of an application.
+    """Creates and starts the containers of an application.
 
     Args:
-        engine: where they run.
+        engine: the engine.
         request: the containers.
-        data: all that is to be kept of it.
-        tell: called with a line about what takes long.
+        data: the data to record, from :func:`job_data`.
+        report: called with a line about slow operations.
 
     Returns:
-        What there is to say about it, a line each.
+        Notes for the user, a line each.
 
     Raises:
-        StateError: the engine is in the way; nothing is left.
-        UsageError: the request cannot be right, or was submitted before.
+        StateError: the containers cannot be created or started; all of them are removed.
+        UsageError: the request is invalid, or was submitted before.
     """
     job = job_from(request.app_id, data)
     if engine.call(
         "GET", "/containers/json", {"all": 1, "filters": {"label": [f"{APP_ID}={request.app_id}"]}}
     ):
         raise UsageError(
-            f"{request.app_id} is there already: a request is submitted once",
-            hint="make a new dry-run for it",
+            f"application {request.app_id} already exists: a dry-run can be submitted only once",
+            hint="make a new dry-run",
         )
     text = json.dumps(label_data(data), separators=(",", ":"))
-    notes = _build(engine, request, tell)
+    notes = _build(engine, request, report)
     bodies = [_body(container, text) for container in request.containers]
     images = dict.fromkeys(container.image for container in request.containers)
-    notes += [note for note in (provide(engine, image, tell) for image in images) if note]
+    notes += [note for note in (provide(engine, image, report) for image in images) if note]
     for network in dict.fromkeys(body["HostConfig"].get("NetworkMode", "") for body in bodies):
         if network == NETWORK:
             _provide_network(engine)
     names = [str(container.kwargs.get("name", "")) for container in request.containers]
-    with _lock(job) as descriptors, leased(engine, bodies, os.environ) as said:
-        notes += said
+    with _lock(job) as descriptors, leased(engine, bodies, os.environ) as gpu_notes:
+        notes += gpu_notes
         named = list(zip(names, bodies, strict=True))
         save(request.app_id, data, engine.address.text)
         try:
@@ -76,16 +76,16 @@ def submit(
     return notes
 
 
-def _build(engine: Engine, request: DockerJob, tell: Callable[[str], None]) -> list[str]:
-    """Builds what is not there yet, and makes the request name what is meant for ever."""
+def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) -> list[str]:
+    """Builds missing images, and replaces their names in the request by ids or digests."""
     if not request.builds:
         return []
-    from torchx.schedulers.docker.images.workspace import provide_image  # on demand: few need it
+    from torchx.schedulers.docker.images.workspace import provide_image  # on demand: rarely needed
 
     notes: list[str] = []
     for plan in request.builds:
-        image, said = provide_image(engine, plan, tell)
-        notes += said
+        image, more = provide_image(engine, plan, report)
+        notes += more
         for container in request.containers:
             if container.image == plan.name:
                 container.image = image
@@ -104,7 +104,7 @@ def _body(container: DockerContainer, data: str) -> dict[str, Any]:
 def _start(
     engine: Engine, app_id: str, bodies: list[tuple[str, dict[str, Any]]], then: Callable[[], None]
 ) -> None:
-    """Makes and starts containers, and removes them all when one cannot be started or what follows fails."""
+    """Creates and starts containers, then calls ``then``; removes all containers if any of this fails."""
 
     def create(named: tuple[str, dict[str, Any]]) -> str:
         name, body = named
@@ -123,28 +123,26 @@ def _start(
         _check(names, in_parallel(start, list(zip(names, made, strict=True))))
         then()
     except BaseException:
-        asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
-        left = remove(engine, [c["Id"] for c in engine.call("GET", "/containers/json", asked)])
+        query = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
+        left = remove(engine, [c["Id"] for c in engine.call("GET", "/containers/json", query)])
         if left:
-            raise StateError(f"what was made before the start failed cannot be removed: {left[0]}") from left[
-                0
-            ]
+            raise StateError(f"containers of the failed start cannot be removed: {left[0]}") from left[0]
         raise
 
 
 def _check_programs(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], made: list[str]) -> None:
-    """Looks for each program once in each image, so that an application that lacks one starts nothing."""
+    """Checks for each program once per image, so that nothing is started if one is missing."""
     firsts: dict[tuple[str, str], tuple[str, str]] = {}
     for (name, body), container in zip(bodies, made, strict=True):
         if body["HostConfig"].get("Init") and not body.get("Entrypoint"):
             firsts.setdefault((body["Image"], body["Cmd"][0]), (name, container))
 
-    def look(first: tuple[tuple[str, str], tuple[str, str]]) -> bool:
+    def check(first: tuple[tuple[str, str], tuple[str, str]]) -> bool:
         (_, program), (_, container) = first
         return is_missing(engine, container, program)
 
     for (key, (name, _)), missing in zip(
-        firsts.items(), all_of(in_parallel(look, firsts.items())), strict=True
+        firsts.items(), all_of(in_parallel(check, firsts.items())), strict=True
     ):
         if missing:
             raise StateError(f"{name} cannot be started: no program `{key[1]}` in its image {key[0]}")
@@ -158,45 +156,46 @@ def _check(names: list[str], results: list[Any]) -> None:
 
 
 def _explain(name: str, error: EngineError) -> StateError:
-    """Returns an error that says what is in the way of a container."""
+    """Returns an error with the reason why a container cannot be created or started."""
     text = error.message
     low = text.lower()
     if error.status == 409 and "already in use" in low:
         return StateError(
-            f"there is a container {name} already",
-            hint=f"see whose it is, then remove it: docker rm -f {name}",
+            f"a container {name} already exists",
+            hint=f"if it is not needed, remove it: docker rm -f {name}",
         )
     if "port is already allocated" in low or "address already in use" in low:
         port = text.partition("0.0.0.0:")[2].partition(" ")[0]
-        taken = f"port {port.split(':')[0].rstrip(':')}" if port else "a port that it publishes"
+        port_name = f"port {port.split(':')[0].rstrip(':')}" if port else "a port that it publishes"
         return StateError(
-            f"{name} cannot be started: {taken} is taken on the engine's machine", hint="see: docker ps"
+            f"{name} cannot be started: {port_name} is in use on the engine's machine",
+            hint="list the containers and their ports: docker ps",
         )
     if "executable file not found" in low or ("no such file or directory" in low and "exec" in low):
         program = text.partition('exec: "')[2].partition('"')[0]
-        what = f"no program `{program}` in its image" if program else text
-        return StateError(f"{name} cannot be started: {what}")
+        cause = f"no program `{program}` in its image" if program else text
+        return StateError(f"{name} cannot be started: {cause}")
     if "could not select device driver" in low:
         return StateError(
-            f"{name} cannot be started: the engine has no GPUs to give",
-            hint="the NVIDIA container toolkit lets an engine give GPUs; without: --gpu 0",
+            f"{name} cannot be started: the engine provides no GPUs",
+            hint="install the NVIDIA container toolkit, or run without GPUs: --gpu 0",
         )
     return StateError(f"{name} cannot be started: {_cause(text)}")
 
 
 def _cause(text: str) -> str:
-    """Returns the part of the engine's words that tells the cause.
+    """Returns the cause in an error message of the engine.
 
     >>> _cause("failed to create shim: OCI runtime create failed: a.go:380: no such device: unknown")
     'no such device'
     """
     parts = [part for part in text.removesuffix(": unknown").split(": ") if part]
-    told = [
+    causes = [
         part
         for part in parts
         if ".go:" not in part and not part.startswith(("failed to create", "OCI runtime"))
     ]
-    return ": ".join(told) or text
+    return ": ".join(causes) or text
 
 
 def _provide_network(engine: Engine) -> None:
@@ -204,7 +203,7 @@ def _provide_network(engine: Engine) -> None:
     make_folder(home)
     descriptor = os.open(home / "network.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        # an engine may make two networks of one name when asked twice at once
+        # an engine may create two networks of the same name for two concurrent requests
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             engine.call("GET", f"/networks/{NETWORK}")
@@ -216,14 +215,14 @@ def _provide_network(engine: Engine) -> None:
                 engine.call("POST", "/networks/create", None, body)
             except EngineError as race:
                 if race.status != 409:
-                    raise StateError(f"the network {NETWORK} cannot be made: {race.message}") from race
+                    raise StateError(f"the network {NETWORK} cannot be created: {race.message}") from race
     finally:
         os.close(descriptor)
 
 
 @contextmanager
 def _lock(job: Job) -> Iterator[list[int]]:
-    """Holds the lock of a job that needs a supervisor; its folder goes when the start fails."""
+    """Holds the lock of a job that needs a supervisor; removes its folder if the start fails."""
     if not job.needs_supervisor:
         yield []
         return
@@ -234,7 +233,7 @@ def _lock(job: Job) -> Iterator[list[int]]:
     except OSError as error:
         raise StateError(f"the job cannot be recorded at {paths.folder}: {error.strerror}") from error
     if held is None:
-        raise UsageError(f"{job.app_id} is being submitted by somebody else")
+        raise UsageError(f"{job.app_id} is being submitted by another process")
     try:
         yield [held]
     except BaseException:
@@ -246,4 +245,4 @@ def _lock(job: Job) -> Iterator[list[int]]:
 
 def _supervise(job: Job, descriptors: list[int]) -> None:
     if descriptors:
-        start_supervisor(docker_home().job(job.app_id), job.app_id, descriptors[0])
+        spawn_supervisor(docker_home().job(job.app_id), job.app_id, descriptors[0])

@@ -1,8 +1,8 @@
 """The supervisor of an application in containers: watches the engine's events and carries out the rules.
 
-What it does follows from the containers, so one that died is followed by another (see supervisor_launch),
-which goes on where it was. Of a container that succeeded and was removed, a file in its folder tells.
-Like that of a local job it sees no installed packages.
+Its state follows from the containers, so another supervisor can replace one that died, see
+supervisor_launch. A file in its folder records the replicas that succeeded, in case their containers are
+removed. Like the supervisor of a local job it does not import installed packages.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import ATTEMPT, RETRY
-from torchx.schedulers.docker.lookup import look
-from torchx.schedulers.docker.replay import Story, job_of, tell
+from torchx.schedulers.docker.lookup import find_containers
+from torchx.schedulers.docker.replay import Progress, job_of, replay
 
-LOOK_EVERY = 30.0
-"""Seconds after which it looks at the containers, whatever the events say."""
+POLL_INTERVAL = 30.0
+"""Seconds between checks of all containers without an event."""
 ENGINE_BACK_WITHIN = 900.0
-"""Seconds without an engine after which it gives up; the next command that sees the job starts another."""
+"""Seconds without an engine after which it gives up; the next command for the job starts another."""
 SUCCEEDED = "succeeded.json"
-"""The file that keeps which replicas have succeeded."""
+"""Name of the file that records the replicas that have succeeded."""
 TRIES = 5
-"""How often a retry that the engine refuses is asked for."""
+"""Maximum requests for a retry that the engine refuses."""
 
 
 class Supervisor:
     """Carries out the rules of one application until it has ended.
 
     Args:
-        engine: where it runs.
+        engine: the engine.
         app_id: the application.
-        folder: its folder.
+        folder: the folder of the supervisor.
     """
 
     def __init__(self, engine: Engine, app_id: str, folder: Path) -> None:
@@ -61,7 +61,7 @@ class Supervisor:
         self._tries = 0
 
     def run(self) -> None:
-        """Runs until the application has ended or is gone, or no engine has answered for long."""
+        """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
         silent_since: float | None = None
         while True:
             try:
@@ -77,101 +77,105 @@ class Supervisor:
             time.sleep(0.5)
 
     def _watch(self, events: Events) -> bool:
-        """Looks and acts at each event; True when there is nothing left to do, False when they break off."""
+        """Acts on each event; returns True if the application has ended, False if the stream is closed."""
         containers: list[Container] | None = None
-        looked = 0.0
+        refreshed = 0.0
         while True:
-            known = events.unheard(containers or ())
-            if time.monotonic() > looked + LOOK_EVERY:
-                looked, known = time.monotonic(), []
-            containers = look(self._engine, self._app_id, known).get(self._app_id)
+            known = events.unchanged(containers or ())
+            if time.monotonic() > refreshed + POLL_INTERVAL:
+                refreshed, known = time.monotonic(), []
+            containers = find_containers(self._engine, self._app_id, known).get(self._app_id)
             if not containers or damage_of(containers):
                 return True
-            story = self._told(containers)
-            if known and (self._to_stop(story) or story.starts):
-                # what is ordered rests on how all of them are now: one may have been marked by somebody else
-                containers = look(self._engine, self._app_id).get(self._app_id, [])
-                story = self._told(containers) if containers else story
-            if story.end is not None or not containers:
+            progress = self._replay(containers)
+            if known and (self._to_stop(progress) or progress.starts):
+                # actions need the current state of all containers: another process may have marked one
+                containers = find_containers(self._engine, self._app_id).get(self._app_id, [])
+                progress = self._replay(containers) if containers else progress
+            if progress.end is not None or not containers:
                 return True
-            pause = min(self._act(story), LOOK_EVERY)
-            # of what has been cancelled only the end matters
-            wait = partial(events.wait_for_all, containers) if story.cancelled else events.wait
+            pause = min(self._act(progress), POLL_INTERVAL)
+            # once cancelled, only the end of the containers matters
+            wait = partial(events.wait_for_all, containers) if progress.cancelled else events.wait
             if not wait(pause):
                 return False
 
-    def _told(self, containers: Sequence[Container]) -> Story:
-        story = tell(job_of(containers), containers, self._succeeded.attempts)
-        self._succeeded.note(story)
-        return story
+    def _replay(self, containers: Sequence[Container]) -> Progress:
+        progress = replay(job_of(containers), containers, self._succeeded.attempts)
+        self._succeeded.note(progress)
+        return progress
 
-    def _to_stop(self, story: Story) -> list[Container]:
-        """Returns what is to be ended and has not been asked to yet."""
-        newest = [story.newest(n) for n in story.stops]
-        # who cancels asks at once, and none is asked twice
+    def _to_stop(self, progress: Progress) -> list[Container]:
+        """Returns the containers to stop that have not been signalled yet."""
+        newest = [progress.newest(n) for n in progress.stops]
+        # the cancelling process has signalled those it marked, and none is signalled twice
         return [c for c in newest if c is not None and c.id not in self._stopping and c.mark != CANCELLED]
 
-    def _act(self, story: Story) -> float:
-        """Does what the rules order now, and returns the seconds until there is more to do."""
-        stopped = self._to_stop(story)
+    def _act(self, progress: Progress) -> float:
+        """Carries out the due actions of the rules, and returns the seconds until the next one."""
+        stopped = self._to_stop(progress)
         if stopped:
             self._stopping.update(c.id for c in stopped)
-            end_all(self._engine, stopped, STOPPED, story.job.grace)
-        pause = self._kill_overdue(story)
-        for start in story.starts:
-            key = (start.replicas, sum(story.retries.values()))
+            end_all(self._engine, stopped, STOPPED, progress.job.grace)
+        pause = self._kill_overdue(progress)
+        for start in progress.starts:
+            key = (start.replicas, sum(progress.retries.values()))
             due = self._due.setdefault(key, time.monotonic() + start.delay)
             left = due - time.monotonic()
             if left > 0:
                 pause = min(pause, left)
             else:
-                self._start(story, start.replicas)
+                self._start(progress, start.replicas)
                 pause = 0.0
         return pause
 
-    def _kill_overdue(self, story: Story) -> float:
-        """Kills what was cancelled and has had its time; returns the seconds until there is more to kill.
+    def _kill_overdue(self, progress: Progress) -> float:
+        """Kills cancelled containers after the grace period; returns the seconds until the next one.
 
-        Who has cancelled it does so, too, but may be gone by now: a closed terminal, another Ctrl-C.
+        The cancelling process does so, too, but may have been killed: a closed terminal, another Ctrl-C.
         """
         now = time.monotonic()
-        asked = [c for mine in story.replicas for c in mine[-1:] if c.live and c.mark == CANCELLED]
-        for container in asked:
-            self._overdue.setdefault(container.id, now + story.job.grace)
-        over = [c for c in asked if self._overdue[c.id] <= now]
+        cancelled = [c for mine in progress.replicas for c in mine[-1:] if c.live and c.mark == CANCELLED]
+        for container in cancelled:
+            self._overdue.setdefault(container.id, now + progress.job.grace)
+        over = [c for c in cancelled if self._overdue[c.id] <= now]
         if over:
             end_all(self._engine, over, CANCELLED, 0.0)
             self._overdue.update((c.id, now + KILLED_WITHIN) for c in over)
-        return min((self._overdue[c.id] - now for c in asked), default=LOOK_EVERY)
+        return min((self._overdue[c.id] - now for c in cancelled), default=POLL_INTERVAL)
 
-    def _start(self, story: Story, ordinals: Sequence[int]) -> None:
+    def _start(self, progress: Progress, ordinals: Sequence[int]) -> None:
         try:
-            self._start_all(story, ordinals)
+            self._start_all(progress, ordinals)
             self._tries = 0
         except EngineError as error:
             print_error(f"a retry failed: {error}")
             self._tries += 1
             if self._tries >= TRIES:
-                newest = [c for n in ordinals if (c := story.newest(n)) is not None]
+                newest = [c for n in ordinals if (c := progress.newest(n)) is not None]
                 end_all(self._engine, newest, FAILED, 0.0)
             else:
                 time.sleep(2.0 ** (self._tries - 1) / 4)
 
-    def _start_all(self, story: Story, ordinals: Sequence[int]) -> None:
-        """Makes the next containers of replicas, where they are not made yet, and starts them."""
-        attempts = list(story.expected)
+    def _start_all(self, progress: Progress, ordinals: Sequence[int]) -> None:
+        """Creates the next containers of replicas, unless they exist, and starts them."""
+        attempts = list(progress.expected)
         old: list[tuple[int, Container]] = []
         ready: list[str] = []
         for ordinal in ordinals:
-            newest = story.newest(ordinal)
+            newest = progress.newest(ordinal)
             if newest is None:
-                continue  # its container was removed: there is nothing to make another from
-            if newest.status == "created" and not newest.mark and newest.attempt >= story.expected[ordinal]:
+                continue  # its container was removed: the next one cannot be created from it
+            if (
+                newest.status == "created"
+                and not newest.mark
+                and newest.attempt >= progress.expected[ordinal]
+            ):
                 ready.append(newest.id)
                 continue
-            attempts[ordinal] = max(newest.attempt + 1, story.expected[ordinal])
+            attempts[ordinal] = max(newest.attempt + 1, progress.expected[ordinal])
             old.append((ordinal, newest))
-        retry = json.dumps({"used": story.retries, "attempts": attempts})
+        retry = json.dumps({"used": progress.retries, "attempts": attempts})
 
         def make(member: tuple[int, Container]) -> str:
             ordinal, container = member
@@ -187,52 +191,52 @@ class Supervisor:
         ready += [made for made in results if isinstance(made, str)]
         try:
             all_of(results)
-            if not self._wanted(ready):
+            if not self._is_still_needed(ready):
                 return
             all_of(in_parallel(lambda one: self._engine.call("POST", f"/containers/{one}/start"), ready))
         except EngineError:
             remove(self._engine, [made for made in results if isinstance(made, str)])
             raise
 
-    def _wanted(self, ready: Sequence[str]) -> bool:
-        """Tells whether a start still stands; else what was made for it goes."""
-        containers = look(self._engine, self._app_id).get(self._app_id, ())
-        if containers and not self._told(containers).cancelled:
+    def _is_still_needed(self, ready: Sequence[str]) -> bool:
+        """Returns True if a start is still needed; otherwise removes its containers."""
+        containers = find_containers(self._engine, self._app_id).get(self._app_id, ())
+        if containers and not self._replay(containers).cancelled:
             return True
         remove(self._engine, ready)
         return False
 
 
 class Succeeded:
-    """Which replicas have succeeded, kept for the case that somebody removes their containers.
+    """Records the replicas that have succeeded, in case their containers are removed.
 
     Args:
-        path: the file that tells the next supervisor.
+        path: the file of the record.
 
     Attributes:
-        attempts: the attempt by the ordinal of the replica.
+        attempts: the succeeded attempt of each replica, by ordinal.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.attempts: dict[int, int] = {}
         with suppress(OSError, ValueError):
-            told = json.loads(path.read_text(encoding="utf-8"))
-            self.attempts = {int(ordinal): int(attempt) for ordinal, attempt in told.items()}
+            attempts = json.loads(path.read_text(encoding="utf-8"))
+            self.attempts = {int(ordinal): int(attempt) for ordinal, attempt in attempts.items()}
 
-    def note(self, story: Story) -> None:
-        """Notes what has succeeded since."""
-        newest = [(n, story.newest(n)) for n in range(len(story.replicas))]
+    def note(self, progress: Progress) -> None:
+        """Records the replicas that have succeeded since the last call."""
+        newest = [(n, progress.newest(n)) for n in range(len(progress.replicas))]
         seen = {n: c.attempt for n, c in newest if c and c.exit_code == 0 and not (c.error or c.mark)}
         if seen.items() <= self.attempts.items():
             return
         self.attempts |= seen
-        with suppress(OSError):  # on a full disk this one still knows
+        with suppress(OSError):  # e.g. a full disk: this supervisor still knows them
             files.write_file(self._path, json.dumps(self.attempts).encode())
 
 
 def print_error(text: str) -> None:
-    """Says something in the supervisor's log."""
+    """Writes a line to the supervisor's log."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -241,15 +245,15 @@ def main(argv: list[str]) -> None:
     """Runs the supervisor's process.
 
     Args:
-        argv: the job's folder, the application's id, and the descriptor on which to say ``ready``.
+        argv: the job's folder, the application's id, and the descriptor to write ``ready`` to.
     """
     folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
     processes.keep_descriptors_to_itself()
-    with suppress(BrokenPipeError):  # whoever started it was killed: it is needed all the same
+    with suppress(BrokenPipeError):  # its parent was killed, but it is still needed
         os.write(ready, b"ready")
     os.close(ready)
     Supervisor(Engine(), app_id, folder).run()
-    for thread in threading.enumerate():  # what was asked to end is seen to its end
+    for thread in threading.enumerate():  # threads that kill stopped containers
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     shutil.rmtree(folder, ignore_errors=True)

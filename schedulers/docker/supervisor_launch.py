@@ -1,4 +1,4 @@
-"""Starts the supervisor of an application in containers, and another where one has died."""
+"""Starts the supervisor of an application in containers, and replaces one that has died."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from torchx.machine import processes
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.labels import is_app_id
-from torchx.schedulers.docker.replay import job_of, tell
+from torchx.schedulers.docker.replay import job_of, replay
 
 READY_WITHIN = 30.0
-"""Seconds that a supervisor may take to say that it is there."""
+"""Seconds to wait for a supervisor to report that it is ready."""
 
-# as the supervisor of a local job: without the caller's Python settings and site packages
+# as for local jobs: without the caller's Python settings and site packages
 BOOTSTRAP = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
     "from torchx.schedulers.docker.supervisor import main; main(sys.argv[1:])"
@@ -32,50 +32,50 @@ BOOTSTRAP = (
 
 
 def docker_home() -> Home:
-    """Returns where the locks of supervisors lie; it need not be there."""
+    """Returns the folder with the locks of supervisors, which may not exist."""
     return Home(user_home() / "docker")
 
 
-def start_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
-    """Starts the supervisor of an application.
+def spawn_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
+    """Starts the process of a supervisor.
 
     Args:
-        paths: its folder.
+        paths: the paths in its folder.
         app_id: the application.
-        held: the descriptor of its lock, which the supervisor holds from now on.
+        held: the descriptor of its lock, which the supervisor inherits.
 
     Raises:
-        StateError: it does not come up.
+        StateError: it does not start.
     """
     import torchx
 
     root = str(Path(torchx.__file__).resolve().parent.parent)
-    complaints = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    ready, says_ready = os.pipe()  # children do not inherit it
-    words = [str(paths.folder), app_id, str(says_ready)]
+    log = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    ready, ready_out = os.pipe()  # children do not inherit it
+    arguments = [str(paths.folder), app_id, str(ready_out)]
     try:
-        args = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, root, *words]
-        child = processes.spawn(args, stderr=complaints, pass_fds=[says_ready, held])
+        args = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, root, *arguments]
+        child = processes.spawn(args, stderr=log, pass_fds=[ready_out, held])
     except OSError as error:
         os.close(ready)
         raise StateError(f"the supervisor cannot be started: {error.strerror}") from error
     finally:
-        os.close(says_ready)
-        os.close(complaints)
-    # a process that lives on, such as a notebook, shall not keep a dead child of it
+        os.close(ready_out)
+        os.close(log)
+    # a long-lived process such as a notebook must not keep it as a zombie
     threading.Thread(target=os.waitpid, args=(child.pid, 0), daemon=True).start()
     try:
         poll = select.poll()
         poll.register(ready, select.POLLIN)
         if not poll.poll(READY_WITHIN * 1000) or os.read(ready, 16) != b"ready":
-            complaint = paths.supervisor_log.read_text(errors="replace").strip().splitlines()
-            raise StateError(f"the supervisor did not start: {complaint[-1] if complaint else 'no answer'}")
+            lines = paths.supervisor_log.read_text(errors="replace").strip().splitlines()
+            raise StateError(f"the supervisor did not start: {lines[-1] if lines else 'no answer'}")
     finally:
         os.close(ready)
 
 
-def see_to(containers: Sequence[Container]) -> None:
-    """Starts a supervisor for an application that needs one and was left without; on its own machine alone.
+def ensure_supervisor(containers: Sequence[Container]) -> None:
+    """Starts a supervisor for an application that has lost its own, if that ran on this machine.
 
     Args:
         containers: its containers.
@@ -84,13 +84,13 @@ def see_to(containers: Sequence[Container]) -> None:
     if damage_of(containers) or not has_folder(app_id):
         return
     paths = docker_home().job(app_id)
-    if tell(job_of(containers), containers).end is not None or lock.is_held(paths.lock):
+    if replay(job_of(containers), containers).end is not None or lock.is_held(paths.lock):
         return
     _start_unless_held(paths, app_id)
 
 
 def has_folder(app_id: str) -> bool:
-    """Returns True when the supervisor of an application has a folder here, which belongs to this user."""
+    """Returns True if the supervisor of an application has a folder on this machine, owned by this user."""
     if not is_app_id(app_id):
         return False
     try:
@@ -101,17 +101,17 @@ def has_folder(app_id: str) -> bool:
 
 
 def remove_folder(app_id: str) -> None:
-    """Removes the folder of an application's supervisor, where it has one that belongs to this user."""
+    """Removes the folder of an application's supervisor, if it exists and is owned by this user."""
     if has_folder(app_id):
         shutil.rmtree(docker_home().job(app_id).folder, ignore_errors=True)
 
 
-def look_after(app_id: str) -> None:
-    """Starts a supervisor for an application that has none here, whatever its rules: it is being ended.
+def start_supervisor(app_id: str) -> None:
+    """Starts a supervisor for an application that is being cancelled, even if its rules need none.
 
     Raises:
-        OSError: there is no place for its folder.
-        StateError: it does not come up.
+        OSError: its folder cannot be created.
+        StateError: it does not start.
     """
     if not is_app_id(app_id):
         return
@@ -121,12 +121,12 @@ def look_after(app_id: str) -> None:
 
 
 def _start_unless_held(paths: JobPaths, app_id: str) -> None:
-    # a supervisor that has done its work takes the folder along, maybe at this very moment
+    # a supervisor that has finished removes its folder, possibly at the same time
     with suppress(FileNotFoundError):
         held = lock.acquire(paths.lock)
         if held is None:
             return
         try:
-            start_supervisor(paths, app_id, held)
+            spawn_supervisor(paths, app_id, held)
         finally:
             os.close(held)

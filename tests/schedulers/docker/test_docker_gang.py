@@ -192,7 +192,7 @@ def test_who_follows_the_logs_brings_another_supervisor(jobs: Jobs, monkeypatch:
     app_id = jobs.submit(sh("echo up; sleep 600", 2))
     wait_until(lambda: text(app_id).count("up") == 2, "both are up")
     held = docker_home().job(app_id).lock
-    monkeypatch.setattr("torchx.schedulers.docker.logs.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("torchx.schedulers.docker.logs.POLL_INTERVAL", 0.2)
     seen: list[LogChunk] = []
     lines = scheduler().log_chunks(app_id, LogQuery(follow=True))
     follower = threading.Thread(target=seen.extend, args=(lines,))
@@ -215,7 +215,7 @@ def test_a_container_that_was_removed_is_a_failure(jobs: Jobs) -> None:
     running(app_id, 2)
     remove_container(app_id, "-1")
     told = ended(app_id)
-    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/1 is gone")
+    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/1 was removed")
     assert told.first_failure is not None
     assert told.first_failure.msg == "its container was removed"
 
@@ -225,7 +225,7 @@ def test_a_job_does_not_start_again_without_a_replica_that_was_removed(jobs: Job
     running(app_id, 2)
     remove_container(app_id, "-0")
     told = ended(app_id)
-    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/0 is gone")
+    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/0 was removed")
     assert [len(replica.attempts) for replica in replicas(told)] == [0, 1]
 
 
@@ -264,7 +264,7 @@ def test_a_paused_replica_is_told_and_can_be_cancelled(jobs: Jobs) -> None:
     refused = torchx("exec", handle, "true")
     assert refused.stderr.splitlines() == [
         f"error: w/0 of {app_id} is paused",
-        f"  let it go on: docker unpause {replica.hostname}",
+        f"  resume it: docker unpause {replica.hostname}",
     ]
     scheduler().cancel(app_id)
     assert ended(app_id).state is AppState.CANCELLED
@@ -272,7 +272,7 @@ def test_a_paused_replica_is_told_and_can_be_cancelled(jobs: Jobs) -> None:
 
 def test_what_waits_for_its_retry_can_be_cancelled(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("echo once; exit 1", max_retries=3), retry_backoff=600.0)
-    wait_until(lambda: describe(app_id).msg == "waits for its next attempt", "its back-off")
+    wait_until(lambda: describe(app_id).msg == "waiting for its next attempt", "its back-off")
     assert describe(app_id).state is AppState.RUNNING
     scheduler().cancel(app_id)
     assert ended(app_id).state is AppState.CANCELLED

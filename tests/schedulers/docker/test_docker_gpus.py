@@ -78,7 +78,7 @@ def test_each_has_its_own_as_long_as_its_containers_are_there(made: list[str]) -
     with leased(Engine(), second, os.environ):
         assert ids(second) == [["2"]]
     _, third = bodies(gpus=2)
-    with pytest.raises(StateError, match="2 GPUs are asked for; this machine has 3, 1 of them free"):
+    with pytest.raises(StateError, match="2 GPUs are requested; this machine has 3, 1 of them free"):
         leased(Engine(), third, os.environ).__enter__()
     Engine().call("DELETE", f"/containers/{made.pop(0)}")
     Engine().call("DELETE", f"/containers/{made.pop(0)}")

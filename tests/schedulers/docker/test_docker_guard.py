@@ -14,7 +14,7 @@ import pytest
 
 from torchx.machine import locks as lock
 from torchx.schedulers.docker.containers import Container
-from torchx.schedulers.docker.supervisor_launch import docker_home, see_to
+from torchx.schedulers.docker.supervisor_launch import docker_home, ensure_supervisor
 from torchx.specs.app import AppDef, Role
 from torchx.specs.serialize import app_to_dict
 
@@ -37,7 +37,7 @@ def test_a_supervisor_that_has_just_done_its_work_is_not_missed(
 
     monkeypatch.setattr(lock, moment, looked_at_the_last_moment)
     before = len(os.listdir("/proc/self/fd"))
-    see_to([container])
+    ensure_supervisor([container])
     assert len(os.listdir("/proc/self/fd")) == before
     assert not folder.exists()
 

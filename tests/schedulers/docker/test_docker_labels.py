@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from torchx.schedulers.docker.containers import Container, read
 from torchx.schedulers.docker.labels import APP_ID, ATTEMPT, JOB, REPLICA, RETRY, ROLE, USER
-from torchx.schedulers.docker.lookup import sound
+from torchx.schedulers.docker.lookup import consistent
 from torchx.schedulers.docker.record import forget, job_data, label_data, load, restored, save, spans_of
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.status import describe_all, listed
@@ -84,22 +84,22 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
     "a replica that is too large": ({"replica": "999999999"}, "label replica-id is not a number"),
     "an attempt below all": ({"attempt": "-1"}, "label attempt is not a number"),
     "an attempt of many digits": ({"attempt": "9" * 5000}, "label attempt is not a number"),
-    "retry is a list": ({"retry": "[]"}, "label retry is no JSON object"),
+    "retry is a list": ({"retry": "[]"}, "label retry is not a JSON object"),
     "retries of texts": ({"retry": '{"attempts": ["x"], "used": {}}'}, "label retry is damaged"),
     "retries of retries": ({"retry": '{"used": {"a": {}}}'}, "label retry is damaged"),
-    "no JSON": ({"job": "{"}, "label job is no JSON"),
-    "a list": ({"job": "[1]"}, "label job is no JSON object"),
-    "nested JSON": ({"job": "[" * 100_000}, "label job is no JSON"),
+    "no JSON": ({"job": "{"}, "label job is not JSON"),
+    "a list": ({"job": "[1]"}, "label job is not a JSON object"),
+    "nested JSON": ({"job": "[" * 100_000}, "label job is not JSON"),
     "nested in a value": ({"job": '{"schema":2,"x":' + "[" * 300 + "]" * 300 + "}"}, "nested too deeply"),
-    "a long number": ({"job": '{"schema": ' + "9" * 100_000 + "}"}, "label job is no JSON"),
-    "no number": ({"job": '{"schema": NaN}'}, "label job is no JSON"),
+    "a long number": ({"job": '{"schema": ' + "9" * 100_000 + "}"}, "label job is not JSON"),
+    "no number": ({"job": '{"schema": NaN}'}, "label job is not JSON"),
     "too large": ({"job": " " * (9 << 20)}, "label job is too large"),
     "no schema": ({"job": "{}"}, "has no schema"),
     "a newer schema": ({"job": job(schema=7)}, "made by a newer version (schema 7, known: 2)"),
     "no application": ({"job": '{"schema": 2}'}, "`app` of job is missing"),
-    "an application that is a text": ({"job": job(app="x")}, "`app` of job is not"),
-    "roles by name": ({"job": job(app={"roles": {"w": 1}})}, "`app` of job is not"),
-    "a role that is a text": ({"job": job(app={"roles": ["w"]})}, "`roles[0]` is no role"),
+    "an application that is a text": ({"job": job(app="x")}, "`app` of job is invalid"),
+    "roles by name": ({"job": job(app={"roles": {"w": 1}})}, "`app` of job is invalid"),
+    "a role that is a text": ({"job": job(app={"roles": ["w"]})}, "`roles[0]` is not a role"),
     "a count that is a text": ({"job": role(num_replicas="2")}, "`num_replicas` of roles[0]"),
     "a count below zero": ({"job": role(num_replicas=-1)}, "`num_replicas` of roles[0]"),
     "too many replicas": ({"job": role(num_replicas=10**6)}, "more than 100000 replicas"),
@@ -112,9 +112,9 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
     "a time that is a text": ({"job": job(submitted_at="now")}, "`submitted_at` of job"),
     "a grace without end": ({"job": job(cfg={"grace_period": 1e308})}, "`cfg` of job"),
     "options that are a list": ({"job": job(cfg=[])}, "`cfg` of job"),
-    "an id with a path": ({"app": "../../x"}, "label app-id is no id"),
-    "an id with a line break": ({"app": "a\nb"}, "label app-id is no id"),
-    "an empty id": ({"app": ""}, "label app-id is no id"),
+    "an id with a path": ({"app": "../../x"}, "label app-id is not an id"),
+    "an id with a line break": ({"app": "a\nb"}, "label app-id is not an id"),
+    "an empty id": ({"app": ""}, "label app-id is not an id"),
 }
 
 
@@ -140,9 +140,9 @@ def test_a_damaged_container_does_not_hide_those_of_its_application() -> None:
     good = [container(inspected(replica=str(n))) for n in (0, 1)]
     bad = container(inspected(job="{"))
     other = container(inspected(job=role(num_replicas=7), attempt="9"))
-    assert sound([good[0], bad, other, good[1]]) == good
-    assert describe_all(sound([*good, bad, other])).state is AppState.SUCCEEDED
-    assert sound([bad]) == [bad]
+    assert consistent([good[0], bad, other, good[1]]) == good
+    assert describe_all(consistent([*good, bad, other])).state is AppState.SUCCEEDED
+    assert consistent([bad]) == [bad]
 
 
 VALUES = st.recursive(
@@ -171,7 +171,7 @@ def show(data: dict[str, Any]) -> None:
     """Reads a container and says everything of it that can be said."""
     found = read(data)
     if found is not None:
-        containers = sound([found, container(INSPECTED)] if found.app_id == "train-b1" else [found])
+        containers = consistent([found, container(INSPECTED)] if found.app_id == "train-b1" else [found])
         for some in (containers, [found]):
             line, told = listed(some), describe_all(some)
             is_under_way(some)

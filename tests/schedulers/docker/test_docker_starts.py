@@ -63,7 +63,7 @@ def test_a_device_and_a_folder_that_are_not_there(tmp_path: Path) -> None:
 
 def test_gpus_that_the_engine_has_not() -> None:
     error = refused(sh("true", resource=Resource(cpu=1, gpu=1, memMB=64)))
-    assert "the engine has no GPUs to give" in error.message
+    assert "the engine provides no GPUs" in error.message
 
 
 def test_a_name_that_is_taken_stays_with_its_owner() -> None:
@@ -72,7 +72,7 @@ def test_a_name_that_is_taken_stays_with_its_owner() -> None:
     engine, name = Engine(), info.request.containers[1].kwargs["name"]
     other = engine.call("POST", "/containers/create", {"name": name}, {"Image": IMAGE, "Cmd": ["true"]})["Id"]
     try:
-        with pytest.raises(StateError, match=f"there is a container {name} already"):
+        with pytest.raises(StateError, match=f"a container {name} already exists"):
             scheduler().schedule(info)
         assert of_name(job) == [f"/{name}"]
     finally:
@@ -90,7 +90,7 @@ def test_a_request_is_submitted_once() -> None:
     info = scheduler().submit_dryrun(AppDef(name, [sh("true")]), {})
     app_id = scheduler().schedule(info)
     try:
-        with pytest.raises(UsageError, match="submitted once"):
+        with pytest.raises(UsageError, match="submitted only once"):
             scheduler().schedule(info)
         assert len(of_name(name)) == 1
     finally:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container
 from torchx.schedulers.docker.engine.address import parse_address
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.lookup import told_late
-from torchx.schedulers.docker.replay import Story, job_of, tell
+from torchx.schedulers.docker.lookup import with_late_oom
+from torchx.schedulers.docker.replay import Progress, job_of, replay
 from torchx.schedulers.docker.status import INTERRUPTED, describe
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.serialize import app_to_dict
@@ -47,8 +47,8 @@ def container(replica: int, data: dict[str, Any], **facts: Any) -> Container:
     )
 
 
-def story(*containers: Container) -> Story:
-    return tell(job_of(containers), containers)
+def story(*containers: Container) -> Progress:
+    return replay(job_of(containers), containers)
 
 
 def state(*containers: Container, now: float = 1002.0) -> AppState:
@@ -128,7 +128,7 @@ def test_what_has_no_container_left_is_not_started_again() -> None:
     assert story(container(1, data)).stops == {1: "w/0 failed; application restarts"}
     left = [container(1, data, exit_code=143, mark=STOPPED)]
     assert (story(*left).starts, story(*left).lost) == ([], {0})
-    assert (describe(left).state, describe(left).msg) == (AppState.FAILED, "the container of w/0 is gone")
+    assert (describe(left).state, describe(left).msg) == (AppState.FAILED, "the container of w/0 was removed")
 
 
 def test_what_was_seen_to_succeed_before_it_was_removed_has_not_failed() -> None:
@@ -136,10 +136,10 @@ def test_what_was_seen_to_succeed_before_it_was_removed_has_not_failed() -> None
     left = [container(1, data)]
     assert story(*left).stops == {1: "w/0 failed"}
     assert state(*left) is AppState.RUNNING
-    told = tell(job_of(left), left, {0: 1})
+    told = replay(job_of(left), left, {0: 1})
     assert (told.stops, told.lost, told.end) == ({}, set(), None)
     over = [container(1, data, exit_code=0)]
-    end = tell(job_of(over), over, {0: 1}).end
+    end = replay(job_of(over), over, {0: 1}).end
     assert end is not None
     assert end.state == "SUCCEEDED"
 
@@ -147,12 +147,12 @@ def test_what_was_seen_to_succeed_before_it_was_removed_has_not_failed() -> None
 def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
     data = job(retries=2)
     left = [container(1, data, exit_code=1)]
-    told = tell(job_of(left), left, {0: 1})
+    told = replay(job_of(left), left, {0: 1})
     assert (told.starts, told.lost, told.end and told.end.state) == ([], {0}, "FAILED")
     retry = {"used": {"application": 1}, "attempts": [2, 2]}
     again = [container(1, data, attempt=2, retry=retry)]
     # it was the attempt before that had succeeded
-    assert tell(job_of(again), again, {0: 1}).lost == {0}
+    assert replay(job_of(again), again, {0: 1}).lost == {0}
 
 
 def test_a_cancelled_job_starts_nothing_again() -> None:
@@ -254,10 +254,10 @@ def test_a_want_of_memory_that_the_engine_heard_of_late_is_told(late: tuple[int,
         container(3, data, exit_code=137, memory=64 << 20, mark=STOPPED),
     ]
     engine = Late(*(ended[n].id for n in late))
-    told = told_late(engine, ended + others)
+    told = with_late_oom(engine, ended + others)
     assert engine.asked == [[c.id for c in ended]]
     assert [c.oom for c in told] == [n in late for n in range(4)]
-    assert told_late(engine, others) == others
+    assert with_late_oom(engine, others) == others
     assert len(engine.asked) == 1
     if late:
         first = describe(told).first_failure
