@@ -43,7 +43,7 @@ def entries(engine: Engine, app_id: str | None = None) -> list[Mapping[str, Any]
         filters = {"label": [APP_ID], "id": [app_id.removeprefix(DAMAGED)]}
     listed = engine.call("GET", "/containers/json", {"all": 1, "filters": filters})
     if not isinstance(listed, list) or not all(isinstance(e, dict) and text_in(e, "Id") for e in listed):
-        raise StateError(f"the answer of {engine.address} is not that of a Docker engine")
+        raise StateError(f"{engine.address} is not a Docker engine")
     by_id = [(id_for(mapping_in(e, "Labels").get(APP_ID), e["Id"]), e) for e in listed]
     return [entry for own, entry in by_id if app_id is None or own == app_id]
 

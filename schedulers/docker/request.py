@@ -112,9 +112,8 @@ def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob
         kwargs |= _own_options(role)
         if role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
             kwargs["restart_policy"] = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
-            del env[
-                settings.TORCHX_ATTEMPT
-            ]  # the engine starts the same container again, with the same number
+            # the engine restarts the same container with the same environment
+            del env[settings.TORCHX_ATTEMPT]
         job.containers.append(DockerContainer(role.image, [filled.entrypoint, *filled.args], kwargs))
     return job
 

@@ -66,10 +66,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
         opts.add(
             "image_repo",
             type_=str,
-            help="repository that images of workspaces are pushed to and run from, as in "
+            help="repository to push images of workspaces to and run them from, as in "
             "registry.example.com/team/jobs; for engines that pull",
         )
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB")
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
         opts.add("quiet", type_=bool, default=False, help="show no progress of pulls, builds and pushes")
         opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
         opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails permanently")

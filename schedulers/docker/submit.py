@@ -48,9 +48,8 @@ def submit(
         UsageError: the request is invalid, or was submitted before.
     """
     job = job_from(request.app_id, data)
-    if engine.call(
-        "GET", "/containers/json", {"all": 1, "filters": {"label": [f"{APP_ID}={request.app_id}"]}}
-    ):
+    existing = {"all": 1, "filters": {"label": [f"{APP_ID}={request.app_id}"]}}
+    if engine.call("GET", "/containers/json", existing):
         raise UsageError(
             f"application {request.app_id} already exists: a dry-run can be submitted only once",
             hint="make a new dry-run",

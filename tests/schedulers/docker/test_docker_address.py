@@ -206,7 +206,7 @@ def test_an_answer_that_comes_drop_by_drop_has_a_limit_too(tmp_path: Path) -> No
 @pytest.mark.parametrize("body", ["{}", "[1]", '["a"]', "<html>", "null"])
 def test_an_answer_that_is_no_list_is_an_error_and_not_an_empty_engine(tmp_path: Path, body: str) -> None:
     ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
-    refused = pytest.raises(StateError, match="is not that of a Docker engine")
+    refused = pytest.raises(StateError, match="is not a Docker engine")
     with answering(tmp_path, ping, answer("200 OK", body)) as address, refused:
         entries(Engine(parse_address(address)), "job-b1")
     (tmp_path / "docker.sock").unlink()
