@@ -249,4 +249,4 @@ def test_an_engine_whose_networks_are_locked_up_is_told_so(
         *others, network = docker_diagnosis.diagnose()
     assert [finding.verdict for finding in others if finding.what == "engine"] == [Verdict.GOOD]
     assert (network.what, network.verdict) == ("network", Verdict.WRONG)
-    assert network.hint.startswith("restart it")
+    assert network.hint.startswith("restart the engine")

@@ -126,5 +126,5 @@ def test_what_is_not_there(jobs: Jobs) -> None:
         assert b"no-such-program" in out + err
     over = jobs.submit(sh("true"))
     ended(over)
-    with pytest.raises(StateError, match="does not run any more"):
+    with pytest.raises(StateError, match="is not running"):
         run(over, "true")

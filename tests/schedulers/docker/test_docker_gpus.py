@@ -131,4 +131,4 @@ def test_of_an_engine_elsewhere_they_are_counted(monkeypatch: pytest.MonkeyPatch
     _, body = bodies()
     with leased(engine, body, os.environ) as said:
         assert body[0]["HostConfig"]["DeviceRequests"][0]["Count"] == 1
-        assert "not known of an engine elsewhere" in said[0]
+        assert "free on a remote engine" in said[0]

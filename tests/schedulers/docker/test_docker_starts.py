@@ -52,7 +52,7 @@ def test_a_port_that_is_taken() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         error = refused(sh("sleep 600", port_map={"web": port}))
-    assert f"port {port} is taken" in error.message
+    assert f"port {port} is in use" in error.message
 
 
 def test_a_device_and_a_folder_that_are_not_there(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_the_application_of_another_user_is_left_alone(made: list[str]) -> None:
     app_id = fresh("theirs")
     container = make(made, {APP_ID: app_id, ROLE: "w", REPLICA: "0", USER: "somebody"}, "sleep", "600")
     for act, verb in ((scheduler().cancel, "cancelled"), (scheduler().kill, "cancelled")):
-        with pytest.raises(StateError, match=rf"the user somebody.* it is not {verb}\n.*docker stop"):
+        with pytest.raises(StateError, match=rf"was not {verb}: .*the user somebody.*\n.*docker stop"):
             act(app_id)
     with pytest.raises(StateError, match=r"was not deleted: .*\n.*docker rm -f"):
         scheduler().delete(app_id)
