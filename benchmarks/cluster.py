@@ -45,7 +45,7 @@ with ThreadPoolExecutor(4) as pool:
 def missing() -> str:
     """Returns the missing requirements of these benchmarks and how to install them, or an empty text."""
     try:
-        client.call(["sinfo", "--noheader", "--format=%N"], patience=client.QUICK)
+        client.call(["sinfo", "--noheader", "--format=%N"], timeout=client.LIST_TIMEOUT)
     except TorchxError as error:
         return f"{error.message}; .ci/slurm starts one"
     return ""

@@ -1,1 +1,1 @@
-"""Runs applications as jobs of a Slurm cluster: ``slurm``."""
+"""The ``slurm`` scheduler: runs applications as jobs of a Slurm cluster."""

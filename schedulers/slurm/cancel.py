@@ -1,4 +1,4 @@
-"""The end of a job: waited for, or brought about."""
+"""Wait for, cancel, kill and delete jobs."""
 
 from __future__ import annotations
 
@@ -7,83 +7,83 @@ import time
 
 from torchx.errors import OwnershipError, StateError
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.outcome import LIVE, read_over, remember
-from torchx.schedulers.slurm.paths import distrusted, write
+from torchx.schedulers.slurm.outcome import LIVE, read_script_end, save_outcome
+from torchx.schedulers.slurm.paths import distrust_reason, write
 from torchx.schedulers.slurm.queue import SlurmJob, find
-from torchx.schedulers.slurm.record import Records, SlurmRecord, is_there, remove_folder
+from torchx.schedulers.slurm.record import Records, SlurmRecord, path_exists, remove_folder
 from torchx.specs.status import AppState, is_terminal
 
-LOOK = 0.1
-"""Seconds between two looks at what the script has left."""
-FIRST_ASKED, LONGEST_ASKED = 1.0, 15.0
-"""Seconds between two questions to the controller: more and more, for it has others to serve."""
-LONGEST_AWAY = 60.0
-"""Seconds without an answer after which it is said that there is none: a controller may start again."""
-LONGEST_END = 120.0
-"""Seconds that a deleted job may take to end."""
+POLL_INTERVAL = 0.1
+"""Seconds between checks of the job's files."""
+MIN_QUERY_INTERVAL, MAX_QUERY_INTERVAL = 1.0, 15.0
+"""Seconds between queries to the controller; the interval grows to limit its load."""
+MAX_OUTAGE = 60.0
+"""Seconds without a response before an error is raised: a controller may be restarting."""
+DELETE_TIMEOUT = 120.0
+"""Seconds to wait for a deleted job to end."""
 
 
 class Watch:
-    """Tells when a job has ended.
+    """Watches for the end of a job.
 
     Args:
-        job_id: its id.
-        record: what is kept of it.
+        job_id: the id of the job.
+        record: the record of the job.
     """
 
     def __init__(self, job_id: int, record: SlurmRecord) -> None:
         self._app_id = f"{job_id}@{record.token}"
         self._record = record
-        self._pause = FIRST_ASKED
+        self._pause = MIN_QUERY_INTERVAL
         self._next = 0.0
         self._ended = False
-        self._told = 0
-        self._away_since: float | None = None
+        self._markers = 0
+        self._unreachable_since: float | None = None
 
     def has_ended(self) -> bool:
-        """Tells whether the job has ended: by its own files, and now and then the controller is asked.
+        """Returns True if the job has ended; checks its files, and at growing intervals the controller.
 
         Raises:
-            StateError: the controller has not answered for a while.
+            StateError: the controller has not responded for MAX_OUTAGE seconds.
         """
         if self._ended:
             return True
-        over = read_over(self._record.paths)
+        ended = read_script_end(self._record.paths)
         now = time.monotonic()
         paths = self._record.paths
-        told = is_there(paths.cancelled) + is_there(paths.stopped)
-        if told != self._told:  # its end is near
-            self._told, self._pause, self._next = told, FIRST_ASKED, 0.0
-        if over is not None:
+        markers = path_exists(paths.cancelled) + path_exists(paths.stopped)
+        if markers != self._markers:  # the job is about to end
+            self._markers, self._pause, self._next = markers, MIN_QUERY_INTERVAL, 0.0
+        if ended is not None:
             self._ended = True
         elif now >= self._next:
-            self._ended = self._ask()
+            self._ended = self._query()
             self._next = time.monotonic() + self._pause
-            self._pause = min(self._pause * 1.5, LONGEST_ASKED)
+            self._pause = min(self._pause * 1.5, MAX_QUERY_INTERVAL)
         return self._ended
 
-    def _ask(self) -> bool:
-        asked = time.monotonic()
+    def _query(self) -> bool:
+        started = time.monotonic()
         try:
             job = find(self._app_id)
         except client.NoAnswerError:
-            if self._away_since is None:
-                self._away_since = asked
-            if time.monotonic() - self._away_since > LONGEST_AWAY:
+            if self._unreachable_since is None:
+                self._unreachable_since = started
+            if time.monotonic() - self._unreachable_since > MAX_OUTAGE:
                 raise
-            self._pause = FIRST_ASKED
+            self._pause = MIN_QUERY_INTERVAL
             return False
-        self._away_since = None
+        self._unreachable_since = None
         if job is None:
             return True
-        remember(job.record, job.outcome)
+        save_outcome(job.record, job.outcome)
         return is_terminal(job.outcome.state)
 
     def wait(self, timeout: float | None) -> bool:
-        """Blocks until the job has ended; False when so many seconds passed before."""
+        """Blocks until the job has ended; returns False on timeout."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self.has_ended():
-            left = LOOK if end is None else min(LOOK, end - time.monotonic())
+            left = POLL_INTERVAL if end is None else min(POLL_INTERVAL, end - time.monotonic())
             if left <= 0:
                 return False
             time.sleep(left)
@@ -91,85 +91,85 @@ class Watch:
 
 
 def require_own(job: SlurmJob, verb: str) -> None:
-    """Refuses to change a job of another user.
+    """Checks that a job belongs to the caller.
 
     Args:
         job: the job.
-        verb: what is about to be done with it.
+        verb: the operation, for the error message.
 
     Raises:
-        OwnershipError: it belongs to another user.
+        OwnershipError: the job belongs to another user.
     """
     if job.owner:
         number = job.record.job_id
         raise OwnershipError(
             f"job {number} belongs to {job.owner}: only its owner can {verb} it with torchx",
-            hint=f"an operator of the cluster ends it with: scancel {number}" if verb != "read" else None,
+            hint=f"a cluster operator can end it with: scancel {number}" if verb != "read" else None,
         )
 
 
 def cancel(job: SlurmJob) -> None:
-    """Ends a job: TERM to all of it, and KILL after the time that the cluster gives.
+    """Cancels a job: sends TERM, then KILL after the grace time of the cluster.
 
     Raises:
-        StateError: it belongs to another user, or Slurm does not answer.
+        StateError: the job belongs to another user, or Slurm does not respond.
     """
     require_own(job, "cancel")
-    remember(job.record, job.outcome)
+    save_outcome(job.record, job.outcome)
     if not is_terminal(job.outcome.state):
         _mark(job.record)
         _scancel(job)
 
 
 def kill(job: SlurmJob) -> None:
-    """Kills all of a job at once.
+    """Kills all processes of a job immediately.
 
     Raises:
-        StateError: it belongs to another user, or Slurm does not answer.
+        StateError: the job belongs to another user, or Slurm does not respond.
     """
     require_own(job, "kill")
     if not is_terminal(job.outcome.state):
         _mark(job.record)
-        with contextlib.suppress(client.SlurmError):  # one that waits has nothing to signal
+        with contextlib.suppress(client.SlurmError):  # a pending job has no processes
             _scancel(job, "--signal=KILL", "--full")
         _scancel(job)
 
 
 def delete(job: SlurmJob) -> None:
-    """Ends a job and removes all that is kept of it.
+    """Cancels a job and removes its record and folder.
 
     Raises:
-        StateError: it belongs to another user, does not end, or its folder is not its own.
+        StateError: the job belongs to another user or does not end, or its folder is not trusted.
     """
     require_own(job, "delete")
     cancel(job)
-    end = time.monotonic() + LONGEST_END
+    end = time.monotonic() + DELETE_TIMEOUT
     app_id = f"{job.record.job_id}@{job.record.token}"
-    while (now := find(app_id)) is not None and not _is_over(now):
+    while (now := find(app_id)) is not None and not _has_ended(now):
         if time.monotonic() > end:
             raise StateError(
-                f"job {job.record.job_id} has not ended after {LONGEST_END:.0f} s", hint="try it again later"
+                f"job {job.record.job_id} has not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later"
             )
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL)
     Records().remove(job.record)
     remove_folder(job.record)
 
 
-def _is_over(job: SlurmJob) -> bool:
-    """Returns True if a job has ended, or nothing of it is known and nothing of it lives."""
+def _has_ended(job: SlurmJob) -> bool:
+    """Returns True if a job has ended, or is unknown and not in the queue."""
     state = job.outcome.state
     lives = any(part.state in LIVE for part in job.queue)
     return is_terminal(state) or (state is AppState.UNKNOWN and not lives)
 
 
 def _mark(record: SlurmRecord) -> None:
-    if record.folder and not distrusted(record.paths.folder, record.token):
+    if record.folder and not distrust_reason(record.paths.folder, record.token):
         with contextlib.suppress(OSError):
             write(record.paths.cancelled, "")
 
 
 def _scancel(job: SlurmJob, *options: str) -> None:
-    """Signals a job, also one that squeue does not tell of yet, but never another that has its number now."""
+    """Calls scancel unless the id now belongs to another job."""
     if job.lost:
         return
     try:
@@ -177,5 +177,5 @@ def _scancel(job: SlurmJob, *options: str) -> None:
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
-        if "nvalid job" not in error.said and "already complet" not in error.said:
+        if "nvalid job" not in error.output and "already complet" not in error.output:
             raise

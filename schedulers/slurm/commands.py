@@ -1,4 +1,4 @@
-"""All calls of Slurm's programs: each with a time limit, none through a shell."""
+"""Run Slurm's programs, with a timeout and without a shell."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from functools import cache
 
 from torchx.errors import AbsentError, StateError
-from torchx.schedulers.slurm.controller import refused, require_slurm
+from torchx.schedulers.slurm.controller import refusing_addresses, require_slurm
 from torchx.scheduling.protocols import AwayError
 
-PATIENCE = 30.0
-"""Seconds that one call may take."""
-QUICK = 10.0
-"""The same for a listing, which is asked of many engines at once."""
-SOON = 0.5
-"""Seconds after which it is looked whether there is a controller at all."""
-_OF_DATABASE = ("sacct", "sacctmgr")
-_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
-_AWAY = re.compile(
+TIMEOUT = 30.0
+"""Seconds after which a call times out."""
+LIST_TIMEOUT = 10.0
+"""Timeout for listings, which query several engines in parallel."""
+PROBE_AFTER = 0.5
+"""Seconds after which the controller is probed."""
+_DATABASE_PROGRAMS = ("sacct", "sacctmgr")
+_KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
+_UNREACHABLE = re.compile(
     r"unable to contact|connection (refused|timed out|reset)|connect failure|timed? ?out|"
     r"Communication connection|unable to establish|not responding|resolve|controller addr",
     re.IGNORECASE,
@@ -28,78 +28,78 @@ _AWAY = re.compile(
 
 
 class SlurmError(StateError):
-    """A program of Slurm refused what it was asked for.
+    """A Slurm program failed.
 
     Attributes:
-        said: what it said, as it is.
+        output: its unmodified output.
     """
 
-    def __init__(self, message: str, *, said: str = "", hint: str | None = None) -> None:
+    def __init__(self, message: str, *, output: str = "", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.said = said
+        self.output = output
 
 
 class NoAnswerError(SlurmError, AwayError):
-    """The controller, or its database, does not answer."""
+    """The controller or the accounting database does not respond."""
 
 
 def call(
     argv: Sequence[str],
     *,
     text: str | None = None,
-    patience: float = PATIENCE,
+    timeout: float = TIMEOUT,
     env: dict[str, str] | None = None,
 ) -> str:
-    """Runs a program of Slurm and returns what it printed.
+    """Runs a Slurm program and returns its output.
 
     Args:
         argv: the program and its arguments.
-        text: what it reads.
-        patience: seconds that it may take.
-        env: its environment; the caller's without what a job around it has left there unless given.
+        text: its stdin.
+        timeout: seconds until it is killed.
+        env: its environment (default: :func:`clean_env`).
 
     Raises:
-        AbsentError: this machine has no such program, or no cluster is set up for it.
-        NoAnswerError: no controller answers, or not in time.
-        SlurmError: it refuses what it was asked for.
+        AbsentError: the program is not installed, or no cluster is configured.
+        NoAnswerError: the controller does not respond in time.
+        SlurmError: the program fails.
     """
     require_slurm(argv[0])
     try:
-        done = _run(argv, text, patience, clean_env() if env is None else env)
+        done = _run(argv, text, timeout, clean_env() if env is None else env)
     except OSError as error:
-        raise StateError(f"`{argv[0]}` cannot be run: {error.strerror}") from error
+        raise StateError(f"cannot run `{argv[0]}`: {error.strerror}") from error
     except subprocess.TimeoutExpired:
         raise NoAnswerError(
-            f"the Slurm controller does not answer: `{argv[0]}` took more than {patience:.0f} s",
-            hint="see how it is: scontrol ping",
+            f"the Slurm controller does not answer: `{argv[0]}` timed out after {timeout:.0f} s",
+            hint="check it with: scontrol ping",
         ) from None
     if done.returncode == 0:
         return done.stdout
-    said = (done.stderr or done.stdout).strip()
-    if "configuration source" in said:
+    output = (done.stderr or done.stdout).strip()
+    if "configuration source" in output:
         raise AbsentError(
-            "Slurm's programs are here, and no cluster is set up for them: there is no slurm.conf",
+            "Slurm is installed, but no cluster is configured: slurm.conf not found",
             hint="use a login node of the cluster, or set SLURM_CONF",
         )
-    if _AWAY.search(said):
-        who = "accounting database" if argv[0] in _OF_DATABASE else "controller"
+    if _UNREACHABLE.search(output):
+        service = "accounting database" if argv[0] in _DATABASE_PROGRAMS else "controller"
         raise NoAnswerError(
-            f"the Slurm {who} does not answer ({first_line(said)})",
-            said=said,
-            hint="see how it is: scontrol ping",
+            f"the Slurm {service} does not answer ({error_line(output)})",
+            output=output,
+            hint="check it with: scontrol ping",
         )
-    raise SlurmError(f"{argv[0]}: {first_line(said) or f'exit code {done.returncode}'}", said=said)
+    raise SlurmError(f"{argv[0]}: {error_line(output) or f'exit code {done.returncode}'}", output=output)
 
 
 def _run(
-    argv: Sequence[str], text: str | None, patience: float, env: dict[str, str]
+    argv: Sequence[str], text: str | None, timeout: float, env: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end; when that takes long, looks whether there is anybody who could answer.
+    """Runs a program to its end; probes the controller if that takes long.
 
     Raises:
-        NoAnswerError: nobody listens where the controller should.
-        subprocess.TimeoutExpired: it has not ended in time.
-        OSError: it cannot be run.
+        NoAnswerError: the controller refuses connections.
+        subprocess.TimeoutExpired: the program timed out.
+        OSError: the program cannot be run.
     """
     process = subprocess.Popen(
         list(argv),
@@ -113,63 +113,65 @@ def _run(
     with process:
         try:
             try:
-                out, err = process.communicate(text, timeout=min(SOON, patience))
+                out, err = process.communicate(text, timeout=min(PROBE_AFTER, timeout))
             except subprocess.TimeoutExpired:
-                if argv[0] not in _OF_DATABASE and (where := refused()):
+                if argv[0] not in _DATABASE_PROGRAMS and (addresses := refusing_addresses()):
                     raise NoAnswerError(
-                        f"the Slurm controller does not answer: nobody listens at {where}",
-                        hint="see how it is: scontrol ping",
+                        f"the Slurm controller does not answer: connection refused at {addresses}",
+                        hint="check it with: scontrol ping",
                     ) from None
-                out, err = process.communicate(timeout=max(patience - SOON, 0.0))
+                out, err = process.communicate(timeout=max(timeout - PROBE_AFTER, 0.0))
         except BaseException:
             process.kill()
             raise
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
-def first_line(said: str) -> str:
-    """Returns the line of an answer that tells most: the last one that speaks of an error.
+def error_line(output: str) -> str:
+    """Returns the last line of an output that mentions an error, or its last line.
 
-    >>> first_line("sbatch: note\\nsbatch: error: Batch job submission failed: Invalid qos specification")
+    >>> error_line("sbatch: note\\nsbatch: error: Batch job submission failed: Invalid qos specification")
     'Batch job submission failed: Invalid qos specification'
     """
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower()] or lines
-    return re.sub(r"^(\w+: )?(error: )?", "", telling[-1]) if telling else ""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()] or lines
+    return re.sub(r"^(\w+: )?(error: )?", "", errors[-1]) if errors else ""
 
 
-def whole_error(said: str) -> str:
-    """Returns all lines of an answer that speak of an error, as one; the sum of them first.
+def full_error(output: str) -> str:
+    """Returns all error lines of an output as one line, the summary first.
 
-    >>> whole_error("sbatch: error: it has DOS line breaks\\nsbatch: error: instead of UNIX line breaks.")
+    >>> full_error("sbatch: error: it has DOS line breaks\\nsbatch: error: instead of UNIX line breaks.")
     'it has DOS line breaks instead of UNIX line breaks.'
-    >>> whole_error("sbatch: error: no x\\nsbatch: error: Batch job submission failed: Invalid qos")
+    >>> full_error("sbatch: error: no x\\nsbatch: error: Batch job submission failed: Invalid qos")
     'Invalid qos (no x)'
     """
-    lines = [first_line(line) for line in said.splitlines() if "error" in line.lower()]
+    lines = [error_line(line) for line in output.splitlines() if "error" in line.lower()]
     if not lines:
-        return first_line(said)
+        return error_line(output)
     *more, last = lines
-    summed = last.removeprefix("Batch job submission failed: ")
-    if summed == last or not more:
-        return " ".join([*more, summed])
-    return f"{summed} ({'; '.join(more)})"
+    summary = last.removeprefix("Batch job submission failed: ")
+    if summary == last or not more:
+        return " ".join([*more, summary])
+    return f"{summary} ({'; '.join(more)})"
 
 
 def clean_env() -> dict[str, str]:
-    """Returns the environment without what a job leaves in it: a job in a job is a job of its own."""
+    """Returns the environment without the variables that Slurm sets inside a job."""
     env = {
-        k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SLURMD_", "SRUN_")) or k in _KEPT
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("SLURM_", "SLURMD_", "SRUN_")) or k in _KEPT_VARIABLES
     }
     env["SLURM_TIME_FORMAT"] = "%s"
     return env
 
 
 def submit_env(options: Sequence[str]) -> dict[str, str]:
-    """Returns the environment for sbatch: variables such as SBATCH_PARTITION would win over its script.
+    """Returns the environment for sbatch, without variables that would override options of the script.
 
     Args:
-        options: the options that the script has.
+        options: the options in the script.
     """
     env = clean_env()
     del env["SLURM_TIME_FORMAT"]
@@ -177,7 +179,7 @@ def submit_env(options: Sequence[str]) -> dict[str, str]:
         env.pop(f"SBATCH_{option.replace('-', '_').upper()}", None)
     if "time" in options:
         env.pop("SBATCH_TIMELIMIT", None)
-    for ours in (
+    for name in (
         "SBATCH_REQUEUE",
         "SBATCH_NO_REQUEUE",
         "SBATCH_ARRAY_INX",
@@ -185,25 +187,25 @@ def submit_env(options: Sequence[str]) -> dict[str, str]:
         "SBATCH_ERROR",
         "SBATCH_WAIT",
     ):
-        env.pop(ours, None)
+        env.pop(name, None)
     return env
 
 
 @cache
 def options_of(program: str) -> frozenset[str] | None:
-    """Returns the long options that a program on this machine takes, by its help; None when there is none."""
+    """Returns the long options in the help of a Slurm program, or None if it cannot be run."""
     try:
-        told = call([program, "--help"], patience=QUICK)
+        text = call([program, "--help"], timeout=LIST_TIMEOUT)
     except StateError:
         return None
-    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", told))
+    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text))
 
 
 @cache
 def version() -> tuple[int, int] | None:
-    """Returns the release of Slurm on this machine, e.g. ``(22, 5)``; None when it does not tell."""
+    """Returns the installed release of Slurm, e.g. ``(22, 5)``, or None if unknown."""
     try:
-        found = re.search(r"(\d+)\.(\d+)", call(["squeue", "--version"], patience=QUICK))
+        match = re.search(r"(\d+)\.(\d+)", call(["squeue", "--version"], timeout=LIST_TIMEOUT))
     except StateError:
         return None
-    return (int(found[1]), int(found[2])) if found else None
+    return (int(match[1]), int(match[2])) if match else None

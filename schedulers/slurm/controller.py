@@ -1,4 +1,4 @@
-"""Whether there is a Slurm here, and its controller listens: its programs try for 20 s before they say no."""
+"""Check that Slurm is installed and its controller is reachable, faster than Slurm's own programs do."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ from pathlib import Path
 from torchx.errors import AbsentError
 
 PORT = 6817
-"""Where a controller listens unless told."""
-_PLACES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+"""Default port of a controller."""
+_CONFIG_FILES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 _LINE = re.compile(r"^\s*(SlurmctldHost|SlurmctldPort|ControlMachine|ControlAddr)\s*=\s*(\S+)", re.IGNORECASE)
 
 
 def require_slurm(program: str) -> None:
-    """Looks whether there is a Slurm, which costs less than loading what speaks to it.
+    """Checks that a Slurm program is installed.
 
     Raises:
-        AbsentError: there is no such program on PATH, or ``SLURM_CONF`` names no file.
+        AbsentError: the program is not on PATH, or the file in ``SLURM_CONF`` does not exist.
     """
-    named = os.environ.get("SLURM_CONF")
-    if named and not Path(named).exists():  # its programs would wait a minute for it
-        raise AbsentError(f"there is no Slurm: SLURM_CONF names {named}, and there is no such file")
+    path = os.environ.get("SLURM_CONF")
+    if path and not Path(path).exists():  # Slurm's programs would wait a minute for it
+        raise AbsentError(f"Slurm is not configured: SLURM_CONF={path} does not exist")
     if shutil.which(program) is None:
         raise AbsentError(
-            f"there is no Slurm on this machine: no program `{program}` on PATH",
+            f"Slurm is not installed: `{program}` is not on PATH",
             hint="use a login node of the cluster",
         )
 
 
-def refused() -> str:
-    """Returns where nobody listens, when that is so for all controllers of this machine's configuration.
+def refusing_addresses() -> str:
+    """Returns the addresses of the configured controllers if all of them refuse connections.
 
-    Empty when one listens, or it cannot be told: the configuration comes from elsewhere, or a connection
-    neither comes about nor is refused.
+    Returns an empty string if one accepts a connection, or if the addresses or their state are unknown.
     """
-    import socket  # on demand: nobody is late most of the time
+    import socket  # on demand: rarely needed
 
     try:
         addresses = list(_controllers(_configuration()))
@@ -56,7 +55,7 @@ def refused() -> str:
 
 
 def _configuration() -> str:
-    path = os.environ.get("SLURM_CONF") or next((p for p in _PLACES if Path(p).exists()), "")
+    path = os.environ.get("SLURM_CONF") or next((p for p in _CONFIG_FILES if Path(p).exists()), "")
     return Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
 
 
@@ -66,12 +65,12 @@ def _controllers(text: str) -> Iterator[tuple[str, int]]:
     >>> list(_controllers("SlurmctldHost=a(10.0.0.1)\\nSlurmctldHost=b\\nSlurmctldPort=6820-6822\\n"))
     [('10.0.0.1', 6820), ('b', 6820)]
     """
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for line in text.splitlines():
         if match := _LINE.match(line.partition("#")[0]):
-            found.setdefault(match[1].lower(), []).append(match[2])
-    port = int(found.get("slurmctldport", [str(PORT)])[-1].partition("-")[0])
-    hosts = found.get("slurmctldhost") or found.get("controladdr") or found.get("controlmachine") or []
-    for told in hosts:
-        name, _, address = told.partition("(")
+            settings.setdefault(match[1].lower(), []).append(match[2])
+    port = int(settings.get("slurmctldport", [str(PORT)])[-1].partition("-")[0])
+    hosts = settings.get("slurmctldhost") or settings.get("controladdr") or settings.get("controlmachine") or []
+    for host in hosts:
+        name, _, address = host.partition("(")
         yield address.rstrip(")") or name, port

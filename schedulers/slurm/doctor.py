@@ -1,4 +1,4 @@
-"""What a Slurm cluster is, and what it can do for an application."""
+"""Check the Slurm cluster for ``torchx doctor``."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from pathlib import Path
 
 from torchx.errors import AbsentError, TorchxError
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.parse import words
-from torchx.schedulers.slurm.record import is_there
+from torchx.schedulers.slurm.parse import name_set
+from torchx.schedulers.slurm.record import path_exists
 from torchx.schedulers.slurm.request import base_folder
 from torchx.schedulers.slurm.submit import NO_MEMORY
 from torchx.scheduling.findings import Finding, Verdict
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 OLDEST = (20, 11)
-_OF_ONE_MACHINE = words(
+_LOCAL_FILESYSTEMS = name_set(
     "ext2 ext3 ext4 xfs btrfs zfs tmpfs overlay ramfs f2fs jfs reiserfs bcachefs squashfs"
 )
 
 
 def diagnose() -> Iterator[Finding]:
-    """Looks at the cluster that applications would go to; submits nothing there."""
-    lacking = [program for program in PROGRAMS if shutil.which(program) is None]
-    if len(lacking) == len(PROGRAMS):
-        why = "there is no Slurm on this machine: none of its programs is on PATH"
+    """Checks the cluster; submits nothing."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if len(missing) == len(PROGRAMS):
+        why = "Slurm is not installed: none of its programs is on PATH"
         yield Finding("cluster", Verdict.ABSENT, why, "use a login node of the cluster")
         return
-    if lacking:
-        why = f"there is no `{'`, `'.join(lacking)}` on PATH"
+    if missing:
+        why = f"not on PATH: `{'`, `'.join(missing)}`"
         yield Finding("programs", Verdict.WRONG, why, "use a login node of the cluster")
         return
     try:
-        config = _config(client.call(["scontrol", "show", "config"], patience=client.QUICK))
-        nodes = client.call(["sinfo", "--noheader", "--format=%P|%a|%D|%T|%m"], patience=client.QUICK)
+        config = _config(client.call(["scontrol", "show", "config"], timeout=client.LIST_TIMEOUT))
+        nodes = client.call(["sinfo", "--noheader", "--format=%P|%a|%D|%T|%m"], timeout=client.LIST_TIMEOUT)
     except AbsentError as error:
         yield Finding("cluster", Verdict.ABSENT, error.message, error.hint or "")
         return
@@ -52,26 +52,26 @@ def diagnose() -> Iterator[Finding]:
     yield folder(base_folder({}))
 
 
-def _config(told: str) -> dict[str, str]:
-    lines = (line.partition("=") for line in told.splitlines())
+def _config(output: str) -> dict[str, str]:
+    lines = (line.partition("=") for line in output.splitlines())
     return {name.strip(): value.strip() for name, _, value in lines if value}
 
 
 def _release(config: dict[str, str]) -> Finding:
     name = config.get("ClusterName", "")
-    found = client.version()
-    what = f"{name}, Slurm {config.get('SLURM_VERSION', 'of an unknown release')}".removeprefix(", ")
-    if found is not None and found < OLDEST:
-        return Finding("cluster", Verdict.WRONG, what, "torchx knows Slurm from 20.11 on")
-    return Finding("cluster", Verdict.GOOD, what)
+    version = client.version()
+    cluster = f"{name}, Slurm {config.get('SLURM_VERSION', 'of unknown release')}".removeprefix(", ")
+    if version is not None and version < OLDEST:
+        return Finding("cluster", Verdict.WRONG, cluster, "torchx requires Slurm 20.11 or newer")
+    return Finding("cluster", Verdict.GOOD, cluster)
 
 
 def partitions(nodes: str) -> Finding:
-    """Tells what can be submitted to.
+    """Returns a finding on the partitions.
 
     Args:
-        nodes: what sinfo prints: partition, up or down, number of nodes, their state, their memory; a
-            partition stands in a line for each state of its nodes.
+        nodes: output of sinfo, a line for each partition and node state: partition, up or down, number of
+            nodes, node state, memory.
     """
     counts: dict[str, list[int]] = {}
     for line in nodes.splitlines():
@@ -81,23 +81,27 @@ def partitions(nodes: str) -> Finding:
         if up == "up" and re.match(r"(idle|mix|alloc|comp|plan)[a-z]*[+~#%@]?$", state):
             count[1] += int(number)
     if not counts:
-        return Finding("partitions", Verdict.WRONG, "none that you can see", "ask who runs the cluster")
-    told = ", ".join(f"{name} ({works} of {all_} nodes work)" for name, (all_, works) in counts.items())
+        return Finding(
+            "partitions", Verdict.WRONG, "no partition is visible to you", "contact the cluster's administrators"
+        )
+    summary = ", ".join(f"{name} ({works} of {all_} nodes work)" for name, (all_, works) in counts.items())
     if not any(works for _, works in counts.values()):
-        return Finding("partitions", Verdict.WRONG, told, "why its nodes do not work: sinfo -R")
+        return Finding("partitions", Verdict.WRONG, summary, "list the reasons with: sinfo -R")
     if not any(name.endswith("*") for name in counts):
-        told += "; none is the default, so -cfg partition=… is needed"
-    return Finding("partitions", Verdict.GOOD, told)
+        summary += "; no default partition, set -cfg partition=…"
+    return Finding("partitions", Verdict.GOOD, summary)
 
 
 def memory(nodes: str) -> Finding:
-    """Tells whether memory can be asked for; of what sinfo prints, as above."""
+    """Returns a finding on memory: if Slurm knows the size of the nodes' memory, as printed by sinfo."""
     sizes = [
-        int(found[0]) for line in nodes.splitlines() if (found := re.findall(r"\d+", line[line.rfind("|") :]))
+        int(numbers[0])
+        for line in nodes.splitlines()
+        if (numbers := re.findall(r"\d+", line[line.rfind("|") :]))
     ]
     if max(sizes, default=0) > NO_MEMORY:
         return Finding("memory", Verdict.GOOD, f"nodes of up to {max(sizes):,} MB")
-    return Finding("memory", Verdict.ABSENT, "the nodes have told Slurm of none, so none is asked for")
+    return Finding("memory", Verdict.ABSENT, "no memory is configured for the nodes, so none is requested")
 
 
 def _accounting(config: dict[str, str]) -> Finding:
@@ -105,28 +109,33 @@ def _accounting(config: dict[str, str]) -> Finding:
         age = config.get("MinJobAge", "some time").removesuffix(" sec")
         after = f"{age} s" if age.isdigit() else age
         return Finding(
-            "accounting", Verdict.ABSENT, f"Slurm forgets a job {after} after its end; its files tell more"
+            "accounting",
+            Verdict.ABSENT,
+            f"Slurm forgets jobs {after} after their end; torchx then uses their files",
         )
     try:
-        client.call(["sacct", "--noheader", "--allocations", "--starttime=now"], patience=client.QUICK)
+        client.call(["sacct", "--noheader", "--allocations", "--starttime=now"], timeout=client.LIST_TIMEOUT)
     except TorchxError as error:
         return Finding(
-            "accounting", Verdict.WRONG, error.message, "jobs run without it; tell who runs the cluster"
+            "accounting",
+            Verdict.WRONG,
+            error.message,
+            "jobs run without it; report it to the cluster's administrators",
         )
-    return Finding("accounting", Verdict.GOOD, "sacct answers")
+    return Finding("accounting", Verdict.GOOD, "sacct works")
 
 
 def _json() -> Finding:
-    from torchx.schedulers.slurm.queue import in_json
+    from torchx.schedulers.slurm.queue import query_json
 
     try:
-        there = in_json([f"--user={os.geteuid()}"]) is not None
+        supported = query_json([f"--user={os.geteuid()}"]) is not None
     except TorchxError as error:
         return Finding("JSON", Verdict.WRONG, error.message, error.hint or "")
     return Finding(
         "JSON",
-        Verdict.GOOD if there else Verdict.ABSENT,
-        "squeue --json" if there else "squeue has none: its text is read",
+        Verdict.GOOD if supported else Verdict.ABSENT,
+        "squeue --json" if supported else "not supported by squeue: its text output is parsed",
     )
 
 
@@ -137,28 +146,30 @@ def _containers() -> Finding:
 
 
 def folder(path: Path) -> Finding:
-    """Tells whether a folder can hold the logs of jobs.
+    """Returns a finding on the folder for the logs of jobs.
 
     Args:
-        path: the folder, which need not be there yet.
+        path: the folder, which need not exist.
     """
-    hint = "-cfg job_dir=… names a folder that all nodes see"
-    there = next(each for each in (path, *path.parents) if is_there(each))
-    if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
-        return Finding("folder", Verdict.WRONG, f"{path} cannot be made or written", hint)
-    kind = _filesystem(there)
-    if kind in _OF_ONE_MACHINE:
-        return Finding("folder", Verdict.ABSENT, f"{path} lies on {kind}; all nodes have to see it", hint)
-    return Finding("folder", Verdict.GOOD, f"{path}, on {kind or 'a file system of an unknown kind'}")
+    hint = "set -cfg job_dir=… to a folder shared with all nodes"
+    parent = next(folder for folder in (path, *path.parents) if path_exists(folder))
+    if not os.access(parent, os.W_OK | os.X_OK) or not parent.is_dir():
+        return Finding("folder", Verdict.WRONG, f"{path} cannot be created or is not writable", hint)
+    kind = _filesystem(parent)
+    if kind in _LOCAL_FILESYSTEMS:
+        return Finding(
+            "folder", Verdict.ABSENT, f"{path} is on {kind}, but must be shared with all nodes", hint
+        )
+    return Finding("folder", Verdict.GOOD, f"{path}, on {kind or 'an unknown file system'}")
 
 
 def _filesystem(path: Path) -> str:
-    """Returns the kind of file system that a folder lies on, where the kernel tells it."""
+    """Returns the type of the file system of a folder, or an empty string if unknown."""
     try:
         text = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
     mounts = [line.split(" ")[1:3] for line in text.splitlines()]
     real = path.resolve()
-    over = [(place, kind) for place, kind in mounts if real.is_relative_to(place.replace("\\040", " "))]
-    return max(enumerate(over), key=lambda each: (len(each[1][0]), each[0]))[1][1] if over else ""
+    containing = [(place, kind) for place, kind in mounts if real.is_relative_to(place.replace("\\040", " "))]
+    return max(enumerate(containing), key=lambda item: (len(item[1][0]), item[0]))[1][1] if containing else ""

@@ -1,4 +1,4 @@
-"""Reads the logs of a Slurm job: all replicas in the order of time, where their nodes have left them."""
+"""Read the logs of a Slurm job: all replicas, ordered by time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torchx.machine import files
 from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths
 from torchx.scheduling.logs import LogChunk, LogQuery
 
-POLL = 0.1
-"""Seconds between two looks while following, at least; with many replicas they are further apart."""
-SHARE = 5.0
-"""So many times as long as a look takes is the pause before the next one."""
-MOST_OPEN = 200
+POLL_INTERVAL = 0.1
+"""Minimum seconds between reads while following; longer with many replicas."""
+PAUSE_FACTOR = 5.0
+"""Ratio of the pause between reads to the time that a read takes."""
+MAX_OPEN_FILES = 200
 
 _RAW = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 
 
 @dataclass
 class _Source:
-    """The output of one attempt of one replica, and how far it is read."""
+    """The output of one attempt of one replica, and the position read so far."""
 
     folder: Path
     replica: int
@@ -35,7 +35,7 @@ class _Source:
     position: int = 0
 
     def pieces(self) -> list[Piece]:
-        """Returns what its index has beyond what was read, as pieces of the job."""
+        """Returns the pieces added to the index since the last call."""
         try:
             with os.fdopen(files.open_file(self.folder / "log.index"), "rb", buffering=0) as file:
                 file.seek(self.position)
@@ -48,14 +48,14 @@ class _Source:
 
 
 @dataclass
-class _Plain(_Source):
-    """The same of a node without Python: nobody has noted any times."""
+class _RawSource(_Source):
+    """Output written on a node without Python: no index, no timestamps."""
 
     stderr_position: int = 0
 
     def pieces(self) -> list[Piece]:
-        """Returns what was written since; all of it at the time of the last write."""
-        found = []
+        """Returns the output added since the last call, with the time of the last write."""
+        pieces = []
         for stream, name in _RAW.items():
             try:
                 status = (self.folder / name).stat()
@@ -64,25 +64,25 @@ class _Plain(_Source):
             begin = self.position if stream == STDOUT else self.stderr_position
             for at in range(begin, status.st_size, LONGEST_LINE):
                 length = min(LONGEST_LINE, status.st_size - at)
-                found.append(
+                pieces.append(
                     Piece(status.st_mtime_ns, at, length, self.replica, self.attempt, stream, PARTIAL)
                 )
             if stream == STDOUT:
                 self.position = max(begin, status.st_size)
             else:
                 self.stderr_position = max(begin, status.st_size)
-        return found
+        return pieces
 
 
 def require_folder(paths: SlurmPaths, over: bool) -> None:
-    """Makes sure that the logs of a job can be read here.
+    """Checks that the logs of a job can be read on this machine.
 
     Args:
-        paths: its files.
-        over: whether it has ended, so that they would have to be there.
+        paths: the files of the job.
+        over: True if the job has ended, so that its folder must exist.
 
     Raises:
-        StateError: they belong to other people, or are not to be seen from this machine.
+        StateError: the folder does not exist or is not readable.
     """
     try:
         with os.scandir(paths.folder):
@@ -90,39 +90,39 @@ def require_folder(paths: SlurmPaths, over: bool) -> None:
     except FileNotFoundError:
         if over:
             raise StateError(
-                f"the logs of the job are not here: there is no {paths.folder}",
-                hint="a machine that shares the file system with the nodes sees them",
+                f"logs of the job not found: {paths.folder} does not exist",
+                hint="use a machine that shares the file system with the nodes",
             ) from None
     except OSError as error:
-        raise StateError(f"the logs of the job cannot be read: {error.strerror}: {paths.folder}") from error
+        raise StateError(f"cannot read the logs of the job: {error.strerror}: {paths.folder}") from error
 
 
 class SlurmLog:
     """The log of one job.
 
     Args:
-        paths: its files.
-        members: its replicas, by ordinal.
-        lives: tells whether more may still be written.
+        paths: the files of the job.
+        members: its replicas.
+        is_live: returns True while more output may be written.
     """
 
-    def __init__(self, paths: SlurmPaths, members: list[Member], lives: Callable[[], bool]) -> None:
+    def __init__(self, paths: SlurmPaths, members: list[Member], is_live: Callable[[], bool]) -> None:
         self._paths = paths
         self._members = members
-        self._lives = lives
+        self._is_live = is_live
         self._sources: dict[tuple[int, int], _Source] = {}
         self._files: dict[Path, int] = {}
 
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
-        """Yields what is asked for, whole lines as far as there are any."""
+        """Yields the requested output, in whole lines if possible."""
         lines = Lines(query)
         self._span = Span(query)
         self._sources.clear()
-        wanted = [ordinal for ordinal, member in enumerate(self._members) if _wants(member, query)]
+        wanted = [ordinal for ordinal, member in enumerate(self._members) if _selected(member, query)]
         try:
-            alive = query.follow and query.until is None and self._lives()
+            alive = query.follow and query.until is None and self._is_live()
             first = self._new(wanted)
-            for piece in first if query.tail is None else self._last(first, query):
+            for piece in first if query.tail is None else self._tail(first, query):
                 yield from self._add(lines, piece)
             if alive:
                 yield from lines.up_to_now()
@@ -138,27 +138,31 @@ class SlurmLog:
         alive = True
         while alive:
             begun = time.monotonic()
-            alive = self._lives()  # asked before the look: what was written until then is seen by it
+            alive = self._is_live()  # checked before reading, so that no output is missed
             moment = time.time_ns()
             fresh = self._new(wanted)
-            # what came during the look waits for the next one: an earlier line may be in a file read before
+            # pieces added while reading wait for the next round: a file already read may have an earlier line
             ready = held + ([piece for piece in fresh if piece.ns <= moment] if alive else fresh)
             held = [piece for piece in fresh if piece.ns > moment] if alive else []
             for piece in sorted(ready, key=_age):
                 yield from self._add(lines, piece)
             if alive:
-                time.sleep(max(POLL, SHARE * (time.monotonic() - begun)) if not ready else POLL)
+                time.sleep(
+                    max(POLL_INTERVAL, PAUSE_FACTOR * (time.monotonic() - begun))
+                    if not ready
+                    else POLL_INTERVAL
+                )
 
     def _new(self, wanted: list[int]) -> list[Piece]:
-        """Returns all that was written since the last look, in the order of time."""
-        found: list[Piece] = []
+        """Returns all pieces added since the last call, ordered by time."""
+        pieces: list[Piece] = []
         for ordinal in wanted:
-            for source in self._of(ordinal):
-                found += source.pieces()
-        return sorted(found, key=_age)
+            for source in self._attempts(ordinal):
+                pieces += source.pieces()
+        return sorted(pieces, key=_age)
 
-    def _of(self, ordinal: int) -> Iterator[_Source]:
-        """Yields the attempts of a replica, in their order."""
+    def _attempts(self, ordinal: int) -> Iterator[_Source]:
+        """Yields the attempts of a replica, in order."""
         folder = self._paths.replica(*self._members[ordinal])
         try:
             names = os.listdir(folder)  # noqa: PTH208
@@ -171,21 +175,21 @@ class SlurmLog:
                 if (path / "log.index").exists():
                     self._sources[key] = _Source(path, ordinal, attempt)
                 elif (path / "stdout.log").exists() and not (path / "combined.log").exists():
-                    self._sources[key] = _Plain(path, ordinal, attempt)
+                    self._sources[key] = _RawSource(path, ordinal, attempt)
                 else:
-                    continue  # it is just being made
+                    continue  # being created
             yield self._sources[key]
 
-    def _last(self, pieces: list[Piece], query: LogQuery) -> list[Piece]:
-        """Returns the pieces that hold the wanted number of last lines at least."""
+    def _tail(self, pieces: list[Piece], query: LogQuery) -> list[Piece]:
+        """Returns the last pieces that contain at least the requested number of lines."""
         assert query.tail is not None
         pattern = re.compile(query.regex) if query.regex is not None else None
-        found = 0
+        lines = 0
         for at in range(len(pieces) - 1, -1, -1):
             if takes(pieces[at], query):
                 data = self._bytes(pieces[at])
-                found += (data if pattern is None else matching(data, pattern)).count(b"\n")
-            if found > query.tail:
+                lines += (data if pattern is None else matching(data, pattern)).count(b"\n")
+            if lines > query.tail:
                 return with_unfinished(pieces, at)
         return pieces
 
@@ -196,23 +200,23 @@ class SlurmLog:
 
     def _bytes(self, piece: Piece) -> bytes:
         source = self._sources[piece.replica, piece.attempt]
-        path = source.folder / (_RAW[piece.stream] if isinstance(source, _Plain) else "combined.log")
+        path = source.folder / (_RAW[piece.stream] if isinstance(source, _RawSource) else "combined.log")
         try:
             descriptor = self._files.get(path)
             if descriptor is None:
-                if len(self._files) >= MOST_OPEN:
+                if len(self._files) >= MAX_OPEN_FILES:
                     os.close(self._files.pop(next(iter(self._files))))
                 descriptor = self._files[path] = files.open_file(path)
             return os.pread(descriptor, piece.length, piece.offset)
         except FileNotFoundError:
-            return b""  # somebody removed it
+            return b""  # removed meanwhile
 
 
 def _age(piece: Piece) -> tuple[int, int]:
     return piece.ns, piece.replica
 
 
-def _wants(member: Member, query: LogQuery) -> bool:
+def _selected(member: Member, query: LogQuery) -> bool:
     if not query.replicas:
         return True
     ids = query.replicas.get(member.role)

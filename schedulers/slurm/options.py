@@ -1,4 +1,4 @@
-"""The run options of the scheduler ``slurm``: those of its own, and every option of sbatch by its name."""
+"""Run options of the ``slurm`` scheduler: its own, and every sbatch option by name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GPU_OPTIONS = ("gpus-per-task", "gpus-per-node", "gres")
 WORKSPACE_TYPES = ("dir", "docker")
 
 
-def _words(text: str) -> frozenset[str]:
+def _name_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-SBATCH = _words(
+SBATCH = _name_set(
     """
     account acctg-freq batch bb bbf begin chdir cluster-constraint comment constraint container
     container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
@@ -35,75 +35,75 @@ SBATCH = _words(
     no-container-entrypoint container-entrypoint-log container-writable container-readonly container-env
     """
 )
-"""Long options of sbatch from 20.11 to 25.x, and those of its container plugin; a dry run asks no sbatch."""
+"""Long sbatch options of Slurm 20.11 to 25.x and of its container plugin; a dry run does not call sbatch."""
 
-OURS: Mapping[str, str] = {
-    "array": "an application is one job: submit it as often as you need it",
-    "ntasks": "the replicas of a role are its tasks: num_replicas",
-    "output": "the logs of replicas are kept: torchx log",
-    "error": "the logs of replicas are kept: torchx log",
-    "input": "replicas read nothing",
-    "wrap": "the role's program is what runs",
-    "clusters": "torchx asks one cluster about its jobs: SLURM_CLUSTERS=… in the environment says which",
-    "parsable": "torchx reads what sbatch says",
-    "test-only": "see it with --dryrun",
-    "wait": "torchx run --wait waits",
-    "no-requeue": "requeue=false",
-    "quiet": "quiet is a run option",
+UNSUPPORTED: Mapping[str, str] = {
+    "array": "an application is one job: submit it several times instead",
+    "ntasks": "each replica is a task: set num_replicas",
+    "output": "torchx keeps the logs of replicas: torchx log",
+    "error": "torchx keeps the logs of replicas: torchx log",
+    "input": "replicas have no stdin",
+    "wrap": "the role's entrypoint runs",
+    "clusters": "torchx queries one cluster: set SLURM_CLUSTERS=… in the environment",
+    "parsable": "torchx parses the output of sbatch",
+    "test-only": "use torchx run --dryrun",
+    "wait": "use torchx run --wait",
+    "no-requeue": "use requeue=false",
+    "quiet": "quiet is a torchx run option",
 }
-"""Options of sbatch that are not for run options, and what to do in place of them."""
+"""Options of sbatch that cannot be run options, and hints for them."""
 
-WHOLE_JOB = _words(
+WHOLE_JOB = _name_set(
     """
     begin chdir comment deadline dependency export export-file get-user-env gid hold ignore-pbs
     job-name kill-on-invalid-dep mail-type mail-user nice open-mode priority propagate signal uid
     wait-all-nodes wckey
     """
 )
-"""Options of sbatch that stand once, at the first role; all others are repeated for each."""
+"""Options of sbatch that apply to the whole job; all others are repeated for each role."""
 
-_ANY = runopt(None, str, False, "an option of sbatch")
+_ANY = runopt(None, str, False, "an sbatch option")
 
 
 class SlurmOptions(runopts):
-    """Run options that also take every long option of sbatch by its name; ``_`` may stand for ``-``."""
+    """Run options that also accept every long sbatch option by name, with ``_`` or ``-``."""
 
     def canonical_key(self, name: str) -> str:
-        """Returns the name under which an option is known: ``mail-user`` for ``mail_user``."""
+        """Returns the canonical name of an option: ``mail-user`` for ``mail_user``."""
         if name in self._opts:
             return name
         for known in (name.replace("_", "-"), name.replace("-", "_")):
-            if known in self._opts or known in OURS or is_option(known):
+            if known in self._opts or known in UNSUPPORTED or is_option(known):
                 return known
         return super().canonical_key(name)
 
     def get(self, name: str) -> runopt | None:
-        """Returns an option by its name; one of sbatch takes any text, or true and false as a flag."""
+        """Returns an option by name; sbatch options accept any text, or a bool for flags."""
         key = self.canonical_key(name)
-        found = self._opts.get(key)
-        return found if found is not None else _ANY if is_option(key) else None
+        option = self._opts.get(key)
+        return option if option is not None else _ANY if is_option(key) else None
 
     def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
         """Checks options and fills in defaults.
 
         Raises:
-            InvalidRunConfigException: an option is unknown or of the wrong type.
+            InvalidRunConfigException: an option is unknown or has the wrong type.
         """
         own: dict[str, CfgVal] = {}
-        further: dict[str, CfgVal] = {}
+        sbatch: dict[str, CfgVal] = {}
         for name, value in cfg.items():
             key = self.canonical_key(name)
-            if key in OURS and key not in self._opts:
-                raise _not_here(key, cfg)
+            if key in UNSUPPORTED and key not in self._opts:
+                raise _unsupported(key, cfg)
             if key in self._opts or not is_option(key):
                 own[name] = value
             elif value is None or isinstance(value, (str, int, float)):
-                further[key] = value
+                sbatch[key] = value
             else:
                 raise InvalidRunConfigException(
-                    f"option `{key}` of sbatch takes a text, a number, true or false, got {value!r}", key, cfg
+                    f"sbatch option `{key}` must be a string, a number or a bool, got {value!r}", key, cfg
                 )
-        return {**super().resolve(own), **further}
+        return {**super().resolve(own), **sbatch}
 
     def cfg_from_str(self, cfg_str: str, strict: bool = False) -> dict[str, CfgVal]:
         """Reads options from text such as ``partition=gpu,gres=gpu:2``."""
@@ -113,56 +113,64 @@ class SlurmOptions(runopts):
         """Reads options from a JSON object."""
         import json
 
-        whole = runopts.cfg_from_json_repr(self._with_sbatch(""), "{}")
+        result = runopts.cfg_from_json_repr(self._with_sbatch(""), "{}")
         try:
-            given = json.loads(json_repr)
+            data = json.loads(json_repr)
         except ValueError:
-            given = None
-        if not isinstance(given, dict):
+            data = None
+        if not isinstance(data, dict):
             return super().cfg_from_json_repr(json_repr, strict)
-        further = {n: v for n, v in given.items() if is_option(k := self.canonical_key(n)) and k not in self}
-        rest = {name: value for name, value in given.items() if name not in further}
-        whole.update(super().cfg_from_json_repr(json.dumps(rest), strict))
-        whole.update({self.canonical_key(name): value for name, value in further.items()})
-        return whole
+        sbatch = {n: v for n, v in data.items() if is_option(k := self.canonical_key(n)) and k not in self}
+        rest = {name: value for name, value in data.items() if name not in sbatch}
+        result.update(super().cfg_from_json_repr(json.dumps(rest), strict))
+        result.update({self.canonical_key(name): value for name, value in sbatch.items()})
+        return result
 
     def _with_sbatch(self, cfg_str: str) -> runopts:
-        """Returns these options as plain ones, with those of sbatch that a text names."""
+        """Returns a copy of these options with the sbatch options named in a text."""
         from torchx.specs.pairs import to_dict
 
-        plain = _Plain(self)
+        plain = _PlainOptions(self)
         plain.update(self)
         for name in to_dict(cfg_str):
             key = self.canonical_key(name)
-            if key in OURS and key not in self._opts:
-                raise _not_here(key, {})
+            if key in UNSUPPORTED and key not in self._opts:
+                raise _unsupported(key, {})
             if key not in self._opts and is_option(key):
                 plain._opts[key] = copy.copy(_ANY)
         return plain
 
 
-class _Plain(runopts):
-    """Options that go by the names of others."""
+class _PlainOptions(runopts):
+    """Options with the canonical names of a SlurmOptions."""
 
-    def __init__(self, of: SlurmOptions) -> None:
+    def __init__(self, options: SlurmOptions) -> None:
         super().__init__()
-        self._of = of
+        self._options = options
 
     def canonical_key(self, name: str) -> str:
-        return self._of.canonical_key(name)
+        return self._options.canonical_key(name)
 
 
-def _not_here(key: str, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigException:
+def _unsupported(key: str, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigException:
     return InvalidRunConfigException(
-        f"option `{key}` of sbatch is no run option: {OURS[key].partition(': ')[0]}", key, cfg, hint=OURS[key]
+        f"sbatch option `{key}` is not supported: {UNSUPPORTED[key].partition(': ')[0]}",
+        key,
+        cfg,
+        hint=UNSUPPORTED[key],
     )
 
 
 def is_option(name: str) -> bool:
-    """Tells whether sbatch has a long option of this name, in any release or on this machine."""
+    """Returns True if sbatch has a long option of this name, in a known release or as installed."""
     if name in SBATCH:
         return True
-    if name in OURS or not name.replace("-", "").isalnum() or not name.isascii() or name != name.lower():
+    if (
+        name in UNSUPPORTED
+        or not name.replace("-", "").isalnum()
+        or not name.isascii()
+        or name != name.lower()
+    ):
         return False
     from torchx.schedulers.slurm.commands import options_of
 
@@ -177,57 +185,62 @@ def run_opts() -> SlurmOptions:
     opts.add("time", type_=str, help="time limit: minutes, HH:MM:SS or D-HH:MM:SS")
     opts.add("qos", type_=str, help="quality of service")
     opts.add("constraint", type_=str, help="features that nodes must have")
-    opts.add("comment", type_=str, help="comment of the job; a mark of torchx comes behind it")
-    opts.add("mail-user", type_=str, help="who is told by mail")
-    opts.add("mail-type", type_=str, help="what they are told of: BEGIN, END, FAIL, ALL")
+    opts.add("comment", type_=str, help="comment of the job; torchx appends a mark")
+    opts.add("mail-user", type_=str, help="recipient of mail notifications")
+    opts.add("mail-type", type_=str, help="events that send mail: BEGIN, END, FAIL, ALL")
     opts.add(
         "job_dir",
         type_=str,
-        help="folder that all nodes see, for logs and workspaces; slurm in the state home unless told",
+        help="folder shared with all nodes, for logs and workspaces (default: slurm in the state home)",
     )
     opts.add(
         "requeue",
         type_=bool,
-        help="whether a retry goes back to the queue, as after preemption and the failure of a node; "
-        "yes, if there are retries. No: at once, on the same nodes",
+        help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
+        "retries); false: retry immediately, on the same nodes",
     )
-    opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
+    opts.add(
+        "fail_fast",
+        type_=bool,
+        default=True,
+        help="end all replicas after one has failed and has no retries left",
+    )
     opts.add(
         "gpu_option",
         type_=str,
         default="gpus-per-task",
-        help="how GPUs are asked for: gpus-per-task; gpus-per-node or gres, with a node for each replica",
+        help="sbatch option that requests GPUs: gpus-per-task; gpus-per-node or gres, one node per replica",
     )
     opts.add(
         "containers",
         type_=bool,
         default=False,
-        help="run each role in its image, by --container-image of srun; the cluster needs the plugin",
+        help="run each role in its image with srun --container-image; requires a container plugin",
     )
     opts.add(
         "sbatch",
         type_=list[str],
-        help="lines of #SBATCH, in .torchxconfig as --exclusive;--gres=gpu:2. After -cfg they go by their "
-        "names: exclusive=true,gres=gpu:2",
+        help="#SBATCH lines for .torchxconfig, e.g. --exclusive;--gres=gpu:2. With -cfg use option names: "
+        "exclusive=true,gres=gpu:2",
     )
-    opts.add("all_users", type_=bool, default=False, help="for torchx list: also what others have submitted")
+    opts.add("all_users", type_=bool, default=False, help="for torchx list: include jobs of other users")
     opts.add(
         "workspace_type",
         type_=str,
         default="dir",
-        help="how a workspace travels: dir, a copy in job_dir; docker, in an image",
+        help="how to ship a workspace: dir, a copy in job_dir; docker, in an image",
     )
-    opts.add("workspace_limit_mb", type_=int, default=1024, help="MB that a workspace may have")
-    opts.add("image_repo", type_=str, help="repository that images with a workspace are pushed to")
-    opts.add("quiet", type_=bool, default=False, help="do not tell how a build and a push go on")
+    opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
+    opts.add("image_repo", type_=str, help="repository for images with a workspace")
+    opts.add("quiet", type_=bool, default=False, help="do not show the progress of builds and pushes")
     return opts
 
 
 def check_options(cfg: Mapping[str, CfgVal]) -> None:
-    """Refuses run options with values that cannot be.
+    """Checks the values of run options.
 
     Raises:
-        UsageError: one has.
+        UsageError: a value is not allowed.
     """
     for option, known in (("gpu_option", GPU_OPTIONS), ("workspace_type", WORKSPACE_TYPES)):
         value = cfg.get(option)
@@ -238,24 +251,24 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
             )
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):
-            raise UsageError(f"run option `{name}` of slurm has a line end or a control character in it")
+            raise UsageError(f"run option `{name}` of slurm contains a line break or control character")
 
 
 def sbatch_options(cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-    """Returns the options that go to sbatch by their names: lines of #SBATCH first, then those by name.
+    """Returns the options passed to sbatch: those in #SBATCH lines, then those given by name.
 
     >>> sbatch_options({"partition": "gpu", "quiet": False, "sbatch": ["#SBATCH --exclusive", "gres=gpu:2"]})
     {'exclusive': True, 'gres': 'gpu:2', 'partition': 'gpu'}
     """
-    found = dict(_lines(cfg.get("sbatch")))
+    options = dict(_lines(cfg.get("sbatch")))
     for name, value in cfg.items():
-        if name in SBATCH or (name not in _OWN and value is not None):
+        if name in SBATCH or (name not in _OWN_OPTIONS and value is not None):
             value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
             if value is False:
-                found.pop(name, None)
+                options.pop(name, None)
             elif value is not None and value != "":
-                found[name] = value
-    return found
+                options[name] = value
+    return options
 
 
 def _lines(lines: Any) -> Iterator[tuple[str, CfgVal]]:
@@ -265,19 +278,19 @@ def _lines(lines: Any) -> Iterator[tuple[str, CfgVal]]:
         if not equals and " " in name:
             name, _, value = name.partition(" ")
         name = name.strip().replace("_", "-")
-        if name in OURS:
+        if name in UNSUPPORTED:
             raise UsageError(
-                f"option `{name}` of sbatch is no line of the run option `sbatch`", hint=OURS[name]
+                f"sbatch option `{name}` is not allowed in run option `sbatch`", hint=UNSUPPORTED[name]
             )
         if not is_option(name):
             raise UsageError(
-                f"run option `sbatch` of slurm has the line `{line}`, which names no option of sbatch",
+                f"`{line}` in run option `sbatch` of slurm is not an sbatch option",
                 hint=did_you_mean(name, SBATCH, "e.g. sbatch=--exclusive;--gres=gpu:2"),
             )
         yield name, value.strip() or True
 
 
-_OWN = _words(
+_OWN_OPTIONS = _name_set(
     "job_dir requeue fail_fast gpu_option containers sbatch all_users workspace_type workspace_limit_mb "
     "image_repo quiet"
 )

@@ -1,4 +1,4 @@
-"""What squeue and sacct print, of every release from 20.11 on, as plain facts."""
+"""Parse the output of squeue and sacct, of Slurm 20.11 and newer."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torchx.schedulers.slurm.paths import clean, parse_json
 
 _QUEUE_FIELDS = ("%i", "%A", "%T", "%V", "%S", "%e", "%u", "%N", "%r", "%j", "%k")
 ACCOUNT_FORMAT = "JobID,JobIDRaw,State,Submit,Start,End,User,NodeList,ExitCode,JobName,Comment"
-"""The fields that sacct is called for."""
+"""The output fields of sacct."""
 FIELDS = len(_QUEUE_FIELDS)
 LONGEST_TEXT = 1 << 16
-"""Characters of a name, a comment or a list of nodes that are read."""
-MOST_HOSTS = 100_000
+"""Maximum characters of a name, a comment or a node list; the rest is cut off."""
+MAX_HOSTS = 100_000
 
 
 def separator() -> str:
-    """Returns what separates the fields of a plain answer: nobody can have it in the name of a job.
+    """Returns a random field separator, which users cannot predict.
 
-    Names and comments of jobs hold what their owners want, also line breaks and bars.
+    Names and comments of jobs can contain any text, including line breaks and bars.
     """
     import os
 
@@ -29,28 +29,28 @@ def separator() -> str:
 
 
 def queue_format(between: str) -> str:
-    """Returns the format for squeue with a separator between the fields."""
+    """Returns the squeue format with a separator between the fields."""
     return between.join(_QUEUE_FIELDS)
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What Slurm tells of one job, or of one part of a heterogeneous one.
+    """Facts from Slurm on a job, or on one part of a heterogeneous job.
 
     Attributes:
-        job_id: the id of the job; of a part, that of the whole.
-        part: which part, from 0.
-        state: the word for its state, in capitals.
-        reason: why it waits, or ended.
-        name: its name.
-        comment: its comment.
-        user: whose it is.
-        nodes: the nodes it has, as Slurm writes them.
-        submitted: when it was submitted, or put back into the queue; seconds since the epoch.
-        started: when it started; of a waiting one, when it may start.
-        ended: when it ended; of a running one, when it may have to.
-        exit_code: of the script.
-        signal: that ended the script.
+        job_id: id of the job; for a part, of the heterogeneous job.
+        part: index of the part, from 0.
+        state: Slurm state, in capitals.
+        reason: why the job is pending, or ended.
+        name: job name.
+        comment: job comment.
+        user: owner of the job.
+        nodes: allocated nodes, as a Slurm node list.
+        submitted: time of submission or requeue, in seconds since the epoch.
+        started: start time; expected start of a pending job.
+        ended: end time; latest end of a running job.
+        exit_code: exit code of the script.
+        signal: signal that ended the script.
     """
 
     job_id: int
@@ -68,26 +68,25 @@ class JobFacts:
     signal: int | None = None
 
 
-def words(text: str) -> frozenset[str]:
-    """Returns the words of a text."""
+def name_set(text: str) -> frozenset[str]:
+    """Returns the set of names in a text."""
     return frozenset(text.split())
 
 
 def read_json(text: str) -> list[JobFacts]:
-    """Reads what ``squeue --json`` and ``sacct --json`` print.
+    """Parses the output of ``squeue --json`` and ``sacct --json``.
 
-    A field may be a number in one release, an object in the next, and absent in a state: what is not there
-    is not known.
+    Depending on the release and the state, a field may be a number, an object or missing.
 
     Raises:
-        ValueError: it is not what one of them prints.
+        ValueError: the text is not such output.
     """
     data = parse_json(text)
     jobs = data.get("jobs") if isinstance(data, dict) else None
     if not isinstance(jobs, list):
         raise ValueError("no list of jobs")
     if data.get("errors") and not jobs:
-        raise ValueError("squeue tells of an error, and ends as if all were well")
+        raise ValueError("squeue reports an error but exits with 0")
     return [_job(job) for job in jobs if isinstance(job, dict) and _number(job.get("job_id")) is not None]
 
 
@@ -123,7 +122,7 @@ def _job(job: Mapping[str, Any]) -> JobFacts:
 
 
 def _number(value: Any) -> int | None:
-    """Reads a number that newer releases wrap: ``{"set": true, "infinite": false, "number": 4}``."""
+    """Parses a number, wrapped in newer releases: ``{"set": true, "infinite": false, "number": 4}``."""
     if isinstance(value, dict):
         if not value.get("set", True) or value.get("infinite"):
             return None
@@ -131,14 +130,14 @@ def _number(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        found = int(value)
+        number = int(value)
     except (ValueError, OverflowError):
         return None
-    return found if abs(found) < 1 << 63 else None
+    return number if abs(number) < 1 << 63 else None
 
 
 def _user(job: Mapping[str, Any]) -> str:
-    """Returns the owner of a job; the number of a user without a name, as some releases have no name."""
+    """Returns the owner of a job, or the user id if it has no name; some releases give only the id."""
     name = _text(job.get("user_name", job.get("user")))
     if name:
         return name
@@ -154,8 +153,8 @@ def _user(job: Mapping[str, Any]) -> str:
 
 
 def _time(value: Any) -> float | None:
-    found = _number(value)
-    return float(found) if found is not None and 0 < found < 1 << 33 else None
+    number = _number(value)
+    return float(number) if number is not None and 0 < number < 1 << 33 else None
 
 
 def _text(value: Any) -> str:
@@ -169,26 +168,25 @@ def _comment(value: Any) -> str:
 
 
 def _state(value: Any) -> str:
-    """Reads a state: a word, or the words of a state and what is about it, as ``["PENDING", "REQUEUED"]``.
+    """Parses a state, or a list of a state and flags such as ``["PENDING", "REQUEUED"]``.
 
     Returns:
-        One word; empty for what is none.
+        The state, or an empty string if invalid.
     """
     if isinstance(value, str):
         value = value.split()
-    found = (
-        [word.strip().upper() for word in value if isinstance(word, str)] if isinstance(value, list) else []
-    )
-    found = [word.rstrip("+") for word in found if _STATE.fullmatch(word)]
-    return next((word for word in found if word in STATES), found[0] if found else "")
+    names = value if isinstance(value, list) else []
+    names = [name.strip().upper() for name in names if isinstance(name, str)]
+    names = [name.rstrip("+") for name in names if _STATE.fullmatch(name)]
+    return next((name for name in names if name in STATES), names[0] if names else "")
 
 
 _STATE = re.compile(r"[A-Z_]{1,40}\+?")
-STATES = words(
+STATES = name_set(
     "PENDING RUNNING SUSPENDED COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE "
     "OUT_OF_MEMORY"
 )
-"""What a job can be in itself; COMPLETING, CONFIGURING, REQUEUED and the like come beside one of these."""
+"""The base states of a job; flags such as COMPLETING, CONFIGURING and REQUEUED are added to them."""
 
 
 def _reason(value: Any) -> str:
@@ -197,7 +195,7 @@ def _reason(value: Any) -> str:
 
 
 def _exit(value: Any) -> tuple[int | None, int | None]:
-    """Reads how a script ended: the status of wait(2), or an object with code and signal."""
+    """Parses the end of a script: a wait(2) status, or an object with code and signal."""
     if isinstance(value, dict):
         signal = value.get("signal")
         number = None
@@ -209,21 +207,21 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
 
 
 def _records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
-    """Yields of each job in an answer its ids, and the fields behind these.
+    """Yields the ids and the remaining fields of each job in an output.
 
-    Names and comments may have line breaks: a record goes on until it has all its separators, and then up to
-    the next line that has one.
+    Names and comments may contain line breaks: a record extends until it has all its separators, and then up
+    to the next line with a separator.
     """
     records: list[list[str]] = []
     left = 0
     for line in text.removesuffix("\n").split("\n"):
-        found = line.count(between)
-        if left > 0 or (records and not found and between != "|"):
+        count = line.count(between)
+        if left > 0 or (records and not count and between != "|"):
             records[-1].append(line)
-            left -= found
-        elif found:
+            left -= count
+        elif count:
             records.append([line])
-            left = FIELDS - 1 - found if between != "|" else 0
+            left = FIELDS - 1 - count if between != "|" else 0
     for record in records:
         cells = [clean(cell[:LONGEST_TEXT]) for cell in "\n".join(record).split(between, FIELDS - 1)]
         numbers = _ids(cells[0]) if len(cells) == FIELDS else None
@@ -232,60 +230,60 @@ def _records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[st
 
 
 def read_queue(text: str, between: str = "|") -> list[JobFacts]:
-    """Reads what squeue prints in :func:`queue_format`.
+    """Parses the output of squeue in :func:`queue_format`.
 
     Args:
-        text: the answer.
-        between: the separator of the fields; with a plain bar, each line is a record.
+        text: the output.
+        between: the field separator; with a plain bar, each line is a record.
     """
-    found = []
+    facts = []
     for numbers, cells in _records(text, between):
         state, submitted, started, ended, user, nodes, reason, name, comment = cells
-        found.append(
+        facts.append(
             JobFacts(
                 *numbers, _state(state), _reason(reason), name, _text(comment), user, nodes,
                 _time(submitted), _time(started), _time(ended),
             )
         )  # fmt: skip
-    return found
+    return facts
 
 
 def read_account(text: str, between: str = "|") -> list[JobFacts]:
-    """Reads what ``sacct --parsable2`` prints in :data:`ACCOUNT_FORMAT`.
+    """Parses the output of ``sacct --parsable2`` in :data:`ACCOUNT_FORMAT`.
 
     Args:
-        text: the answer.
-        between: the separator of the fields.
+        text: the output.
+        between: the field separator.
     """
-    found = []
+    facts = []
     for numbers, cells in _records(text, between):
         state, submitted, started, ended, user, nodes, code, name, comment = cells
         exit_code, _, signal = code.partition(":")
-        found.append(
+        facts.append(
             JobFacts(
                 *numbers, _state(state), "", name, _text(comment), user, nodes.replace("None assigned", ""),
                 _time(submitted), _time(started), _time(ended), _number(exit_code), _number(signal) or None,
             )
         )  # fmt: skip
-    return found
+    return facts
 
 
 def _ids(text: str) -> tuple[int, int] | None:
-    """Reads ``7``, ``7+1`` (a part of a heterogeneous job), ``7_3`` (of an array)."""
+    """Parses ``7``, ``7+1`` (part of a heterogeneous job) and ``7_3`` (task of an array)."""
     match = re.fullmatch(r"([0-9]{1,18})(?:\+([0-9]{1,9})|_.*)?", text.strip())
     return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 def by_job(facts: Iterable[JobFacts]) -> dict[int, list[JobFacts]]:
-    """Returns the parts of each job, in their order; of a part that is told of twice, what came last."""
+    """Returns the parts of each job, in order; the last one wins if a part is listed twice."""
     jobs: dict[int, dict[int, JobFacts]] = {}
-    for each in facts:
-        jobs.setdefault(each.job_id, {})[each.part] = each
-    return {job: [parts[part] for part in sorted(parts)] for job, parts in jobs.items()}
+    for part in facts:
+        jobs.setdefault(part.job_id, {})[part.part] = part
+    return {job: [parts[number] for number in sorted(parts)] for job, parts in jobs.items()}
 
 
 def hosts_of(nodes: str) -> Iterator[str]:
-    """Yields the nodes of a list as Slurm writes it, a limited number of them.
+    """Yields the nodes of a Slurm node list, at most MAX_HOSTS.
 
     >>> list(hosts_of("gpu[08-10,12],login1"))
     ['gpu08', 'gpu09', 'gpu10', 'gpu12', 'login1']
@@ -293,33 +291,33 @@ def hosts_of(nodes: str) -> Iterator[str]:
     from itertools import islice
 
     parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes[:LONGEST_TEXT])
-    yield from islice((host for part in parts for host in _expanded(part)), MOST_HOSTS)
+    yield from islice((host for part in parts for host in _expand(part)), MAX_HOSTS)
 
 
-def _expanded(part: str) -> Iterator[str]:
-    """Yields the nodes of one element of a list, which may have several ranges."""
+def _expand(part: str) -> Iterator[str]:
+    """Yields the nodes of one element of a node list, which may have several ranges."""
     from itertools import product
 
     texts = re.split(r"\[([^\]]*)\]", part)
-    if len(texts) > 2 * MOST_RANGES:
+    if len(texts) > 2 * MAX_RANGES:
         return iter([part])
     choices = [_span(text) if at % 2 else [text] for at, text in enumerate(texts)]
-    return ("".join(chosen) for chosen in product(*choices))
+    return ("".join(choice) for choice in product(*choices))
 
 
-MOST_RANGES = 4
+MAX_RANGES = 4
 
 
 def _span(text: str) -> list[str]:
-    found: list[str] = []
+    hosts: list[str] = []
     for span in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", span)
         if match is None:
-            found.append(span)
+            hosts.append(span)
             continue
         first, last = int(match[1]), int(match[2])
-        last = min(last, first + MOST_HOSTS)
-        found += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
-        if len(found) > MOST_HOSTS:
+        last = min(last, first + MAX_HOSTS)
+        hosts += [f"{number:0{len(match[1])}d}" for number in range(first, last + 1)]
+        if len(hosts) > MAX_HOSTS:
             break
-    return found
+    return hosts

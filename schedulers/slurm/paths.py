@@ -1,4 +1,4 @@
-"""The folder of a Slurm job: its files, and whether it can be trusted to be one of the caller's own."""
+"""The folder of a Slurm job: its files, and the check that it belongs to the caller."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torchx.jobs.paths import file_name
 from torchx.machine import files
 
 LONGEST_FILE = 1 << 20
-"""Bytes of a small file that are read."""
+"""Maximum size in bytes of a small file."""
 LONGEST_RECORD = 1 << 25
-"""The same of a record, which holds the arguments and the environment of all roles."""
+"""Maximum size in bytes of a record, which contains the arguments and the environment of all roles."""
 TOKEN = re.compile(r"[a-z0-9]{1,64}")
 _OWN_FILES = {"id", "over", "attempt", "cancelled", "stopped", "stopping", "first", "outcome.json"} | {
     "job.json", "job.sh", "roles.sh", "batch.log", "keeper.py"
@@ -26,7 +26,7 @@ _ROLE_FILE = re.compile(r"role-\d+\.sh")
 
 
 def role_folder(role: str) -> str:
-    """Returns the name of a role's folder, which none of the other files in the folder of a job has.
+    """Returns the name of a role's folder, distinct from all other files in the folder of a job.
 
     >>> role_folder("trainer"), role_folder("a/b"), role_folder("over")
     ('trainer', 'a%2Fb', '%6Fver')
@@ -42,14 +42,14 @@ class SlurmPaths:
     """The files of one job.
 
     Attributes:
-        folder: holds them all.
+        folder: the folder of the job.
     """
 
     folder: Path
 
     @property
     def script(self) -> Path:
-        """The whole script, which sbatch takes by hand, too."""
+        """The complete script, which can be passed to sbatch by hand."""
         return self.folder / "job.sh"
 
     @property
@@ -59,12 +59,12 @@ class SlurmPaths:
 
     @property
     def record(self) -> Path:
-        """A copy of the record, for other state homes that find the job by its mark."""
+        """A copy of the record, for other state homes, which find the job by its mark."""
         return self.folder / "job.json"
 
     @property
     def id(self) -> Path:
-        """Holds the id of the job that the folder is of."""
+        """The id of the job that the folder belongs to."""
         return self.folder / "id"
 
     @property
@@ -74,22 +74,22 @@ class SlurmPaths:
 
     @property
     def attempt(self) -> Path:
-        """Written by the script at each start of the whole: which one it is."""
+        """The number of the current attempt, written by the script."""
         return self.folder / "attempt"
 
     @property
     def cancelled(self) -> Path:
-        """Present once the end of the job has been requested."""
+        """Exists once the job was cancelled."""
         return self.folder / "cancelled"
 
     @property
     def stopped(self) -> Path:
-        """Present once the script was signalled to end, and has ended."""
+        """Exists once the script was stopped by a signal."""
         return self.folder / "stopped"
 
     @property
     def outcome(self) -> Path:
-        """How the job ended, noted by a command that waited for it."""
+        """The outcome of the job, written by a command that waited for it."""
         return self.folder / "outcome.json"
 
     @property
@@ -98,20 +98,20 @@ class SlurmPaths:
         return self.folder / "batch.log"
 
     def replica(self, role: str, replica: int) -> Path:
-        """The folder of a replica: a folder in it for each attempt."""
+        """The folder of a replica, with a folder for each attempt."""
         return self.folder / role_folder(role) / str(replica)
 
 
-NOWHERE = Path("/dev/null/no-folder")
-"""Stands for the folder of a job that has none to be trusted: no file below it can exist."""
+NO_FOLDER = Path("/dev/null/no-folder")
+"""Path used for a job without a trusted folder; no file below it can exist."""
 
 
-def distrusted(folder: Path, token: str) -> str:
-    """Returns why a folder is not that of a job of the caller; empty when it is, or does not exist yet.
+def distrust_reason(folder: Path, token: str) -> str:
+    """Returns why a folder is not trusted, or an empty string if it is, or does not exist yet.
 
     Args:
-        folder: as a record or the comment of a job names it.
-        token: of the job.
+        folder: the folder named by a record or a job comment.
+        token: the token of the job.
     """
     if "\0" in str(folder) or not folder.is_absolute() or ".." in folder.parts:
         return "it is not an absolute path"
@@ -131,19 +131,19 @@ def distrusted(folder: Path, token: str) -> str:
     return "other users may write to it" if status.st_mode & 0o022 else ""
 
 
-def read_own(path: Path, most: int = LONGEST_FILE) -> bytes | None:
-    """Returns the content of a small file of the caller; None when there is none, or it is too large."""
+def read_own(path: Path, limit: int = LONGEST_FILE) -> bytes | None:
+    """Returns the content of a small file of the caller, or None if it is missing or too large."""
     try:
-        return files.read_file(path, most)
+        return files.read_file(path, limit)
     except (OSError, ValueError):
         return None
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Returns what a JSON text holds.
+    """Parses a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or nested beyond all measure.
+        ValueError: the text is not JSON, or nested too deeply.
     """
     import json
 
@@ -154,7 +154,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def clean(text: str) -> str:
-    r"""Returns a text that can be encoded: a lone surrogate, unless it stands for a byte, is replaced.
+    r"""Replaces lone surrogates that do not represent a byte, so that the text can be encoded.
 
     >>> clean("a\ud800b")
     'a\ufffdb'
@@ -167,5 +167,5 @@ def clean(text: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a small private file, whole or not at all, for readers on other machines too."""
+    """Writes a small private file atomically and syncs it, for readers on other machines."""
     files.write_file(path, text.encode("utf-8", "surrogateescape"), sync=True)

@@ -1,4 +1,4 @@
-"""Finds jobs: by their id in the queue, in the accounting, and among those on record."""
+"""Find jobs in the queue, the accounting and the records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from torchx.errors import AbsentError, StateError
 from torchx.schedulers.shared.owner import user_name
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.outcome import Outcome, outcome_of, without_slurm
+from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
     JobFacts,
@@ -22,27 +22,27 @@ from torchx.schedulers.slurm.parse import (
     read_queue,
     separator,
 )
-from torchx.schedulers.slurm.paths import SlurmPaths, distrusted
+from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason
 from torchx.schedulers.slurm.record import Records, SlurmRecord, folder_of, mark_of, read_record, roles_in
 from torchx.specs.handles import PartOfJobException
 from torchx.specs.status import is_terminal
 
 _NOT_KNOWN = re.compile(r"invalid job ?id", re.IGNORECASE)
-MOST_IDS = 500
-"""Ids that one question about the accounting names at most; with more, it is about all of the user's."""
+MAX_IDS = 500
+"""Maximum ids in a query to the accounting; above it, all jobs of the user are queried."""
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """One job of torchx.
+    """A job of torchx.
 
     Attributes:
-        app_id: its id in handles: the number, with ``@token`` when a newer job has the number now.
-        record: what was submitted.
-        queue: what squeue tells of it.
-        outcome: how it fares.
-        lost: squeue tells of another job by its number: who signals that number signals the other one.
-        owner: the user that it belongs to, if that is not the caller; no file of it is read or written.
+        app_id: id in handles: the job id, with ``@token`` if a newer job now has that id.
+        record: the record of the job.
+        queue: its facts from squeue.
+        outcome: its state.
+        lost: True if squeue lists another job with this id, which must not be signalled.
+        owner: the owner, if not the caller; files of such a job are neither read nor written.
     """
 
     app_id: str
@@ -54,14 +54,14 @@ class SlurmJob:
 
 
 def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
-    """Returns a job, None when there is none of this id, or it is not one of torchx.
+    """Returns a job, or None if no job of torchx has this id.
 
     Args:
-        app_id: its id.
-        by_files: what it has left itself is enough, where Slurm does not answer.
+        app_id: the id of the job.
+        by_files: if Slurm does not respond, use the files of the job, even if they show no end.
 
     Raises:
-        StateError: Slurm does not answer, and the job has not told of its end itself.
+        StateError: Slurm does not respond, and the files of the job show no end.
     """
     number, _, token = app_id.partition("@")
     if not _is_id(number):
@@ -70,43 +70,43 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     records = Records()
     record = records.find(int(number), token)
     try:
-        queue = ask_queue(int(number))
+        queue = query_queue(int(number))
     except AbsentError:
         if record is None:
             raise
         queue = []
     except client.NoAnswerError as error:
-        left = None if record is None else outcome_of(record, ())
-        if record is not None and left is None and not by_files:
+        saved = None if record is None else outcome_of(record, ())
+        if record is not None and saved is None and not by_files:
             from torchx.schedulers.slurm.status import describe
 
-            error.left = describe(record, app_id, without_slurm(record), ())
+            error.left = describe(record, app_id, outcome_without_slurm(record), ())
         if record is None or error.left is not None:
             raise
-        return SlurmJob(app_id, record, (), left or without_slurm(record))
-    own = [part for part in queue if not foreign(part)]
-    if record is None or not token:  # the number may have gone to a newer job, submitted elsewhere
-        marked = _of_mark(own, records)
+        return SlurmJob(app_id, record, (), saved or outcome_without_slurm(record))
+    own = [part for part in queue if not is_foreign(part)]
+    if record is None or not token:  # the id may now belong to a newer job, submitted elsewhere
+        marked = _find_by_mark(own, records)
         record = marked if marked is not None and token in ("", marked.token) else record
     if record is None:
-        return _of_another(queue, token)
+        return _foreign_job(queue, token)
     mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
     if outcome is None:
-        account = [part for part in ask_account([record]) if record.is_of(part) and not foreign(part)]
-        outcome = outcome_of(record, (), account) or without_slurm(record)
+        account = [part for part in query_accounting([record]) if record.is_of(part) and not is_foreign(part)]
+        outcome = outcome_of(record, (), account) or outcome_without_slurm(record)
     newest = records.find(int(number)) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
 
 
-def foreign(part: JobFacts) -> bool:
+def is_foreign(part: JobFacts) -> bool:
     """Returns True if a job belongs to another user."""
     return part.user not in ("", user_name())
 
 
-def on_record(app_id: str) -> SlurmRecord | None:
-    """Returns the record of a job; None when there is none."""
+def find_record(app_id: str) -> SlurmRecord | None:
+    """Returns the record of a job, or None."""
     number, _, token = app_id.partition("@")
     return Records().find(int(number), token) if _is_id(number) else None
 
@@ -120,53 +120,53 @@ def _is_id(number: str) -> bool:
 
 
 def _check_part(app_id: str) -> None:
-    """Refuses an id of Slurm that is only of a part of a job.
+    """Checks that an id is not that of a part of a job.
 
     Raises:
-        PartOfJobException: it is one.
+        PartOfJobException: it is.
     """
     if match := _PART.fullmatch(app_id):
         job = match[1]
         raise PartOfJobException(
-            f"`{app_id}` is {_PARTS[match[2][0]]} {job}; an application is a whole job",
+            f"`{app_id}` is {_PARTS[match[2][0]]} {job}, not an application",
             hint=f"use the id of the job: slurm://torchx/{job}",
         )
 
 
-def _of_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
-    """Returns the record of a job of the caller by the mark in its comment, wherever it was submitted."""
+def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
+    """Returns the record of a job of the caller by the mark in its comment, for jobs submitted elsewhere."""
     for part in queue:
         mark = mark_of(part.comment)
         if mark is not None:
             known = records.find(part.job_id, mark[0])
-            if known is not None or mark[0] in records.gone():
+            if known is not None or mark[0] in records.deleted_tokens():
                 return known
-            return _marked(part, mark, True)
+            return _record_of_marked(part, mark, True)
     return None
 
 
-def _marked(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
-    """Returns the record of a job of the caller by its mark; its script may have made another job before."""
+def _record_of_marked(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
+    """Returns the record of a job of the caller by its mark; its script may be shared with an earlier job."""
     token, first = mark
     folder = first
-    why = distrusted(first, token)
+    why = distrust_reason(first, token)
     if not why:
         folder = folder_of(first, part.job_id)
-        why = distrusted(folder, token)
+        why = distrust_reason(folder, token)
     if why:
-        damage = f"the folder that its comment names is not to be trusted: {why}"
-        return replace(_bare(part, token, None, False), damage=damage)
+        damage = f"the folder in its comment is not trusted: {why}"
+        return replace(_minimal_record(part, token, None, False), damage=damage)
     try:
         record = read_record(SlurmPaths(first).record, token, folder)
     except ValueError:
-        return _bare(part, token, folder, roles)
+        return _minimal_record(part, token, folder, roles)
     if record.job_id == part.job_id:
         return record
     return replace(record, job_id=part.job_id, submitted_at=part.submitted or record.submitted_at)
 
 
-def _bare(part: JobFacts, token: str, folder: Path | None, roles: bool) -> SlurmRecord:
-    """Returns what is known of a job without a record: one of another user, or one submitted by hand."""
+def _minimal_record(part: JobFacts, token: str, folder: Path | None, roles: bool) -> SlurmRecord:
+    """Returns a record for a job without one: of another user, or submitted by hand."""
     name = part.name.removesuffix(f"-{token}")
     return SlurmRecord(
         part.job_id, token, name, part.name, "torchx", str(folder or ""), part.submitted or time.time(),
@@ -174,130 +174,134 @@ def _bare(part: JobFacts, token: str, folder: Path | None, roles: bool) -> Slurm
     )  # fmt: skip
 
 
-def _of_another(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
-    """Returns a job of another user by the facts of Slurm alone: no file that it names is read."""
+def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
+    """Returns a job of another user, from the facts of Slurm alone; reads no files."""
     mark = mark_of(queue[0].comment) if queue else None
-    if mark is None or token not in ("", mark[0]) or not foreign(queue[0]):
+    if mark is None or token not in ("", mark[0]) or not is_foreign(queue[0]):
         return None
     outcome = outcome_of(None, queue)
     assert outcome is not None
     owner = queue[0].user
-    outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"of {owner}") if text))
-    record = _bare(queue[0], mark[0], None, False)
+    outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"owned by {owner}") if text))
+    record = _minimal_record(queue[0], mark[0], None, False)
     return SlurmJob(str(queue[0].job_id), record, tuple(queue), outcome, owner=owner)
 
 
-def ask_queue(job_id: int) -> list[JobFacts]:
-    """Returns what squeue tells of one job; nothing when it does not know it.
+def query_queue(job_id: int) -> list[JobFacts]:
+    """Returns the facts of squeue on a job; an empty list if the job is unknown.
 
-    Older releases disregard all filters for JSON and tell of the whole cluster: the plain form is asked for.
+    Uses the text output: older releases ignore filters for JSON and list the whole cluster.
     """
     between = separator()
     argv = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", f"--format={queue_format(between)}"]
     try:
-        said = client.call(argv)
+        output = client.call(argv)
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
-        if _NOT_KNOWN.search(error.said):
+        if _NOT_KNOWN.search(error.output):
             return []
         raise
-    return by_job(read_queue(said, between)).get(job_id, [])
+    return by_job(read_queue(output, between)).get(job_id, [])
 
 
-def ask_all(all_users: bool) -> dict[int, list[JobFacts]]:
-    """Returns what squeue tells of all jobs of this user, or of all users, in one call."""
+def query_all_jobs(all_users: bool) -> dict[int, list[JobFacts]]:
+    """Returns the facts of squeue on all jobs of this user, or of all users."""
     user = user_name()
-    whose = [] if all_users else [f"--user={user}"]
-    facts = in_json(whose)
+    filters = [] if all_users else [f"--user={user}"]
+    facts = query_json(filters)
     if facts is not None:
         return by_job(f for f in facts if all_users or not f.user or f.user == user)
     between = separator()
-    argv = ["squeue", "--noheader", "--states=all", f"--format={queue_format(between)}", *whose]
-    return by_job(read_queue(client.call(argv, patience=client.QUICK), between))
+    argv = ["squeue", "--noheader", "--states=all", f"--format={queue_format(between)}", *filters]
+    return by_job(read_queue(client.call(argv, timeout=client.LIST_TIMEOUT), between))
 
 
-def in_json(whose: list[str]) -> list[JobFacts] | None:
-    """Returns what squeue tells as JSON; None where it has none, or in a shape not seen yet."""
+def query_json(filters: list[str]) -> list[JobFacts] | None:
+    """Returns the facts of ``squeue --json``, or None if not supported or in an unknown format."""
     if (client.version() or (0, 0)) < (21, 8):
         return None
     try:
-        return read_json(client.call(["squeue", "--json", "--states=all", *whose], patience=client.QUICK))
+        return read_json(
+            client.call(["squeue", "--json", "--states=all", *filters], timeout=client.LIST_TIMEOUT)
+        )
     except client.NoAnswerError:
         raise
     except (client.SlurmError, ValueError):
         return None
 
 
-def ask_account(records: list[SlurmRecord]) -> list[JobFacts]:
-    """Returns what sacct tells of jobs; nothing where there is no accounting, or it does not answer."""
+def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
+    """Returns the facts of sacct on jobs; an empty list if the accounting is missing or does not respond."""
     since = int(min((record.submitted_at for record in records), default=0.0)) - 60
     between = separator()
     argv = ["sacct", "--noheader", "--parsable2", "--allocations", f"--format={ACCOUNT_FORMAT}"]
     argv.append(f"--delimiter={between}")
     argv.append(f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(max(since, 0)))}")
-    if len(records) <= MOST_IDS:
+    if len(records) <= MAX_IDS:
         argv.append("--jobs=" + ",".join(str(record.job_id) for record in records))
     try:
-        return read_account(client.call(argv, patience=client.QUICK), between)
+        return read_account(client.call(argv, timeout=client.LIST_TIMEOUT), between)
     except StateError:
         return []
 
 
-def everything(all_users: bool) -> Iterator[SlurmJob]:
-    """Yields all jobs of torchx, newest first: those on record, and those that the queue knows by their mark.
+def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
+    """Yields all jobs of torchx, newest first: those with a record, and marked jobs in the queue.
 
     Raises:
-        AbsentError: this machine has no Slurm, and nothing is on record.
-        StateError: Slurm does not answer.
+        AbsentError: Slurm is not installed.
+        StateError: Slurm does not respond.
     """
     records = Records()
-    known = {record.end: record for record in records.all()}
-    queue = ask_all(all_users)
-    gone = records.gone()
-    holders = _holders(known.values(), queue, gone)
-    found: list[SlurmJob] = []
-    open_ones: list[tuple[str, SlurmRecord]] = []
-    on_record = {(record.job_id, record.token) for record in known.values()}
+    known = {record.file_name: record for record in records.all()}
+    queue = query_all_jobs(all_users)
+    deleted = records.deleted_tokens()
+    holders = _id_holders(known.values(), queue, deleted)
+    jobs: list[SlurmJob] = []
+    unresolved: list[tuple[str, SlurmRecord]] = []
+    recorded = {(record.job_id, record.token) for record in known.values()}
     for record in known.values():
         holds = holders[record.job_id] == record.token
         app_id = str(record.job_id) if holds else f"{record.job_id}@{record.token}"
-        parts = tuple(p for p in queue.get(record.job_id, ()) if record.is_of(p) and not foreign(p))
+        parts = tuple(p for p in queue.get(record.job_id, ()) if record.is_of(p) and not is_foreign(p))
         outcome = outcome_of(record, parts)
         if outcome is None:
-            open_ones.append((app_id, record))
+            unresolved.append((app_id, record))
         else:
-            found.append(SlurmJob(app_id, record, parts, outcome))
-    if open_ones:
-        account = by_job(ask_account([record for _, record in open_ones]))
-        for app_id, record in open_ones:
-            told = [part for part in account.get(record.job_id, ()) if record.is_of(part)]
-            found.append(SlurmJob(app_id, record, (), outcome_of(record, (), told) or without_slurm(record)))
+            jobs.append(SlurmJob(app_id, record, parts, outcome))
+    if unresolved:
+        account = by_job(query_accounting([record for _, record in unresolved]))
+        for app_id, record in unresolved:
+            parts = tuple(part for part in account.get(record.job_id, ()) if record.is_of(part))
+            jobs.append(
+                SlurmJob(app_id, record, (), outcome_of(record, (), parts) or outcome_without_slurm(record))
+            )
     for job_id, parts_ in queue.items():
         mark = mark_of(parts_[0].comment)
-        if mark is None or (job_id, mark[0]) in on_record or mark[0] in gone:
+        if mark is None or (job_id, mark[0]) in recorded or mark[0] in deleted:
             continue
-        if foreign(parts_[0]):
-            job = _of_another(parts_, mark[0])
-            found += [job] if job is not None else []
+        if is_foreign(parts_[0]):
+            job = _foreign_job(parts_, mark[0])
+            jobs += [job] if job is not None else []
             continue
-        record = _marked(parts_[0], mark, False)
+        record = _record_of_marked(parts_[0], mark, False)
         outcome = outcome_of(record, parts_)
         if outcome is not None and not (is_terminal(outcome.state) and _is_deleted(record)):
-            found.append(SlurmJob(str(job_id), record, tuple(parts_), outcome))
-    found.sort(key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
-    yield from found
+            jobs.append(SlurmJob(str(job_id), record, tuple(parts_), outcome))
+    jobs.sort(key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
+    yield from jobs
 
 
 def _is_deleted(record: SlurmRecord) -> bool:
-    """Returns True if the folder of an ended job does not exist: it was deleted from another state home."""
+    """Returns True if the folder of an ended job does not exist: deleted from another state home."""
     return bool(record.folder) and not record.paths.folder.exists()
 
 
-def _holders(
-    known: Iterable[SlurmRecord], queue: dict[int, list[JobFacts]], gone: set[str]
+def _id_holders(
+    known: Iterable[SlurmRecord], queue: dict[int, list[JobFacts]], deleted: set[str]
 ) -> dict[int, str]:
-    """Returns the token of the job that has each number now: ids are used again after a reset."""
+    """Returns the token of the current job of each id: Slurm reuses ids after a reset."""
     newest: dict[int, SlurmRecord] = {}
     for record in known:
         if record.job_id not in newest or newest[record.job_id].submitted_at < record.submitted_at:
@@ -305,6 +309,6 @@ def _holders(
     holders = {job_id: record.token for job_id, record in newest.items()}
     for job_id, parts in queue.items():
         mark = mark_of(parts[0].comment)
-        if mark is not None and mark[0] not in gone and not foreign(parts[0]):
+        if mark is not None and mark[0] not in deleted and not is_foreign(parts[0]):
             holders[job_id] = mark[0]
     return holders

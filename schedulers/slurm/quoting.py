@@ -1,17 +1,17 @@
-"""Words as a shell and as sbatch read them, whatever is in them."""
+"""Quote text for a shell and for sbatch."""
 
 from __future__ import annotations
 
 import shlex
 
 APP_ID, REPLICA_ID, IMG_ROOT = "\0torchx_app\0", "\0torchx_replica\0", "\0torchx_root\0"
-"""Stand for what only the job knows; no argument and no variable can hold a zero byte."""
+"""Placeholders for values known only inside the job; arguments cannot contain a zero byte."""
 
 
-def word(text: str) -> str:
-    """Returns a text as one word of a shell; what only the job knows is a variable of the script.
+def quote(text: str) -> str:
+    """Quotes a text as one shell argument; placeholders become variables of the script.
 
-    >>> word("a b"), word(f"id={REPLICA_ID},$HOME")
+    >>> quote("a b"), quote(f"id={REPLICA_ID},$HOME")
     ("'a b'", 'id="$torchx_replica"\\',$HOME\\'')
     """
     parts = text.split("\0")
@@ -22,7 +22,7 @@ def word(text: str) -> str:
 
 
 def directive(name: str, value: object) -> str:
-    """Returns a line of #SBATCH.
+    """Returns an #SBATCH line.
 
     >>> directive("exclusive", True), directive("comment", 'a "b" # c')
     ('#SBATCH --exclusive', '#SBATCH --comment="a \\\\"b\\\\" # c"')
@@ -40,10 +40,10 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def heredoc(variable: str, text: str) -> list[str]:
-    """Returns the lines that put a text into a variable of bash, as it is.
+    """Returns the lines that assign a text to a bash variable.
 
-    Slurm drops empty lines from the script of a job with several roles, and refuses a script with carriage
-    returns: other words stand for both, and are taken out again.
+    Slurm drops empty lines from the script of a heterogeneous job and rejects carriage returns, so both are
+    replaced by markers and restored by the script.
 
     >>> print("\\n".join(heredoc("x", "a\\n\\nb")))
     IFS= read -r -d '' x <<'END'
@@ -53,22 +53,25 @@ def heredoc(variable: str, text: str) -> list[str]:
     END
     x=${x//EMPTY/}
     """
-    back = []
+    restore = []
     if "\r" in text:
-        word = _absent("CR", text)
-        text = text.replace("\r", word)
-        back.append(f"{variable}=${{{variable}//{word}/$'\\r'}}")
+        marker = _absent("CR", text)
+        text = text.replace("\r", marker)
+        restore.append(f"{variable}=${{{variable}//{marker}/$'\\r'}}")
     lines = text.split("\n")
     if "" in lines:
-        word = _absent("EMPTY", text)
-        lines = [line or word for line in lines]
-        back.insert(0, f"{variable}=${{{variable}//{word}/}}")
+        marker = _absent("EMPTY", text)
+        lines = [line or marker for line in lines]
+        restore.insert(0, f"{variable}=${{{variable}//{marker}/}}")
     mark = _absent("END", lines)
-    return [f"IFS= read -r -d '' {variable} <<'{mark}'", *lines, mark, *back]
+    return [f"IFS= read -r -d '' {variable} <<'{mark}'", *lines, mark, *restore]
 
 
-def _absent(word: str, where: str | list[str]) -> str:
-    """Returns a word that is not there; none of its ends is a begin of it, so that none arises beside one."""
-    while word in where:
-        word += "_"
-    return word
+def _absent(marker: str, text: str | list[str]) -> str:
+    """Appends underscores to a marker until the text does not contain it.
+
+    No suffix of a marker is also a prefix, so adjacent text cannot form another one.
+    """
+    while marker in text:
+        marker += "_"
+    return marker

@@ -1,4 +1,4 @@
-"""What is kept of jobs: a small file for each in the state home, and a copy with its logs."""
+"""Records of submitted jobs: a file for each in the state home, and a copy with its logs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from torchx.jobs.paths import state_home, user_home
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
     LONGEST_RECORD,
-    NOWHERE,
+    NO_FOLDER,
     TOKEN,
     SlurmPaths,
     clean,
-    distrusted,
+    distrust_reason,
     parse_json,
     read_own,
     write,
@@ -30,31 +30,31 @@ from torchx.schedulers.slurm.paths import (
 from torchx.schedulers.slurm.request import MARK
 
 SCHEMA = 1
-KEPT = 30 * 24 * 3600.0
-"""Seconds for which it is remembered that a job was deleted: that long Slurm may still tell of it."""
+DELETED_KEPT = 30 * 24 * 3600.0
+"""Seconds for which deleted jobs are remembered, as Slurm may still list them."""
 LATEST = float(1 << 33)
-"""The latest time that is believed, seconds since the epoch."""
-MOST_REPLICAS = 100_000
+"""The latest valid time, in seconds since the epoch."""
+MAX_REPLICAS = 100_000
 _FILE = re.compile(r"([0-9]{1,18})-([a-z0-9]{1,64})\.json")
 
 
 @dataclass(frozen=True)
 class SlurmRecord:
-    """One job as it was submitted.
+    """A submitted job.
 
     Attributes:
-        job_id: the id that Slurm gave.
-        token: tells it from others of the same id.
+        job_id: the id assigned by Slurm.
+        token: distinguishes jobs with the same id.
         name: the application's name.
         job_name: the name of the job.
         session: the session part of its handle.
-        folder: holds its logs.
-        submitted_at: when, seconds since the epoch.
+        folder: the folder of its logs.
+        submitted_at: time of submission, in seconds since the epoch.
         app: the application as plain data.
         cfg: its run options.
-        cluster: the cluster it was submitted to, where one was named.
-        schema: the layout of this record.
-        damage: why the record cannot be used, one line; empty for one that can. Only id and token hold then.
+        cluster: the cluster it was submitted to, if named.
+        schema: the version of the record format.
+        damage: why the record cannot be used, one line, else empty. Only id and token are valid then.
     """
 
     job_id: int
@@ -72,16 +72,16 @@ class SlurmRecord:
 
     @property
     def paths(self) -> SlurmPaths:
-        """Where its files are."""
-        return SlurmPaths(Path(self.folder) if self.folder else NOWHERE)
+        """The files of the job."""
+        return SlurmPaths(Path(self.folder) if self.folder else NO_FOLDER)
 
     @property
-    def end(self) -> str:
-        """The name of its file in the index."""
+    def file_name(self) -> str:
+        """The name of the record's file in the index."""
         return f"{self.job_id}-{self.token}.json"
 
     def is_of(self, facts: JobFacts) -> bool:
-        """Returns True if the facts are of this job, and not of another one that has its id now."""
+        """Returns True if the facts are of this job, not of another one that now has its id."""
         mark = mark_of(facts.comment)
         if mark is not None:
             return mark[0] == self.token
@@ -89,84 +89,84 @@ class SlurmRecord:
 
 
 class Records:
-    """The jobs that were submitted from this state home."""
+    """The records of jobs submitted from this state home."""
 
     def __init__(self) -> None:
         self._index = user_home() / "slurm" / "index"
 
     def add(self, record: SlurmRecord) -> None:
-        """Puts a job on record.
+        """Writes the record of a job.
 
         Raises:
-            StateError: it cannot be written.
+            StateError: the record cannot be written.
         """
         state_home()
         try:
             self._index.mkdir(mode=0o700, parents=True, exist_ok=True)
             text = _as_json(record)
-            for path in (record.paths.record, self._index / record.end):
+            for path in (record.paths.record, self._index / record.file_name):
                 write(path, text)
         except OSError as error:
-            raise StateError(f"the record of job {record.job_id} cannot be written: {error}") from error
+            raise StateError(f"cannot write the record of job {record.job_id}: {error}") from error
 
     def find(self, job_id: int, token: str = "") -> SlurmRecord | None:
-        """Returns a job by its id: of several that had it, the newest, or that of a token."""
-        begin = f"{job_id}-{token}"
-        found = [self._read(name) for name in self._names() if name.startswith(begin)]
-        return max(found, key=lambda record: record.submitted_at, default=None)
+        """Returns the newest record with a job id, optionally of one token, or None."""
+        prefix = f"{job_id}-{token}"
+        records = [self._read(name) for name in self._names() if name.startswith(prefix)]
+        return max(records, key=lambda record: record.submitted_at, default=None)
 
     def all(self) -> Iterator[SlurmRecord]:
-        """Yields all jobs; one whose record is damaged says so in ``damage``."""
+        """Yields all records; ``damage`` is set in those that cannot be read."""
         for name in self._names():
             yield self._read(name)
 
     def remove(self, record: SlurmRecord) -> None:
-        """Forgets a job, and remembers that it was deleted."""
-        self.never(record.token)
-        path = self._index / record.end
+        """Removes the record of a job and marks it as deleted."""
+        self.mark_deleted(record.token)
+        path = self._index / record.file_name
         with contextlib.suppress(FileNotFoundError):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
 
-    def never(self, token: str) -> None:
-        """Remembers that a job is none, whatever Slurm still tells of it; forgets those deleted long ago."""
+    def mark_deleted(self, token: str) -> None:
+        """Marks a job as deleted, even if Slurm still lists it; drops expired marks."""
         with contextlib.suppress(OSError):
             self._index.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self._index / f"{token}.gone").touch(mode=0o600)
             for path in self._index.glob("*.gone"):
-                if time.time() - path.lstat().st_mtime > KEPT:
+                if time.time() - path.lstat().st_mtime > DELETED_KEPT:
                     path.unlink()
 
-    def gone(self) -> set[str]:
+    def deleted_tokens(self) -> set[str]:
         """Returns the tokens of deleted jobs."""
-        return {name.removesuffix(".gone") for name in self._listed() if name.endswith(".gone")}
+        return {name.removesuffix(".gone") for name in self._entries() if name.endswith(".gone")}
 
     def _names(self) -> list[str]:
-        return [name for name in self._listed() if _FILE.fullmatch(name)]
+        return [name for name in self._entries() if _FILE.fullmatch(name)]
 
-    def _listed(self) -> list[str]:
+    def _entries(self) -> list[str]:
         try:
             return os.listdir(self._index)  # noqa: PTH208
         except OSError:
             return []
 
     def _read(self, name: str) -> SlurmRecord:
-        """Returns the record in a file of the index; what its name says where it is damaged."""
+        """Returns the record in a file of the index; if damaged, with only id and token."""
         match = _FILE.fullmatch(name)
         assert match is not None
         job_id, token = int(match[1]), match[2]
         try:
             record = read_record(self._index / name, token)
             if record.job_id != job_id:
-                raise ValueError("it is of another job")
+                raise ValueError("it belongs to another job")
         except ValueError as error:
-            return _damaged(job_id, token, f"its record is damaged: {error}", self._index / name)
+            return _damaged_record(job_id, token, f"its record is damaged: {error}", self._index / name)
         return record
 
 
-def _damaged(job_id: int, token: str, why: str, path: Path) -> SlurmRecord:
+def _damaged_record(job_id: int, token: str, why: str, path: Path) -> SlurmRecord:
     try:
         at = path.lstat().st_mtime
     except OSError:
@@ -187,42 +187,42 @@ def read_record(path: Path, token: str, folder: Path | None = None) -> SlurmReco
 
     Args:
         path: the file.
-        token: of the job that it has to be of.
-        folder: the folder that the record is in; the one that it names unless given.
+        token: the token of the expected job.
+        folder: the folder of the job (default: the one in the record).
 
     Raises:
-        ValueError: there is none, it is damaged, of another job, or was written by a newer version.
+        ValueError: the record is missing or damaged, or belongs to another job or a newer version.
     """
     data = read_own(path, LONGEST_RECORD)
     if data is None:
-        raise ValueError("it is not a file of this user that can be read")
-    found = parse_json(data)
-    if not isinstance(found, dict):
+        raise ValueError("it is not a readable file of this user")
+    content = parse_json(data)
+    if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    schema = found.get("schema", SCHEMA)
+    schema = content.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         raise ValueError(f"it was written by a newer version of torchx (schema {schema}, known: {SCHEMA})")
-    record = _checked(found)
+    record = _validated(content)
     if folder is not None:
         record = replace(record, folder=str(folder))
     if record.token != token:
-        raise ValueError("it is of another job")
-    if why := distrusted(Path(record.folder), token):
-        raise ValueError(f"the folder that it names is not to be trusted: {why}")
+        raise ValueError("it belongs to another job")
+    if why := distrust_reason(Path(record.folder), token):
+        raise ValueError(f"its folder is not trusted: {why}")
     return record
 
 
-def _checked(data: Mapping[str, Any]) -> SlurmRecord:
-    """Returns a record of plain data in which each field has its type.
+def _validated(data: Mapping[str, Any]) -> SlurmRecord:
+    """Returns a record from plain data.
 
     Raises:
-        ValueError: one has not, or is not there.
+        ValueError: a field is missing or has the wrong type.
     """
     known: dict[str, Any] = {}
     for name, kind in _TYPES.items():
         value = data.get(name, _OPTIONAL.get(name))
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise ValueError(f"`{name}` is {'missing' if name not in data else 'of a wrong type'}")
+            raise ValueError(f"`{name}` is {'missing' if name not in data else 'of the wrong type'}")
         known[name] = clean(value) if isinstance(value, str) else value
     if not 0 <= known["submitted_at"] < LATEST or known["job_id"] < 0:
         raise ValueError("`submitted_at` or `job_id` is out of range")
@@ -248,20 +248,20 @@ def _check_roles(roles: Any) -> None:
         if not isinstance(role.get("name"), str) or not all(type(n) is int and n >= 0 for n in numbers):
             raise ValueError("a role has no name, or its replicas or retries are not a number")
         total += numbers[0]
-    if total > MOST_REPLICAS:
+    if total > MAX_REPLICAS:
         raise ValueError(f"it has {total:,} replicas")
 
 
 def roles_in(folder: Path) -> list[dict[str, Any]]:
-    """Returns the roles of a job that were left in its folder: all that is known where there is no record."""
-    found: list[dict[str, Any]] = []
+    """Returns the roles found in the folder of a job, for a job without a record."""
+    roles: list[dict[str, Any]] = []
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir(), key=lambda path: path.lstat().st_mtime):
             replicas = [int(name) for name in _folders(path) if _NUMBER.fullmatch(name)]
             if replicas:
                 name = unquote(path.name, errors="surrogateescape")
-                found.append({"name": name, "image": "", "num_replicas": max(replicas) + 1})
-    return found
+                roles.append({"name": name, "image": "", "num_replicas": max(replicas) + 1})
+    return roles
 
 
 _NUMBER = re.compile("[0-9]{1,5}")
@@ -274,23 +274,23 @@ def _folders(path: Path) -> list[str]:
 
 
 def mark_of(comment: str) -> tuple[str, Path] | None:
-    """Returns token and folder of a job of torchx by its comment; None when it is not one.
+    """Returns token and folder from the comment of a job of torchx; None for other jobs.
 
     >>> mark_of("my text torchx:b1c2:/home/a%20b/slurm/jobs/x")
     ('b1c2', PosixPath('/home/a b/slurm/jobs/x'))
     """
-    _, found, rest = comment.rpartition(MARK)
+    _, mark, rest = comment.rpartition(MARK)
     token, colon, folder = rest.strip().partition(":")
-    if not found or not colon or not TOKEN.fullmatch(token):
+    if not mark or not colon or not TOKEN.fullmatch(token):
         return None
     return token, Path(unquote(folder, errors="surrogateescape"))
 
 
 def folder_of(folder: Path, job_id: int) -> Path:
-    """Returns the folder of a job: the first of a script has the one named there, each later one its own.
+    """Returns the folder of a job: the script's for the first job of a script, else a separate one.
 
     Args:
-        folder: named by the script; trusted.
+        folder: the folder named by the script; must be trusted.
         job_id: the id of the job.
     """
     first = (read_own(SlurmPaths(folder).id) or b"").strip()
@@ -298,37 +298,39 @@ def folder_of(folder: Path, job_id: int) -> Path:
 
 
 def remove_folder(record: SlurmRecord) -> None:
-    """Removes the folder of a job, if it is that of this job and of the caller.
+    """Removes the folder of a job.
 
     Raises:
-        StateError: it is not, or cannot be removed.
+        StateError: the folder is not trusted, belongs to another job, or cannot be removed.
     """
-    folders = [Path(record.folder)] if record.folder else _of_token(record.token)
+    folders = [Path(record.folder)] if record.folder else _folders_of_token(record.token)
     for folder in folders:
-        why = distrusted(folder, record.token)
+        why = distrust_reason(folder, record.token)
         holder = (read_own(SlurmPaths(folder).id) or b"").strip()
         if not why and holder not in (b"", str(record.job_id).encode()):
-            why = "it is of another job"
+            why = "it belongs to another job"
         if why:
-            raise StateError(f"the folder of job {record.job_id} is left: {folder}: {why}")
+            raise StateError(f"folder of job {record.job_id} not removed: {folder}: {why}")
         for _ in range(20):  # a node may still be writing to it
             shutil.rmtree(folder, ignore_errors=True)
             if not folder.exists():
                 break
             time.sleep(0.1)
         else:
-            raise StateError(f"the folder of job {record.job_id} cannot be removed: {folder}")
+            raise StateError(f"cannot remove the folder of job {record.job_id}: {folder}")
 
 
-def _of_token(token: str) -> list[Path]:
-    """Returns the folders in the usual place that are named like that of a job."""
+def _folders_of_token(token: str) -> list[Path]:
+    """Returns the trusted folders in the state home whose names contain the token of a job."""
     return [
-        path for path in (user_home() / "slurm" / "jobs").glob(f"*{token}*") if not distrusted(path, token)
+        path
+        for path in (user_home() / "slurm" / "jobs").glob(f"*{token}*")
+        if not distrust_reason(path, token)
     ]
 
 
-def is_there(path: Path) -> bool:
-    """Tells whether there is a file; one in a folder of other people is not, for us."""
+def path_exists(path: Path) -> bool:
+    """Returns True if a path exists and is accessible to the caller."""
     try:
         path.stat()
     except OSError:

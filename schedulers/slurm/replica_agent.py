@@ -1,7 +1,7 @@
-"""Keeps one replica of a Slurm job: starts its program, writes down its output and how it ended.
+"""Runs one replica of a Slurm job: starts its program, records its output and how it ended.
 
-It runs on the nodes, by whatever Python 3 is there, as a copy in the folder of the job: nothing of this
-project is installed there. The layout of the logs is that of local jobs (``torchx.jobs.log_index``).
+It runs on the nodes, with any Python 3, as a copy in the folder of the job, without torchx installed there.
+The log format is that of local jobs (``torchx.jobs.log_index``).
 """
 
 import json
@@ -18,9 +18,9 @@ from typing import Any
 
 LAYOUT = struct.Struct("<QQIIHBB4x")
 NAMES = {1: "stdout.log", 2: "stderr.log"}
-PARTIAL_AFTER = 0.3  # seconds after which the begin of a line is kept although its end has not come
+PARTIAL_AFTER = 0.3  # seconds after which an unfinished line is written
 LONGEST_HELD = 1 << 16
-DRAIN = 1.0  # seconds of silence after which output is not waited for any more, once the program has ended
+DRAIN = 1.0  # seconds to wait for further output after the program has ended
 
 
 class Output:
@@ -38,11 +38,11 @@ class Output:
         self.since = {1: 0.0, 2: 0.0}
 
     def feed(self, stream: int, data: bytes) -> None:
-        """Keeps what came from one stream; the combined log has whole lines as far as possible."""
+        """Writes data from one stream; the combined log gets whole lines if possible."""
         write(self.raw[stream], data)
         cut = data.rfind(b"\n") + 1
         if cut:
-            self.keep(stream, self.held[stream] + data[:cut], 0)
+            self.append(stream, self.held[stream] + data[:cut], 0)
             self.held[stream] = b""
         if data[cut:]:
             if not self.held[stream]:
@@ -52,13 +52,13 @@ class Output:
                 self.flush(stream)
 
     def flush(self, stream: int) -> None:
-        """Keeps the begin of a line."""
+        """Writes an unfinished line."""
         if self.held[stream]:
-            self.keep(stream, self.held[stream], 1)
+            self.append(stream, self.held[stream], 1)
             self.held[stream] = b""
 
-    def keep(self, stream: int, data: bytes, partial: int) -> None:
-        """Appends to the combined log and notes it in the index."""
+    def append(self, stream: int, data: bytes, partial: int) -> None:
+        """Appends to the combined log and the index."""
         if not write(self.combined, data):
             self.offset = os.fstat(self.combined).st_size
             return
@@ -71,7 +71,7 @@ class Output:
 
 
 def write(descriptor: int, data: bytes) -> bool:
-    """Writes all of it; a full disk must not end the program."""
+    """Writes all data; returns False on errors, as a full disk must not end the program."""
     try:
         while data:
             data = data[os.write(descriptor, data) :]
@@ -81,7 +81,7 @@ def write(descriptor: int, data: bytes) -> bool:
 
 
 def record(path: str, **facts: Any) -> None:
-    """Writes a small file that is never seen half."""
+    """Writes a JSON file atomically."""
     part = path + ".part"
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -89,17 +89,17 @@ def record(path: str, **facts: Any) -> None:
             json.dump(facts, file)
         os.rename(part, path)
     except OSError as error:
-        complain(path + " cannot be written: " + str(error))
+        warn("cannot write " + path + ": " + str(error))
 
 
-def complain(text: str) -> None:
-    """Says something where the job's own output goes."""
+def warn(text: str) -> None:
+    """Writes a message to the output of the job."""
     sys.stderr.write("torchx: " + text + "\n")
     sys.stderr.flush()
 
 
 def new_attempt(folder: str, least: int) -> Any:
-    """Makes the folder of this attempt: the first number that no earlier one has."""
+    """Creates the folder of this attempt, with the first unused number."""
     for path in (os.path.dirname(folder), folder):
         try:
             os.mkdir(path, 0o700)
@@ -113,17 +113,17 @@ def new_attempt(folder: str, least: int) -> Any:
 
 
 def main(folder: str, least: int, variables: Any, command: Any) -> int:
-    """Runs a command to its end and returns its exit code, 128 + N when signal N ended it.
+    """Runs a command to its end and returns its exit code, 128 + N if signal N ended it.
 
     Args:
-        folder: of the replica.
-        least: the number of this attempt, if no earlier one has it.
-        variables: of the command's environment, each as NAME=VALUE, besides those of this process.
+        folder: the folder of the replica.
+        least: the minimum number of this attempt.
+        variables: environment variables of the command, each as NAME=VALUE, added to those of this process.
         command: the program and its arguments.
     """
-    told = []  # type: list[int]
+    received = []  # type: list[int]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: told.append(number))
+        signal.signal(number, lambda number, frame: received.append(number))
     attempt, path = new_attempt(folder, least)
     try:
         os.unlink(os.path.join(folder, "error.json"))
@@ -136,7 +136,7 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
     env.update(variable.split("=", 1) for variable in variables)
     env["TORCHX_ATTEMPT"] = str(attempt)
     try:
-        # handlers, in contrast to ignored signals, do not go along to the program
+        # unlike ignored signals, handlers are not inherited by the program
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -154,14 +154,14 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
     status = follow(process, output)
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
-    if told:
-        end["told"] = name_of(told[0])
+    if received:
+        end["told"] = name_of(received[0])
     record(os.path.join(path, "end.json"), ended_at=time.time(), pid=process.pid, **dict(facts, **end))
     return status if status >= 0 else 128 - status
 
 
 def follow(process: Any, output: Output) -> int:
-    """Reads until the program has ended and its output, too."""
+    """Reads output until the program has ended and its output is closed."""
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ, 1)
     selector.register(process.stderr, selectors.EVENT_READ, 2)
@@ -184,7 +184,7 @@ def follow(process: Any, output: Output) -> int:
         if process.poll() is None:
             quiet_since = now
         elif now - quiet_since > DRAIN:
-            break  # something that the program has left behind holds its output open
+            break  # a process left behind by the program holds its output open
     output.flush(1)
     output.flush(2)
     return int(process.wait())
@@ -199,7 +199,7 @@ def name_of(number: int) -> str:
 
 
 def read_task() -> Any:
-    """Returns the variables and the command from stdin: other users can see the arguments of a process."""
+    """Reads the variables and the command from stdin, as other users can see process arguments."""
     texts = [os.fsdecode(text) for text in sys.stdin.buffer.read().split(b"\0")[:-1]]
     at = texts.index("--")
     return texts[:at], texts[at + 1 :]

@@ -1,4 +1,4 @@
-"""Runs applications as jobs of a Slurm cluster: ``slurm``."""
+"""The ``slurm`` scheduler."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def __getattr__(name: str) -> Any:
 
 
 class SlurmScheduler(Scheduler["SlurmRequest"]):
-    """Submits jobs with sbatch; what was submitted and what it printed lies in a folder that all nodes see.
+    """Submits jobs with sbatch; keeps scripts, records and logs in a folder shared with all nodes.
 
     Args:
-        session_name: the session part of the handles it makes.
+        session_name: the session part of its handles.
     """
 
     shared_by = "a cluster"
@@ -48,13 +48,13 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     # --- submit ----------------------------------------------------------------------------------
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Refuses what cannot run; without a resource, a replica gets what the cluster gives unless told."""
+        """Checks an application and its run options; resources are optional."""
         from torchx.schedulers.slurm.request import check
 
         check(app, cfg)
 
     def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
-        """Looks at the workspaces: where their copies will lie, or what their images will be called."""
+        """Plans the copies or images of the workspaces."""
         from torchx.schedulers.slurm.workspaces import plan_workspaces
 
         return plan_workspaces(app, cfg)
@@ -72,70 +72,70 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         """Submits a job.
 
         Raises:
-            UsageError: sbatch does not take one of the options, or the request was submitted before.
-            StateError: there is no Slurm, it does not answer or refuses the job, or a folder cannot be made.
+            UsageError: sbatch does not support an option, or the request was already submitted.
+            StateError: Slurm is missing, does not respond or rejects the job, or a folder cannot be created.
         """
         from torchx.schedulers.slurm.submit import submit
         from torchx.schedulers.slurm.workspaces import provide
 
         app = dryrun_info.app
         if app is None:
-            raise StateError("a request is submitted with the application that it was made from")
-        tell = _silence if dryrun_info.cfg.get("quiet") else dryrun_info.tell
-        request, notes = provide(dryrun_info.request, app, tell)
+            raise StateError("the request has no application: submit it as returned by the dry run")
+        report = _discard if dryrun_info.cfg.get("quiet") else dryrun_info.tell
+        request, notes = provide(dryrun_info.request, app, report)
         job_id, more = submit(request, app, dryrun_info.cfg, self.session_name)
         dryrun_info.notes += notes + more
         return str(job_id)
 
-    # --- ask and end -----------------------------------------------------------------------------
+    # --- query and end ---------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns all that is known of a job, waiting, running or ended."""
+        """Returns the description of a job, or None if unknown."""
         job = self._find(app_id)
         if job is None:
             return None
         from torchx.specs.serialize import app_from_dict
 
-        told = _told(job)
+        description = _describe(job)
         try:
             app = app_from_dict(job.record.app)
         except UsageError as error:
-            return replace(told, msg=told.msg or f"its record is damaged: {error.message}")
-        return replace(told, roles=app.roles, metadata=app.metadata)
+            return replace(description, msg=description.msg or f"its record is damaged: {error.message}")
+        return replace(description, roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns how a job fares, without its roles."""
+        """Returns the status of a job, without its roles."""
         job = self._find(app_id)
-        return None if job is None else _told(job)
+        return None if job is None else _describe(job)
 
     def describe_native(self, app_id: str) -> Any:
-        """Returns what squeue tells of a job, part by part; None when it is not known."""
+        """Returns the facts of squeue on each part of a job, or None if unknown."""
         job = self._find(app_id)
         return None if job is None else list(job.queue)
 
     def exists(self, app_id: str) -> bool:
-        """Tells whether a job is known; of one on record, Slurm need not be asked."""
-        from torchx.schedulers.slurm.queue import on_record
+        """Returns True if a job is known; queries Slurm only if it has no record."""
+        from torchx.schedulers.slurm.queue import find_record
 
-        return on_record(app_id) is not None or self._find(app_id) is not None
+        return find_record(app_id) is not None or self._find(app_id) is not None
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns the jobs of torchx, newest first.
 
         Args:
-            cfg: with ``all_users`` those of others, too.
+            cfg: run options; ``all_users`` includes jobs of other users.
         """
         from torchx.schedulers.slurm.controller import require_slurm
 
         require_slurm("squeue")
-        from torchx.schedulers.slurm.queue import everything
+        from torchx.schedulers.slurm.queue import list_jobs
         from torchx.schedulers.slurm.status import listed
 
-        jobs = everything(bool((cfg or {}).get("all_users")))
+        jobs = list_jobs(bool((cfg or {}).get("all_users")))
         return [listed(job.record, job.app_id, job.outcome) for job in jobs]
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until a job has ended: its own files tell that at once, the queue is asked now and then."""
+        """Blocks until a job has ended; checks its files, and at intervals the queue."""
         from torchx.schedulers.slurm.cancel import Watch
 
         job = self._find(app_id)
@@ -148,7 +148,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
             cancel(job)
 
     def kill(self, app_id: str) -> None:
-        """Kills all of a job at once."""
+        """Kills all processes of a job immediately."""
         from torchx.schedulers.slurm.cancel import kill
 
         if (job := self._find(app_id)) is not None:
@@ -163,10 +163,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     # --- logs ------------------------------------------------------------------------------------
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log of all replicas in the order of time.
+        """Returns the log of all replicas, ordered by time.
 
         Raises:
-            StateError: the job is not known.
+            StateError: the job is unknown.
         """
         from torchx.jobs.log_reader import Member
         from torchx.schedulers.slurm.cancel import Watch, require_own
@@ -185,7 +185,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         return SlurmLog(job.record.paths, members, lambda: not watch.has_ended()).read(query)
 
     def diagnose(self) -> Iterable[Finding]:
-        """Looks at the cluster that applications would go to."""
+        """Checks the cluster."""
         from torchx.schedulers.slurm.doctor import diagnose
 
         return diagnose()
@@ -196,14 +196,14 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         return find(app_id)
 
 
-def _told(job: SlurmJob) -> DescribeAppResponse:
+def _describe(job: SlurmJob) -> DescribeAppResponse:
     from torchx.schedulers.slurm.status import describe
 
     return describe(job.record, job.app_id, job.outcome, job.queue)
 
 
-def _silence(line: str) -> None:
-    """Tells nobody."""
+def _discard(line: str) -> None:
+    """Ignores a progress message."""
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> SlurmScheduler:

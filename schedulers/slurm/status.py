@@ -1,4 +1,4 @@
-"""A Slurm job, told in the words of the scheduler interface: its replicas by what their nodes have left."""
+"""Describe a Slurm job: its state, and its replicas from the files written by their nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx.exit_codes import read_error_file
-from torchx.schedulers.slurm.outcome import Outcome, attempts_of, complaint, is_time
+from torchx.schedulers.slurm.outcome import Outcome, attempts_of, is_time, last_error_line
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, clean, parse_json, read_own
 from torchx.schedulers.slurm.record import SlurmRecord
@@ -27,7 +27,7 @@ from torchx.specs.status import (
 def describe(
     record: SlurmRecord, app_id: str, outcome: Outcome, queue: Sequence[JobFacts]
 ) -> DescribeAppResponse:
-    """Returns how a job fares; what it is, is left out."""
+    """Returns the status of a job, without roles and metadata."""
     paths = record.paths
     roles = []
     for role in record.app.get("roles", ()):
@@ -38,7 +38,9 @@ def describe(
     first = _first_failure(roles, paths) if outcome.state is AppState.FAILED else None
     msg = outcome.msg
     if outcome.state is AppState.FAILED and first is None and not msg:
-        msg = complaint(paths) or (f"its script ended with {outcome.exit_code}" if outcome.exit_code else "")
+        msg = last_error_line(paths) or (
+            f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""
+        )
     begun, last = _span(roles)
     error = NONE
     if first is not None:
@@ -61,7 +63,7 @@ def describe(
 
 
 def listed(record: SlurmRecord, app_id: str, outcome: Outcome) -> ListAppResponse:
-    """Returns the line of a job in a listing."""
+    """Returns the entry of a job in a listing."""
     over = is_terminal(outcome.state)
     code = (outcome.exit_code or None) if over else None
     if outcome.state is AppState.SUCCEEDED:
@@ -79,14 +81,14 @@ def listed(record: SlurmRecord, app_id: str, outcome: Outcome) -> ListAppRespons
     )
 
 
-def _start(outcome: Outcome, record: SlurmRecord, told: float | None = None) -> float | None:
-    """Returns when the first replica started; the clock of Slurm has whole seconds, and forgets."""
-    found = told or outcome.started_at
-    return None if found is None else max(found, record.submitted_at)
+def _start(outcome: Outcome, record: SlurmRecord, begun: float | None = None) -> float | None:
+    """Returns the time of the first replica's start, else that of Slurm, which has whole seconds."""
+    started = begun or outcome.started_at
+    return None if started is None else max(started, record.submitted_at)
 
 
 def _end(outcome: Outcome, record: SlurmRecord, last: float | None = None) -> float | None:
-    """Returns when it ended: nothing does before it was submitted, or before its last replica."""
+    """Returns the time of the end, not before the submission or the end of the last replica."""
     if outcome.ended_at is None:
         return last
     return max(outcome.ended_at, record.submitted_at, outcome.started_at or 0.0, last or 0.0)
@@ -98,7 +100,7 @@ def _replica(paths: SlurmPaths, outcome: Outcome, role: str, replica: int, most:
         state, host = attempts[-1][0].state, attempts[-1][1]
         again = attempts_of(paths) > attempts[-1][0].number
         if outcome.state is AppState.PENDING or (outcome.state is AppState.RUNNING and again):
-            state, host = outcome.state, ""  # queued again, or about to start again
+            state, host = outcome.state, ""  # requeued, or about to restart
     else:
         host = ""
         over = is_terminal(outcome.state)
@@ -106,7 +108,7 @@ def _replica(paths: SlurmPaths, outcome: Outcome, role: str, replica: int, most:
         if outcome.state in (AppState.UNKNOWN, AppState.SUBMITTED):
             state = outcome.state
         elif outcome.state in (AppState.SUCCEEDED, AppState.RUNNING):
-            state = outcome.state  # its node is about to tell, or cannot
+            state = outcome.state  # not yet reported by its node
     failed = state is AppState.FAILED
     return ReplicaStatus(
         id=replica,
@@ -126,32 +128,32 @@ def _attempts(folder: Path, outcome: Outcome) -> list[tuple[AttemptStatus, str]]
         )
     except OSError:
         return []
-    found = []
+    attempts = []
     for number, path in numbered:
         end, start = _read(path / "end.json"), _read(path / "start.json")
         facts = end or start or {}
         last = number == numbered[-1][0]
-        found.append((_attempt(number, facts, bool(end), outcome, last), str(facts.get("host", ""))))
-    return found
+        attempts.append((_attempt(number, facts, bool(end), outcome, last), str(facts.get("host", ""))))
+    return attempts
 
 
 def _attempt(
     number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
 ) -> AttemptStatus:
-    code, signal, told = facts.get("exit_code"), facts.get("signal"), facts.get("told")
+    code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("told")
     msg = str(facts.get("msg", ""))
     if ended:
         state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
-        if told and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
+        if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
             state, msg = _stopped(outcome, last)
         elif signal == "SIGKILL" and outcome.word == "OUT_OF_MEMORY":
             msg = "out of memory"
     elif last and not is_terminal(outcome.state):
-        # of a job that waits again, the attempt was cut off
+        # the attempt of a requeued job was interrupted
         running = outcome.state is AppState.RUNNING
         state, msg = (AppState.RUNNING, "") if running else (AppState.FAILED, "interrupted")
     elif last and outcome.state is AppState.SUCCEEDED:
-        # its node is about to tell; unless the end of its step was seen, it may also have been lost
+        # not yet reported by its node, or lost unless the end of its step is known
         state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN
     else:
         state, msg = _stopped(outcome, last)
@@ -166,14 +168,14 @@ def _attempt(
     )
 
 
-_CAUSES = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
+_JOB_WIDE_CAUSES = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
 
 
 def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
-    """Returns what an attempt is that did not end by itself."""
+    """Returns state and message of an attempt that did not end by itself."""
     if not last:
-        return AppState.FAILED, "stopped, to be started again"
-    if outcome.state is AppState.FAILED and outcome.word in _CAUSES:
+        return AppState.FAILED, "stopped for a restart"
+    if outcome.state is AppState.FAILED and outcome.word in _JOB_WIDE_CAUSES:
         return AppState.FAILED, outcome.msg
     if outcome.state is AppState.FAILED:
         return AppState.CANCELLED, "another replica failed"
@@ -181,12 +183,12 @@ def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
 
 
 def _first_failure(roles: Sequence[RoleStatus], paths: SlurmPaths) -> FirstFailure | None:
-    """Returns the replica whose last attempt failed before those of all others."""
+    """Returns the replica whose last attempt failed first."""
     failed = [r for role in roles for r in role.replicas if r.state is AppState.FAILED and r.attempts]
     ended = [r for r in failed if r.attempts[-1].ended_at is not None]
     if not ended:
         return None
-    first = min(ended, key=lambda r: (r.attempts[-1].msg in _OF_ALL, r.attempts[-1].ended_at))
+    first = min(ended, key=lambda r: (r.attempts[-1].msg in _JOB_WIDE_MESSAGES, r.attempts[-1].ended_at))
     attempt = first.attempts[-1]
     msg = attempt.msg
     if attempt.signal == "SIGKILL" and not msg:
@@ -194,11 +196,11 @@ def _first_failure(roles: Sequence[RoleStatus], paths: SlurmPaths) -> FirstFailu
     return FirstFailure(first.role, first.id, attempt.number, attempt.exit_code, attempt.signal, msg)
 
 
-_OF_ALL = ("time limit reached", "a node failed")
+_JOB_WIDE_MESSAGES = ("time limit reached", "a node failed")
 
 
 def _name_hosts(roles: Sequence[RoleStatus], queue: Sequence[JobFacts]) -> None:
-    """Says where replicas are that have not told it themselves, where there is one node alone for them."""
+    """Sets missing host names of replicas if their role has only one node."""
     for number, role in enumerate(roles):
         part = next((part for part in queue if part.part == number and part.nodes), None)
         hosts = list(hosts_of(part.nodes)) if part is not None else []
@@ -208,7 +210,7 @@ def _name_hosts(roles: Sequence[RoleStatus], queue: Sequence[JobFacts]) -> None:
 
 
 def _span(roles: Sequence[RoleStatus]) -> tuple[float | None, float | None]:
-    """Returns when the first attempt of all began, and the last one ended."""
+    """Returns the start of the first attempt and the end of the last one."""
     attempts = [a for role in roles for replica in role.replicas for a in replica.attempts]
     begins = [a.started_at.timestamp() for a in attempts if a.started_at is not None]
     ends = [t.timestamp() for a in attempts if (t := a.ended_at or a.started_at) is not None]
@@ -220,17 +222,17 @@ def _error_file(paths: SlurmPaths, role: str, replica: int) -> str:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Returns what a replica has left, without the fields that are of a wrong type."""
+    """Returns the valid fields of a file written by a replica, or None."""
     try:
         data = parse_json(read_own(path) or b"")
     except ValueError:
         return None
     if not isinstance(data, dict):
         return None
-    found = {name: data[name] for name in _TIMES if is_time(data.get(name))}
-    found |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
+    fields = {name: data[name] for name in _TIMES if is_time(data.get(name))}
+    fields |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
     code = data.get("exit_code")
-    return {**found, "exit_code": code} if type(code) is int and 0 <= code < 256 else found
+    return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
 
 
 _TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "told", "msg")

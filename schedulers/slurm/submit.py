@@ -1,4 +1,4 @@
-"""The hand that submits a request: makes the folder of a job, calls sbatch, puts the job on record."""
+"""Submit a request: create the folder of the job, call sbatch, write the record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchx.machine import files
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.schedulers.slurm.options import sbatch_options
-from torchx.schedulers.slurm.parse import words
+from torchx.schedulers.slurm.parse import name_set
 from torchx.schedulers.slurm.paths import SlurmPaths, write
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import SlurmRequest
@@ -25,7 +25,7 @@ from torchx.specs.serialize import app_to_dict
 from torchx.suggestions import did_you_mean
 
 NO_MEMORY = 1000
-"""MB: nodes that claim no more have memory that nobody has told Slurm of; it refuses any wish for some."""
+"""Maximum MB of nodes without configured memory, for which Slurm rejects requests for memory."""
 _MEMORY = re.compile(r"^#SBATCH --mem-per-cpu=.*\n", re.MULTILINE)
 
 
@@ -35,14 +35,14 @@ def submit(
     """Submits a job.
 
     Returns:
-        Its id, and what there is to say about it, a line each.
+        Its id, and notes, one line each.
 
     Raises:
-        UsageError: sbatch does not take one of the options, or the request was submitted before.
-        StateError: there is no Slurm, it does not answer or refuses the job, or its folder cannot be made.
+        UsageError: sbatch does not support an option, or the request was already submitted.
+        StateError: Slurm is missing, does not respond or rejects the job, or its folder cannot be created.
     """
     _check_cluster()
-    check_known(request.script, in_containers(cfg))
+    check_supported(request.script, in_containers(cfg))
     paths = SlurmPaths(Path(request.folder))
     try:
         files.make_folder(paths.folder.parent)
@@ -50,20 +50,18 @@ def submit(
         write(paths.script, request.script)
         write(paths.roles, without_roles(request.script)[1])
     except FileExistsError:
-        raise UsageError(
-            f"this request was submitted before, as {request.name}", hint="make a new one"
-        ) from None
+        raise UsageError(f"request already submitted as {request.name}", hint="create a new one") from None
     except OSError as error:
         raise StateError(
-            f"the folder of the job cannot be made: {paths.folder}: {error.strerror}",
-            hint="-cfg job_dir=… names another place, that all nodes see",
+            f"cannot create the folder of the job: {paths.folder}: {error.strerror}",
+            hint="set -cfg job_dir=… to another folder shared with all nodes",
         ) from error
     notes: list[str] = []
     try:
         job_id = _sbatch(request, paths, notes)
     except BaseException:
         shutil.rmtree(paths.folder, ignore_errors=True)
-        Records().never(request.token)  # some jobs are kept by Slurm although it has refused them
+        Records().mark_deleted(request.token)  # Slurm lists some jobs that it has rejected
         raise
     record = SlurmRecord(
         job_id=job_id,
@@ -86,10 +84,10 @@ def submit(
 
 
 def _check_cluster() -> None:
-    if (named := os.environ.get("SBATCH_CLUSTERS")) and not os.environ.get("SLURM_CLUSTERS"):
+    if (cluster := os.environ.get("SBATCH_CLUSTERS")) and not os.environ.get("SLURM_CLUSTERS"):
         raise UsageError(
-            f"SBATCH_CLUSTERS={named} leads sbatch to a cluster that squeue and scancel are not led to",
-            hint=f"SLURM_CLUSTERS={named} leads all of them there",
+            f"SBATCH_CLUSTERS={cluster} affects only sbatch, not squeue and scancel",
+            hint=f"set SLURM_CLUSTERS={cluster} instead",
         )
 
 
@@ -97,22 +95,26 @@ def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:
     env = client.submit_env(options_in(request.script))
     script, _ = without_roles(request.script)
     try:
-        said = client.call(request.cmd, text=script, env=env)
+        output = client.call(request.cmd, text=script, env=env)
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
-        if "emory" not in error.said or not _MEMORY.search(_header(script)) or not _claims_no_memory(script):
-            raise _refusal(error) from error
+        if (
+            "emory" not in error.output
+            or not _MEMORY.search(_header(script))
+            or not _memory_unconfigured(script)
+        ):
+            raise _rejection(error) from error
         write(paths.script, _without_memory(request.script))
-        notes.append("the nodes have told Slurm of no memory, so none is asked for")
+        notes.append("no memory is configured for the nodes, so none is requested")
         try:
-            said = client.call(request.cmd, text=_without_memory(script), env=env)
+            output = client.call(request.cmd, text=_without_memory(script), env=env)
         except client.SlurmError as again:
-            raise _refusal(again) from again
-    found = re.search(r"^(\d+)(?:;.*)?$", said.strip(), re.MULTILINE)
-    if found is None:
-        raise StateError(f"sbatch gave no id of a job: {said.strip()[:200]!r}")
-    return int(found[1])
+            raise _rejection(again) from again
+    match = re.search(r"^(\d+)(?:;.*)?$", output.strip(), re.MULTILINE)
+    if match is None:
+        raise StateError(f"sbatch printed no job id: {output.strip()[:200]!r}")
+    return int(match[1])
 
 
 def _without_memory(script: str) -> str:
@@ -120,73 +122,74 @@ def _without_memory(script: str) -> str:
     return _MEMORY.sub("", header) + script[len(header) :]
 
 
-def _claims_no_memory(script: str) -> bool:
+def _memory_unconfigured(script: str) -> bool:
     partition = re.search(r"^#SBATCH --partition=(\S+)$", _header(script), re.MULTILINE)
     more = [f"--partition={partition[1]}"] if partition else []
     try:
-        told = client.call(["sinfo", "--noheader", "--format=%m", *more])
+        output = client.call(["sinfo", "--noheader", "--format=%m", *more])
     except StateError:
         return False
-    sizes = [int(number) for number in re.findall(r"\d+", told)]
+    sizes = [int(number) for number in re.findall(r"\d+", output)]
     return bool(sizes) and max(sizes) <= NO_MEMORY
 
 
 _HINTS = {
-    "partition": "all partitions: sinfo -s",
-    "account": "your accounts: sacctmgr show associations user=$USER",
-    "qos": "-cfg qos=…   all of them: sacctmgr show qos",
-    "memory": "what nodes have: sinfo -o '%n %m'",
-    "node configuration": "what nodes have: sinfo -o '%n %c %m %G %f'",
-    "node count": "what there is: sinfo -s",
-    "gres": "what nodes have: sinfo -o '%n %G'",
-    "time limit": "-cfg time=…   the limits: sinfo -o '%P %l'",
-    "feature": "what nodes have: sinfo -o '%n %f'",
+    "partition": "list partitions: sinfo -s",
+    "account": "list your accounts: sacctmgr show associations user=$USER",
+    "qos": "set -cfg qos=…; list them: sacctmgr show qos",
+    "memory": "list node resources: sinfo -o '%n %m'",
+    "node configuration": "list node resources: sinfo -o '%n %c %m %G %f'",
+    "node count": "list node counts: sinfo -s",
+    "gres": "list node resources: sinfo -o '%n %G'",
+    "time limit": "set -cfg time=…; list limits: sinfo -o '%P %l'",
+    "feature": "list node resources: sinfo -o '%n %f'",
 }
 
 
-def _refusal(error: client.SlurmError) -> StateError:
-    said = client.whole_error(error.said) or error.message
-    hint = next((hint for words, hint in _HINTS.items() if words in error.said.lower()), None)
-    return StateError(f"Slurm refuses the job: {said}", hint=hint)
+def _rejection(error: client.SlurmError) -> StateError:
+    message = client.full_error(error.output) or error.message
+    hint = next((hint for text, hint in _HINTS.items() if text in error.output.lower()), None)
+    return StateError(f"Slurm rejected the job: {message}", hint=hint)
 
 
 def options_in(script: str) -> list[str]:
-    """Returns the options that a script has."""
+    """Returns the sbatch options in a script."""
     return re.findall(r"^#SBATCH --([a-z][a-z0-9-]*)", _header(script), re.MULTILINE)
 
 
 def _header(script: str) -> str:
-    """Returns the lines that sbatch reads: in those behind, an argument may look like one of them."""
+    """Returns the #SBATCH lines; later lines that look alike are arguments."""
     return script.partition("\n\n")[0] + "\n"
 
 
-def check_known(script: str, contained: bool) -> None:
-    """Looks whether sbatch and srun on this machine take all options of a script.
+def check_supported(script: str, contained: bool) -> None:
+    """Checks that the installed sbatch and srun support all options of a script.
 
     Args:
-        script: what sbatch is given.
-        contained: whether its replicas run in containers.
+        script: the script for sbatch.
+        contained: True if replicas run in containers.
 
     Raises:
-        UsageError: one of them does not take one.
+        UsageError: an option is not supported.
     """
     known = client.options_of("sbatch")
     if known is None:
-        return  # there is none, or it is broken: sbatch itself will tell
+        return  # missing or broken: sbatch will fail itself
     for name in options_in(script):
-        if name not in known and name not in UNTOLD:
+        if name not in known and name not in UNDOCUMENTED:
             raise UsageError(
-                f"this sbatch takes no --{name}", hint=did_you_mean(name, known, "all: sbatch --help")
+                f"sbatch does not support --{name}",
+                hint=did_you_mean(name, known, "list options: sbatch --help"),
             )
     if contained and "container-image" not in (client.options_of("srun") or ()):
         raise UsageError(
-            "this cluster has no plugin for containers: its srun takes no --container-image",
-            hint="without containers: -cfg containers=false",
+            "this cluster has no container plugin: srun does not support --container-image",
+            hint="run without containers: -cfg containers=false",
         )
 
 
-UNTOLD = words(
+UNDOCUMENTED = name_set(
     "ntasks ntasks-per-node requeue no-requeue hint mem-bind network resv-ports acctg-freq "
     "kill-on-invalid-dep open-mode batch gid uid wait-all-nodes container prefer tres-per-task extra"
 )
-"""Options that some releases take and leave out of their help."""
+"""Options that some releases support but omit from their help."""

@@ -1,4 +1,4 @@
-"""Workspaces on Slurm: a copy in a folder that all nodes see, or an image."""
+"""Workspaces on Slurm: a copy in a shared folder, or an image."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from torchx.specs.run_options import CfgVal
 
 
 def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
-    """Decides how the workspaces of an application travel, and notes it in its roles; reads files, no more.
+    """Plans the copies or images of the workspaces and stores the plans in the roles; only reads files.
 
     Raises:
-        UsageError: a workspace is too large or not there, or an image is asked for that nobody would run.
+        UsageError: a workspace is missing or too large, or an image is requested but not used.
     """
     from torchx.workspace.tree import look_at_all
 
@@ -33,9 +33,11 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
         notes.update(dict.fromkeys(scanned.tree.notes))
         if cfg.get("workspace_type") == "docker":
             if not in_containers(cfg):
-                raise UsageError("workspace_type=docker makes an image, and needs containers=true to run it")
+                raise UsageError("workspace_type=docker needs containers=true to run the image")
             if not cfg.get("image_repo"):
-                raise UsageError("workspace_type=docker needs image_repo: the nodes get the image from there")
+                raise UsageError(
+                    "workspace_type=docker needs image_repo, from which the nodes pull the image"
+                )
             from torchx.schedulers.docker.images.workspace import plan_image
 
             scanned.plan = plan = plan_image(role, scanned.tree, cfg)
@@ -47,54 +49,56 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
 
 
 def roots_of(app: AppDef) -> dict[str, str]:
-    """Returns the folder of each role that starts in a copy of its workspace."""
-    found = ((role.name, getattr(role.workspace, "plan", None)) for role in app.roles)
-    return {name: plan for name, plan in found if isinstance(plan, str)}
+    """Returns the folders of the roles that start in a copy of their workspace."""
+    plans = ((role.name, getattr(role.workspace, "plan", None)) for role in app.roles)
+    return {name: plan for name, plan in plans if isinstance(plan, str)}
 
 
 def provide(
-    request: SlurmRequest, app: AppDef, tell: Callable[[str], None]
+    request: SlurmRequest, app: AppDef, report: Callable[[str], None]
 ) -> tuple[SlurmRequest, list[str]]:
-    """Makes what the roles need: copies that are not there yet, images that the engine or registry lacks.
+    """Creates missing copies and images of the workspaces.
 
     Returns:
-        The request with the images as they are called once they are pushed, and what there is to say.
+        The request with the names of pushed images, and notes.
 
     Raises:
-        StateError: a copy cannot be made, or an image not be built or pushed.
+        StateError: a copy cannot be created, or an image cannot be built or pushed.
     """
     images: dict[str, str] = {}
     notes: list[str] = []
     for role in app.roles:
         plan: Any = getattr(role.workspace, "plan", None)
         if isinstance(plan, str):
-            copy(role.workspace.tree, Path(plan), tell)  # type: ignore[union-attr]
+            copy(role.workspace.tree, Path(plan), report)  # type: ignore[union-attr]
         elif plan is not None and plan.name not in images:
             from torchx.schedulers.docker.engine.client import Engine
             from torchx.schedulers.docker.images.workspace import provide_image
 
-            images[plan.name], more = provide_image(Engine(), plan, tell)
+            images[plan.name], more = provide_image(Engine(), plan, report)
             notes += more
     for planned, image in images.items():
-        request = replace(request, script=request.script.replace(_as_plugin(planned), _as_plugin(image)))
+        request = replace(
+            request, script=request.script.replace(_plugin_image(planned), _plugin_image(image))
+        )
     return request, notes
 
 
-def _as_plugin(image: str) -> str:
-    from torchx.schedulers.slurm.directives import image_word
+def _plugin_image(image: str) -> str:
+    from torchx.schedulers.slurm.directives import plugin_image_name
 
-    return image_word(image)
+    return plugin_image_name(image)
 
 
-def copy(tree: Any, folder: Path, tell: Callable[[str], None]) -> None:
-    """Copies a tree, unless a job with the same content has done so; a copy is there whole or not at all.
+def copy(tree: Any, folder: Path, report: Callable[[str], None]) -> None:
+    """Copies a tree atomically, unless a copy with the same content exists.
 
     Raises:
-        StateError: it cannot be made.
+        StateError: the copy cannot be created.
     """
     if folder.is_dir():
         return
-    tell(f"copying the workspace: {tree.files} files")
+    report(f"copying the workspace: {tree.files} files")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,10 +107,10 @@ def copy(tree: Any, folder: Path, tell: Callable[[str], None]) -> None:
             try:
                 part.rename(folder)
             except OSError:
-                if not folder.is_dir():  # somebody else was quicker
+                if not folder.is_dir():  # another process was faster
                     raise
     except OSError as error:
-        raise StateError(f"the workspace cannot be copied to {folder}: {error.strerror}") from error
+        raise StateError(f"cannot copy the workspace to {folder}: {error.strerror}") from error
     finally:
         if part.exists():
             shutil.rmtree(part, ignore_errors=True)

@@ -14,5 +14,5 @@ def test_a_cluster_is_measured_beside_its_own_programs() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    with pytest.raises(AssertionError, match=r"left out: .*there is no Slurm.*\.ci/slurm starts one"):
+    with pytest.raises(AssertionError, match=r"left out: .*Slurm is not configured.*\.ci/slurm starts one"):
         run("cluster")

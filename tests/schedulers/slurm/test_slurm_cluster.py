@@ -165,11 +165,11 @@ def test_what_cannot_be_is_told_in_one_sentence(
     scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = AppDef("a", [role("true")])
-    with pytest.raises(StateError, match=r"refuses the job: Invalid partition .* \(invalid .* nope"):
+    with pytest.raises(StateError, match=r"rejected the job: Invalid partition .* \(invalid .* nope"):
         scheduler.submit(app, {"partition": "nope"})
-    with pytest.raises(UsageError, match="takes no --segment"):
+    with pytest.raises(UsageError, match="does not support --segment"):
         scheduler.submit(app, {"segment": "2"})
-    with pytest.raises(UsageError, match="no plugin for containers"):
+    with pytest.raises(UsageError, match="no container plugin"):
         scheduler.submit(AppDef("a", [Role("r", "img", entrypoint="true")]), {"containers": True})
     assert not list(Records().all())
     assert not list((Path(os.environ["TORCHX_HOME"]) / "slurm" / "jobs").iterdir()), "no folder is left"
@@ -216,7 +216,7 @@ def test_a_controller_that_starts_again_while_somebody_waits(
     with monkeypatch.context() as gone:
         gone.setenv("SLURM_CONF", away)
         assert watch.has_ended() is False
-        gone.setattr("torchx.schedulers.slurm.cancel.LONGEST_AWAY", 0.0)
+        gone.setattr("torchx.schedulers.slurm.cancel.MAX_OUTAGE", 0.0)
         with pytest.raises(StateError, match="does not answer"):
             watch.wait(10)
     slurm("scancel", app_id)

@@ -21,9 +21,9 @@ from torchx.scheduling.findings import Verdict
             Verdict.GOOD,
             "gpu* (3 of 4 nodes work)",
         ),
-        ("a|up|2|mixed|9\nb|up|1|drained|9\n", Verdict.GOOD, "none is the default, so -cfg partition=…"),
+        ("a|up|2|mixed|9\nb|up|1|drained|9\n", Verdict.GOOD, "no default partition, set -cfg partition=…"),
         ("gpu*|inact|3|idle|9\ncpu|up|2|down*|9\n", Verdict.WRONG, "cpu (0 of 2 nodes work)"),
-        ("", Verdict.WRONG, "none that you can see"),
+        ("", Verdict.WRONG, "no partition is visible"),
     ],
 )
 def test_partitions(nodes: str, verdict: Verdict, said: str) -> None:

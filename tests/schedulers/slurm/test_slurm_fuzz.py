@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from torchx.schedulers.slurm import queue as slurm_jobs
-from torchx.schedulers.slurm.outcome import attempts_of, outcome_of, read_over, without_slurm
+from torchx.schedulers.slurm.outcome import attempts_of, outcome_of, outcome_without_slurm, read_script_end
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
     JobFacts,
@@ -84,7 +84,7 @@ def everything_works(queue: list[JobFacts]) -> None:
         for part in parts:
             assert len(list(islice(hosts_of(part.nodes), 200_000))) <= 100_000
             part.name.encode("utf-8", "surrogateescape")
-        told = slurm_jobs._bare(parts[0], "b1", None, True)
+        told = slurm_jobs._minimal_record(parts[0], "b1", None, True)
         describe(told, "7", outcome, parts)
         listed(told, "7", outcome)
 
@@ -190,7 +190,7 @@ def test_records_of_any_shape(home: Path, changes: dict[str, Any]) -> None:
     found = {record.job_id: record for record in Records().all()}
     assert found[9].name == "sound"
     record = found[7]
-    outcome = outcome_of(record, ()) or without_slurm(record)
+    outcome = outcome_of(record, ()) or outcome_without_slurm(record)
     if record.damage:
         assert (outcome.state, outcome.msg) == (AppState.UNKNOWN, record.damage)
         assert record.paths.folder == Path("/dev/null/no-folder"), "no path of it is believed"
@@ -224,11 +224,11 @@ def test_small_files_of_any_content(home: Path, data: bytes) -> None:
     paths = SlurmPaths(home)
     for path in (paths.over, paths.attempt, paths.outcome, paths.id, paths.batch_log, paths.record):
         path.write_bytes(data)
-    over = read_over(paths)
+    over = read_script_end(paths)
     assert over is None or 0 <= over.code < 1000
     assert attempts_of(paths) >= 0
     record = SlurmRecord(**{**RECORD, "folder": str(home)})
-    listed(record, "7", outcome_of(record, ()) or without_slurm(record))
+    listed(record, "7", outcome_of(record, ()) or outcome_without_slurm(record))
     with pytest.raises(ValueError, match=r".+"):
         read_record(paths.record, "b1")
 
@@ -252,7 +252,7 @@ def test_files_that_are_none_hold_up_nothing(home: Path, kind: str) -> None:
     (damaged,) = Records().all()
     assert damaged.damage.startswith("its record is damaged")
     record = SlurmRecord(**{**RECORD, "folder": str(home)})
-    outcome = outcome_of(record, ()) or without_slurm(record)
+    outcome = outcome_of(record, ()) or outcome_without_slurm(record)
     assert describe(record, "7", outcome, ()).state in (AppState.UNKNOWN, AppState.CANCELLED)
     Records().remove(damaged)
     assert not list(Records().all())
@@ -264,9 +264,9 @@ def test_a_damaged_record_is_listed_and_deleted(home: Path, monkeypatch: pytest.
     usual.mkdir(mode=0o700, parents=True)
     (index / "7-b1.json").write_text("{half")
     (index / "8-c2.json").write_text(json.dumps({**RECORD, "job_id": 8, "token": "c2", "schema": 2}))
-    monkeypatch.setattr(slurm_jobs, "ask_all", lambda all_users: {})
-    monkeypatch.setattr(slurm_jobs, "ask_queue", lambda job_id: [])
-    monkeypatch.setattr(slurm_jobs, "ask_account", lambda records: [])
+    monkeypatch.setattr(slurm_jobs, "query_all_jobs", lambda all_users: {})
+    monkeypatch.setattr(slurm_jobs, "query_queue", lambda job_id: [])
+    monkeypatch.setattr(slurm_jobs, "query_accounting", lambda records: [])
     monkeypatch.setattr("torchx.schedulers.slurm.controller.require_slurm", lambda program: None)
     monkeypatch.setattr("torchx.schedulers.slurm.commands.call", lambda *argv, **more: "")
     scheduler = create_scheduler("torchx")

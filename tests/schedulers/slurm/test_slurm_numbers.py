@@ -57,7 +57,7 @@ def test_a_cluster_that_only_sbatch_would_hear_of(
     scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SBATCH_CLUSTERS", "elsewhere")
-    with pytest.raises(UsageError, match="SBATCH_CLUSTERS=elsewhere leads sbatch to a cluster"):
+    with pytest.raises(UsageError, match="SBATCH_CLUSTERS=elsewhere affects only sbatch"):
         scheduler.submit(AppDef("a", [role("true")]), {})
     assert not list(Records().all())
 

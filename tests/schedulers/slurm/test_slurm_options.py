@@ -57,13 +57,13 @@ def test_flags_are_true_or_false() -> None:
     [
         ({"partion": "x"}, "partion"),
         ({"array": "1-3"}, "an application is one job"),
-        ({"ntasks": "3"}, "no run option"),
-        ({"clusters": "other"}, "torchx asks one cluster about its jobs"),
+        ({"ntasks": "3"}, "is not supported"),
+        ({"clusters": "other"}, "torchx queries one cluster"),
         ({"sbatch": ["--clusters=other"]}, "clusters"),
-        ({"exclusive": ["a"]}, "takes a text"),
-        ({"comment": "a\nb"}, "line end"),
+        ({"exclusive": ["a"]}, "must be a string"),
+        ({"comment": "a\nb"}, "line break"),
         ({"gpu_option": "gpu"}, "gpus-per-task"),
-        ({"sbatch": ["--no-such"]}, "no option of sbatch"),
+        ({"sbatch": ["--no-such"]}, "not an sbatch option"),
         ({"sbatch": ["--output=x"]}, "output"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from torchx.errors import AbsentError
 from torchx.schedulers.slurm.commands import NoAnswerError, call
-from torchx.schedulers.slurm.controller import refused
+from torchx.schedulers.slurm.controller import refusing_addresses
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def squeue(tmp_path: Path, script: str) -> None:
 
 def test_where_nobody_listens_nobody_is_waited_for(port: int, tmp_path: Path) -> None:
     squeue(tmp_path, "while sleep 0.1; do echo; done")
-    with pytest.raises(NoAnswerError, match=f"nobody listens at 127.0.0.1:{port}"):
-        call(["squeue"], patience=60.0)
+    with pytest.raises(NoAnswerError, match=f"connection refused at 127.0.0.1:{port}"):
+        call(["squeue"], timeout=60.0)
 
 
 def test_one_that_is_slow_is_waited_for(port: int, tmp_path: Path) -> None:
@@ -45,22 +45,22 @@ def test_one_that_is_slow_is_waited_for(port: int, tmp_path: Path) -> None:
         assert call(["squeue"], text="it\n") == "got it\n"
         squeue(tmp_path, "while sleep 0.1; do echo; done")
         with pytest.raises(NoAnswerError, match="took more than 1 s"):
-            call(["squeue"], patience=1.0)
+            call(["squeue"], timeout=1.0)
 
 
 def test_programs_without_a_cluster_are_as_good_as_none(port: int, tmp_path: Path) -> None:
     squeue(tmp_path, "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
-    with pytest.raises(AbsentError, match="no cluster is set up for them"):
+    with pytest.raises(AbsentError, match="no cluster is configured"):
         call(["squeue"])
 
 
 def test_without_a_configuration_here_nothing_is_known(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert refused() == f"127.0.0.1:{port}"
+    assert refusing_addresses() == f"127.0.0.1:{port}"
     (tmp_path / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=no-such-host.invalid\n")
-    assert refused() == ""
+    assert refusing_addresses() == ""
     (tmp_path / "slurm.conf").write_text("SlurmctldPort=none\nSlurmctldHost=a\n")
-    assert refused() == ""
+    assert refusing_addresses() == ""
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "gone"))
-    assert refused() == ""
+    assert refusing_addresses() == ""

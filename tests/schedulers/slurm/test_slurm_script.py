@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from torchx.errors import UsageError
 from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.quoting import APP_ID, REPLICA_ID, directive, heredoc, word
-from torchx.schedulers.slurm.script import Place, script_of, without_roles
-from torchx.schedulers.slurm.script_parts import KEEP, keeper_text
+from torchx.schedulers.slurm.quoting import APP_ID, REPLICA_ID, directive, heredoc, quote
+from torchx.schedulers.slurm.script import ScriptContext, script_of, without_roles
+from torchx.schedulers.slurm.script_parts import ATTEMPT_LOOP, agent_text
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
 SH = shutil.which("sh") or "sh"
@@ -35,15 +35,15 @@ def app(**changes: Any) -> AppDef:
 
 
 def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
-    return script_of(given, cfg, Place("name", folder, "s", "torchx:t:/f", {}))
+    return script_of(given, cfg, ScriptContext("name", folder, "s", "torchx:t:/f", {}))
 
 
 def run_task(script: str, tmp_path: Path, replica: int = 0, path: str = os.environ["PATH"]) -> Path:
     """Runs what a replica runs, as srun would have it started; returns the folder of its attempt."""
-    keep = "\n".join(heredoc("keep", KEEP))
+    keep = "\n".join(heredoc("keep", ATTEMPT_LOOP))
     write = f"{keep}\n{without_roles(script)[1]}"
     subprocess.run(["bash", "-c", write], env={**os.environ, "folder": str(tmp_path)}, check=True)
-    (tmp_path / "keeper.py").write_text(keeper_text())
+    (tmp_path / "keeper.py").write_text(agent_text())
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
     env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": "0", "PATH": path}
     subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=30)
@@ -109,7 +109,7 @@ def test_a_program_is_looked_for_on_the_path_of_its_role(tmp_path: Path) -> None
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
 @settings(max_examples=40, deadline=None)
 def test_words_are_one_word(text: str) -> None:
-    out = subprocess.run(["sh", "-c", f"printf %s {word(text)}"], capture_output=True, check=True).stdout
+    out = subprocess.run(["sh", "-c", f"printf %s {quote(text)}"], capture_output=True, check=True).stdout
     assert out == text.encode()
     lines = heredoc("x", text)
     assert "" not in lines, "Slurm drops empty lines from the script of a job with several roles"
@@ -129,7 +129,7 @@ def test_an_argument_cannot_pass_for_the_program_that_looks_after_a_replica(tmp_
     subprocess.run(
         ["bash", "-c", line, tmp_path / "job.sh"], env={**os.environ, "folder": str(tmp_path)}, check=True
     )
-    assert (tmp_path / ".keeper").read_text() == keeper_text() + "\n"
+    assert (tmp_path / ".keeper").read_text() == agent_text() + "\n"
 
 
 def test_lines_of_sbatch() -> None:
@@ -182,7 +182,7 @@ def test_containers() -> None:
     ("changes", "said"),
     [
         ({"args": ["a\0b"]}, "zero byte"),
-        ({"env": {"a b": "c"}}, "no shell can set"),
+        ({"env": {"a b": "c"}}, "invalid environment variable"),
         ({"args": ["x" * 200_000]}, "too long"),
     ],
 )
@@ -316,12 +316,12 @@ def _escaped(given: AppDef) -> AppDef:
 @pytest.mark.parametrize("text", ["$HOME", "a b", "'", "~", "#x", "", "-n", "*", "a\\b", "!x", "a;b", "a\nb"])
 def test_a_quoted_word_is_not_read_by_a_shell(text: str) -> None:
     for shell in ("sh", "bash"):
-        argv = [shell, "-c", f"set -- {word(text)}; printf '%s|%s' $# \"$1\""]
+        argv = [shell, "-c", f"set -- {quote(text)}; printf '%s|%s' $# \"$1\""]
         assert subprocess.run(argv, capture_output=True, check=True).stdout == f"1|{text}".encode()
 
 
 def test_variables_of_the_job_stand_between_quoted_texts() -> None:
-    text = word(f"$(a){APP_ID}'b{REPLICA_ID}")
+    text = quote(f"$(a){APP_ID}'b{REPLICA_ID}")
     argv = ["sh", "-c", f"torchx_app='1 $x' torchx_replica=2; printf %s {text}"]
     assert subprocess.run(argv, capture_output=True, check=True).stdout == b"$(a)1 $x'b2"
 

@@ -179,7 +179,7 @@ def test_a_job_of_another_user_is_shown_and_never_touched(
     assert job not in [app.app_id for app in scheduler.list()]
     for json in (True, False):
         if not json:
-            monkeypatch.setattr("torchx.schedulers.slurm.queue.in_json", lambda whose: None)
+            monkeypatch.setattr("torchx.schedulers.slurm.queue.query_json", lambda whose: None)
         listed = {app.app_id: (app.state, app.msg) for app in scheduler.list({"all_users": True})}
         assert listed[job] == (AppState.PENDING, "JobHeldUser: held by its user: scontrol release; of nobody")
         assert own in listed, "the line break in the name of the other hides nothing"
@@ -203,7 +203,7 @@ def test_a_comment_that_names_another_folder_is_not_believed(
     argv = ["sbatch", "--parsable", "--hold", "--output=/dev/null", f"--comment=torchx:b1c2:{home}"]
     job = slurm(*argv, "--wrap=true").strip()
     (line,) = (app for app in scheduler.list() if app.app_id == job)
-    assert "the folder that its comment names is not to be trusted: it is not named like" in line.msg
+    assert "the folder in its comment is not trusted: it is not named like" in line.msg
     scheduler.delete(job)
     assert [path.name for path in home.iterdir()] == ["job.json"]
     assert job not in [app.app_id for app in scheduler.list()]

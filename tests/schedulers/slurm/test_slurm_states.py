@@ -14,7 +14,7 @@ import pytest
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm.logs import SlurmLog, require_folder
-from torchx.schedulers.slurm.outcome import outcome_of, remember, without_slurm
+from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm, save_outcome
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.record import Records, SlurmPaths, SlurmRecord
 from torchx.schedulers.slurm.status import describe
@@ -63,8 +63,8 @@ def end(folder: Path, replica: int, attempt: int = 1, **told: Any) -> None:
         ("RUNNING", AppState.RUNNING, ""),
         ("SUSPENDED", AppState.RUNNING, "suspended"),
         ("COMPLETING", AppState.RUNNING, ""),
-        ("CONFIGURING", AppState.PENDING, "its nodes are being made ready"),
-        ("PENDING", AppState.PENDING, "Slurm has yet to look at it"),
+        ("CONFIGURING", AppState.PENDING, "its nodes are being prepared"),
+        ("PENDING", AppState.PENDING, "not yet considered by Slurm"),
     ],
 )
 def test_states_by_slurms_words(tmp_path: Path, state: str, expected: AppState, said: str) -> None:
@@ -77,7 +77,7 @@ def test_why_it_waits_and_until_when(tmp_path: Path) -> None:
     start = time.mktime(time.strptime("2030-05-01 17:40", "%Y-%m-%d %H:%M"))
     found = outcome_of(record(tmp_path), [facts("PENDING", "Priority", started=start)])
     assert found is not None
-    assert found.msg == "Priority: other jobs come before it; expected to start at 2030-05-01 17:40"
+    assert found.msg == "Priority: other jobs have higher priority; expected to start at 2030-05-01 17:40"
     for reason, said in (
         ("QOSMaxGRESPerUser", "a limit"),
         ("ReqNodeNotAvail, UnavailableNodes:n1", "are down"),
@@ -119,12 +119,12 @@ def test_cancelled_before_the_script_could_hear_of_it(tmp_path: Path) -> None:
 def test_without_queue_and_accounting(tmp_path: Path) -> None:
     mine = record(tmp_path)
     assert outcome_of(mine, []) is None
-    assert without_slurm(mine).state is AppState.UNKNOWN
-    assert without_slurm(record(tmp_path, submitted_at=time.time())).state is AppState.SUBMITTED
+    assert outcome_without_slurm(mine).state is AppState.UNKNOWN
+    assert outcome_without_slurm(record(tmp_path, submitted_at=time.time())).state is AppState.SUBMITTED
     (tmp_path / "batch.log").write_text(
         "slurmstepd: error: *** JOB 7 ON n CANCELLED AT x DUE TO TIME LIMIT ***\n"
     )
-    assert without_slurm(mine).msg == "time limit reached"
+    assert outcome_without_slurm(mine).msg == "time limit reached"
     (tmp_path / "over").write_text(f"7 3 {int(NOW)}\n")
     found = outcome_of(mine, [])
     assert found is not None
@@ -154,7 +154,7 @@ def test_an_end_that_was_waited_for_is_remembered(tmp_path: Path) -> None:
     ended = outcome_of(mine, [facts("NODE_FAIL", ended=NOW)])
     assert ended is not None
     assert outcome_of(mine, []) is None, "a query writes nothing"
-    remember(mine, ended)
+    save_outcome(mine, ended)
     found = outcome_of(mine, [])
     assert found is not None
     assert (found.state, found.msg) == (AppState.FAILED, "a node failed")
@@ -202,7 +202,7 @@ def test_ids_that_are_used_again(tmp_path: Path) -> None:
     assert new.is_of(JobFacts(7, 0, "RUNNING", comment="mine torchx:c2:/x", name="a-c2"))
     assert not old.is_of(JobFacts(7, 0, "RUNNING", name="somebody-elses"))
     Records().remove(new)
-    assert Records().gone() == {"c2"}
+    assert Records().deleted_tokens() == {"c2"}
     assert Records().find(7) == old
 
 
@@ -226,15 +226,15 @@ def test_jobs_of_other_people(tmp_path: Path, stranger: None) -> None:
         assert found is not None
         assert found.state is expected
         assert describe(theirs, "7", found, ()).state is expected
-    assert without_slurm(theirs).state is AppState.SUBMITTED
-    with pytest.raises(StateError, match="cannot be read: Permission denied"):
+    assert outcome_without_slurm(theirs).state is AppState.SUBMITTED
+    with pytest.raises(StateError, match="cannot read the logs of the job: Permission denied"):
         require_folder(theirs.paths, over=False)
 
 
 def test_logs_that_are_not_here(tmp_path: Path) -> None:
     paths = SlurmPaths(tmp_path / "elsewhere")
     require_folder(paths, over=False)
-    with pytest.raises(StateError, match="are not here"):
+    with pytest.raises(StateError, match="not found"):
         require_folder(paths, over=True)
 
 

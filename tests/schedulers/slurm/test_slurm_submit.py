@@ -52,10 +52,10 @@ def test_arguments_that_look_like_options_arrive(programs: Path, monkeypatch: py
 
 
 def test_options_that_are_not_known_there_are_refused(programs: Path) -> None:
-    with pytest.raises(UsageError, match="this sbatch takes no --segment"):
+    with pytest.raises(UsageError, match="sbatch does not support --segment"):
         create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), {"segment": "2"})
     image = {"container-image": "foo"}
-    with pytest.raises(UsageError, match="takes no --container-image"):
+    with pytest.raises(UsageError, match="does not support --container-image"):
         create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), image)
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, directive, heredoc, word
+from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, directive, heredoc, quote
 
 ODD = "a 'b' \"c\" $HOME `id` \\ # ;"
 
@@ -25,18 +25,18 @@ def read_by_sh(text: str, **variables: str) -> str:
 def test_a_mark_is_a_variable_of_the_script_wherever_it_stands(mark: str, variable: str) -> None:
     value = {variable: "5 * $HOME"}
     for text in (mark, f"{mark}{ODD}", f"{ODD}{mark}", f"{ODD}{mark}{mark}{ODD}", f"x{mark}y{mark}"):
-        assert read_by_sh(word(text), **value) == text.replace(mark, "5 * $HOME") + "\n"
+        assert read_by_sh(quote(text), **value) == text.replace(mark, "5 * $HOME") + "\n"
 
 
 def test_several_marks_in_one_text() -> None:
     text = f"{APP_ID}/{ODD}/{REPLICA_ID}"
-    assert read_by_sh(word(text), torchx_app="1", torchx_replica="2") == f"1/{ODD}/2\n"
+    assert read_by_sh(quote(text), torchx_app="1", torchx_replica="2") == f"1/{ODD}/2\n"
 
 
 def test_a_plain_text_is_left_as_it_is() -> None:
-    assert word("plain") == "plain"
-    assert word("") == "''"
-    assert word(f"a{APP_ID}") == 'a"$torchx_app"'
+    assert quote("plain") == "plain"
+    assert quote("") == "''"
+    assert quote(f"a{APP_ID}") == 'a"$torchx_app"'
 
 
 @pytest.mark.parametrize(
