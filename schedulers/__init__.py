@@ -1,4 +1,4 @@
-"""The engines: one module each, named here by string and loaded when one is asked for."""
+"""Registry of schedulers: built-in ones and those of plugins, imported on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import Scheduler
 
 SchedulerFactory = Callable[..., "Scheduler[Any]"]
-"""Called with the session's name, and with keyword arguments that a scheduler may ignore."""
+"""Takes the session name, and keyword arguments that a scheduler may ignore."""
 
 DEFAULT_SCHEDULER = "local_cwd"
 
@@ -21,11 +21,11 @@ BUILT_IN: Mapping[str, str] = {
     "kubernetes": "torchx.schedulers.kubernetes.scheduler:create_scheduler",
     "slurm": "torchx.schedulers.slurm.scheduler:create_scheduler",
 }
-"""Name in handles and on the command line, and the factory as ``module:function``."""
+"""Maps scheduler names, as used in handles and on the command line, to ``module:function``."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Scheduler":  # on demand: many commands need no more than the names
+    if name == "Scheduler":  # on demand: many commands need only the names
         from torchx.scheduling.base import Scheduler
 
         return Scheduler
@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
 
 
 def get_default_scheduler_name() -> str:
-    """Returns the scheduler that is used when none is named."""
+    """Returns the name of the default scheduler."""
     return DEFAULT_SCHEDULER
 
 
@@ -46,36 +46,35 @@ def _lazy(reference: str) -> SchedulerFactory:
     return create
 
 
-def _guarded(name: str, make: SchedulerFactory) -> SchedulerFactory:
-    """Returns the factory of a plugin, whose mistakes are told as such."""
+def _wrap_plugin(name: str, make: SchedulerFactory) -> SchedulerFactory:
+    """Wraps the factory of a plugin so that its exceptions name the plugin."""
 
     def create(session_name: str, **params: Any) -> Scheduler[Any]:
         from torchx.plugins.foreign import foreign
 
-        with foreign(f"scheduler plugin `{name}` cannot be made", "which package it is from: torchx plugins"):
+        with foreign(f"scheduler plugin `{name}` cannot be made", "find its package with: torchx plugins"):
             return make(session_name, **params)
 
     return create
 
 
 def get_scheduler_factories() -> dict[str, SchedulerFactory]:
-    """Returns the factories of all schedulers by name: those of plugins, and the built-in ones.
+    """Returns the factories of all schedulers, by name.
 
-    The built-in names are not for plugins to take: a local job must not depend on what else is installed,
-    and must not wait for a look at it.
+    Plugins cannot replace built-in schedulers: local jobs must not depend on installed plugins.
     """
     from torchx.plugins import PluginType, registry
 
     plugins = registry().get(PluginType.SCHEDULER)
-    guarded = {name: _guarded(name, make) for name, make in plugins.items()}
-    return guarded | {name: _lazy(reference) for name, reference in BUILT_IN.items()}
+    wrapped = {name: _wrap_plugin(name, make) for name, make in plugins.items()}
+    return wrapped | {name: _lazy(reference) for name, reference in BUILT_IN.items()}
 
 
 def create_scheduler(name: str, session_name: str, **params: Any) -> Scheduler[Any]:
-    """Returns a scheduler by name; plugins are looked for only when it is not a built-in one's.
+    """Returns a scheduler by name; loads plugins only if the name is not built in.
 
     Raises:
-        UnknownSchedulerException: there is none of this name.
+        UnknownSchedulerException: the name is unknown.
     """
     if name in BUILT_IN:
         return _lazy(BUILT_IN[name])(session_name, **params)

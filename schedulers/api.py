@@ -1,4 +1,4 @@
-"""The documented name of the scheduler interface."""
+"""Public module of the scheduler interface."""
 
 from torchx.scheduling.base import DescribeAppResponse as DescribeAppResponse
 from torchx.scheduling.base import Glances as Glances

@@ -1,4 +1,4 @@
-"""The device files that stand for devices which a resource asks for by name."""
+"""Maps the named devices of a resource to device files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ DEVICES: Mapping[str, Callable[[int], str]] = {
     "vpc.amazonaws.com/efa": lambda number: f"/dev/infiniband/uverbs{number}",
     "aws.amazon.com/neurondevice": lambda number: f"/dev/neuron{number}",
 }
-"""What is known by name, with the path of the device of a number."""
+"""Maps each known device name to a function from device number to path."""
 
 
 def get_device_mounts(devices: Mapping[str, int]) -> list[DeviceMount]:
-    """Returns the device files for devices by name and count; names that are not known have none.
+    """Returns mounts of the device files for devices by name and count; skips unknown names.
 
     >>> [mount.src_path for mount in get_device_mounts({"aws.amazon.com/neurondevice": 2})]
     ['/dev/neuron0', '/dev/neuron1']

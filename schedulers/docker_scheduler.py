@@ -1,4 +1,4 @@
-"""The documented name of the scheduler of a Docker engine."""
+"""Public module of the Docker scheduler."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Ids of applications: a name that people know and a random end that nobody else has."""
+"""Application ids: a readable name and a random suffix."""
 
 from __future__ import annotations
 
 import os
 import re
 
-# no vowels, so that no word comes about; the first character is a letter, as names of hosts want it
+# no vowels, to avoid accidental words; the first character is a letter, as in host names
 FIRST = "bcdfghjklmnpqrstvwxz"
 REST = "123456789" + FIRST
 
 
 def random_id() -> str:
-    """Returns 64 random bits as 11 to 14 letters and digits, a letter first.
+    """Returns 64 random bits as 11 to 14 letters and digits, starting with a letter.
 
     >>> random_id()[0] in FIRST
     True
@@ -25,7 +25,7 @@ def random_id() -> str:
 
 
 def make_unique(name: str) -> str:
-    """Returns a name with a random id behind it; what cannot stand in a handle becomes a dash.
+    """Returns a name with a random suffix; characters not allowed in a handle become dashes.
 
     >>> make_unique("a b/c")[:6]
     'a-b-c-'

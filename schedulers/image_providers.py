@@ -1,4 +1,4 @@
-"""The documented name of the images of local jobs."""
+"""Public module of the image providers for local jobs."""
 
 from __future__ import annotations
 

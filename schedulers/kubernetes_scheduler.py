@@ -1,4 +1,4 @@
-"""The documented name of the scheduler of a Kubernetes cluster."""
+"""Public module of the Kubernetes scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documented name of the schedulers of this machine."""
+"""Public module of the local schedulers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documented name of the scheduler of a Slurm cluster."""
+"""Public module of the Slurm scheduler."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Duties that several engines share."""
+"""Helpers shared by several schedulers."""

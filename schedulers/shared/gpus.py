@@ -1,4 +1,4 @@
-"""GPUs of this machine, leased to jobs so that two never share one unasked."""
+"""Leases of the GPUs of this machine, so that jobs do not share one by accident."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def visible_gpus(env: Mapping[str, str]) -> list[str]:
-    """Returns the GPUs that this process may use, by index or id.
-
-    An outer ``CUDA_VISIBLE_DEVICES`` is honoured: what it leaves out is not ours to hand on.
-    """
-    told = env.get(CUDA_VISIBLE_DEVICES)
-    if told is not None:
-        return [device.strip() for device in told.split(",") if device.strip() not in ("", "-1")]
+    """Returns the GPUs that this process may use, by index or id; honours ``CUDA_VISIBLE_DEVICES``."""
+    visible = env.get(CUDA_VISIBLE_DEVICES)
+    if visible is not None:
+        return [device.strip() for device in visible.split(",") if device.strip() not in ("", "-1")]
     program = shutil.which("nvidia-smi", path=env.get("PATH"))
     if program is None:
         return []
@@ -36,10 +33,10 @@ def visible_gpus(env: Mapping[str, str]) -> list[str]:
 
 
 class Leases:
-    """Devices that nobody else gets as long as the descriptors of their locks are open somewhere.
+    """Exclusive leases of devices, held as long as a descriptor of their lock files is open.
 
     Args:
-        folder: holds a lock file for each device.
+        folder: folder of the lock files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +44,7 @@ class Leases:
         self.held: list[int] = []
 
     def take(self, devices: list[str], count: int) -> list[str]:
-        """Leases up to ``count`` of the devices, the first free ones, and returns which."""
+        """Leases the first free devices, up to ``count``, and returns them."""
         files.make_folder(self._folder)
         taken: list[str] = []
         for device in devices:
@@ -60,6 +57,6 @@ class Leases:
         return taken
 
     def close(self) -> None:
-        """Closes the descriptors of this process; a supervisor that inherited them holds on."""
+        """Closes the descriptors of this process; a supervisor that inherited them keeps the leases."""
         while self.held:
             os.close(self.held.pop())

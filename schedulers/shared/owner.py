@@ -1,4 +1,4 @@
-"""The user of this process, to whom the applications on a shared engine are compared."""
+"""Name of the current user, to recognize the owner of an application on a shared engine."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 def user_name() -> str:
-    """Returns the name of the user of this process; the user's number if it has no name."""
+    """Returns the name of the current user, or the user id if it has no name."""
     try:
-        import pwd  # loaded on demand: Windows has none, and needs none for remote engines
+        import pwd  # on demand: missing on Windows, which can use remote engines
 
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
