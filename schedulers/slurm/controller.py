@@ -70,7 +70,9 @@ def _controllers(text: str) -> Iterator[tuple[str, int]]:
         if match := _LINE.match(line.partition("#")[0]):
             settings.setdefault(match[1].lower(), []).append(match[2])
     port = int(settings.get("slurmctldport", [str(PORT)])[-1].partition("-")[0])
-    hosts = settings.get("slurmctldhost") or settings.get("controladdr") or settings.get("controlmachine") or []
+    hosts = (
+        settings.get("slurmctldhost") or settings.get("controladdr") or settings.get("controlmachine") or []
+    )
     for host in hosts:
         name, _, address = host.partition("(")
         yield address.rstrip(")") or name, port

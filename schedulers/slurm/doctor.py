@@ -82,7 +82,10 @@ def partitions(nodes: str) -> Finding:
             count[1] += int(number)
     if not counts:
         return Finding(
-            "partitions", Verdict.WRONG, "no partition is visible to you", "contact the cluster's administrators"
+            "partitions",
+            Verdict.WRONG,
+            "no partition is visible to you",
+            "contact the cluster's administrators",
         )
     summary = ", ".join(f"{name} ({works} of {all_} nodes work)" for name, (all_, works) in counts.items())
     if not any(works for _, works in counts.values()):
