@@ -1,1 +1,1 @@
-"""This machine: its processes, ports, GPUs and file locks."""
+"""Resources of the local machine: processes, ports, files and locks."""

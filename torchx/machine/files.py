@@ -1,7 +1,7 @@
-"""Files of torchx's own folders: private, regular, opened without following links, and read up to a limit.
+"""Safe file access: private regular files, opened without following links, and read up to a limit.
 
-A name in the state home may have become anything: a pipe that would block its reader, a link that leads
-elsewhere, a file of another user. Every such file is opened here, so that none of these is believed.
+A path in the state home may have become a pipe that blocks its reader, a link to another place, or a file of
+another user. All such files are opened by this module, which rejects these.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ _KINDS = {
 def open_file(
     path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, own: bool = True, follow: bool = False
 ) -> int:
-    """Opens a regular file; never waits for another process, and follows no link unless requested.
+    """Opens a regular file; never blocks, and follows no link unless requested.
 
-    A file that is created is private whatever the umask, and so is one of this user that was not.
+    A created file is private whatever the umask; with O_CREAT, so is an existing one of this user.
 
     Args:
         path: the file.
-        flags: as for ``os.open``; the file is closed when this process starts another program.
+        flags: as for ``os.open``; O_CLOEXEC is always added.
         own: also require that it belongs to this user.
-        follow: follow a link in its place, for files that users name.
+        follow: follow links, for files named by users.
 
     Returns:
         The descriptor.
 
     Raises:
-        OSError: it is something else than a regular file, belongs to another user, or cannot be opened.
+        OSError: it is not a regular file, belongs to another user, or cannot be opened.
     """
-    # without O_NONBLOCK a pipe would block here until another process opens it, too
+    # without O_NONBLOCK, opening a pipe blocks until another process opens it too
     more = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if follow else os.O_NOFOLLOW)
-    if follow and not stat.S_ISREG((found := os.stat(path)).st_mode):  # noqa: PTH116
-        raise _not_regular(found, path)  # opening a device may have an effect
+    if follow and not stat.S_ISREG((status := os.stat(path)).st_mode):  # noqa: PTH116
+        raise _not_regular(status, path)  # opening a device may have side effects
     try:
         descriptor = os.open(path, flags | more, PRIVATE_FILE)
     except OSError as error:
@@ -69,7 +69,7 @@ def open_file(
         if own and status.st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "it belongs to another user", os.fspath(path))
         if flags & os.O_CREAT and status.st_mode & 0o777 != PRIVATE_FILE:
-            with contextlib.suppress(OSError):  # not ours, or a disk that cannot be written
+            with contextlib.suppress(OSError):  # another user's, or a read-only disk
                 os.fchmod(descriptor, PRIVATE_FILE)
     except BaseException:
         os.close(descriptor)
@@ -82,12 +82,12 @@ def read_file(path: str | os.PathLike[str], limit: int, *, own: bool = True, fol
 
     Args:
         path: the file.
-        limit: the most bytes that it may have.
+        limit: its maximum size in bytes.
         own: also require that it belongs to this user.
-        follow: follow a link in its place.
+        follow: follow links.
 
     Raises:
-        OSError: it is larger, or :func:`open_file` refuses it.
+        OSError: it is larger, or :func:`open_file` fails.
     """
     with open(open_file(path, own=own, follow=follow), "rb") as file:
         data = file.read(limit + 1)
@@ -97,12 +97,12 @@ def read_file(path: str | os.PathLike[str], limit: int, *, own: bool = True, fol
 
 
 def write_file(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Writes a private file, whole or not at all; an existing file is replaced.
+    """Writes a private file atomically; replaces an existing one.
 
     Args:
         path: the file.
         data: its content.
-        sync: wait until the content is on the disk, also where other machines read it.
+        sync: wait until the content is on the disk, and visible to other machines.
 
     Raises:
         OSError: it cannot be written.
@@ -121,16 +121,16 @@ def write_file(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
-    """Makes a folder, and those above it that are missing, private whatever the umask.
+    """Creates a folder and its missing parents, private whatever the umask.
 
-    Those that exist stay unchanged.
+    Existing folders are unchanged.
 
     Args:
         folder: the folder.
-        exist_ok: accept a folder that exists.
+        exist_ok: accept an existing folder.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if not folder.parent.exists():
         make_folder(folder.parent)
@@ -140,12 +140,12 @@ def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
         if not exist_ok or not folder.is_dir():
             raise
     else:
-        if folder.stat().st_mode & 0o777 != PRIVATE_FOLDER:  # a umask that takes rights from its owner
+        if folder.stat().st_mode & 0o777 != PRIVATE_FOLDER:  # a umask that restricts the owner
             folder.chmod(PRIVATE_FOLDER)
 
 
 def is_own_folder(path: Path) -> bool:
-    """Returns True for a folder of this user that is no link."""
+    """Returns True if the path is a folder of this user, not a link."""
     try:
         status = path.lstat()
     except (OSError, ValueError):
@@ -154,18 +154,18 @@ def is_own_folder(path: Path) -> bool:
 
 
 def check_home(home: Path) -> None:
-    """Checks that the state home is this user's alone, and makes it so where it is only too open.
+    """Checks that the state home is private to this user; restricts its permissions if they are too open.
 
     Args:
         home: its folder, which need not exist.
 
     Raises:
-        StateError: it belongs to another user, is no folder, or others may write to it.
+        StateError: it belongs to another user, is not a folder, or stays writable for others.
     """
     try:
         status = home.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return  # nothing is kept there; to make it is another matter
+        return  # it does not exist yet
     except OSError as error:
         raise StateError(
             f"the state home {home} cannot be used: {error.strerror}", hint=OTHER_HOME

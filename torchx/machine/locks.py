@@ -1,4 +1,4 @@
-"""The liveness lock: held by a supervisor for its lifetime, so that liveness is never a matter of pids."""
+"""Liveness locks: a supervisor holds its lock for its lifetime, so that liveness does not depend on pids."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torchx.machine import files
 
 
 def acquire(path: Path) -> int | None:
-    """Takes the lock for good.
+    """Takes the lock without blocking.
 
     Returns:
-        A descriptor that holds the lock until it and its copies in child processes are closed; None when
-        someone else holds it.
+        A descriptor that holds the lock until it and its copies in child processes are closed; None if
+        another process holds it.
 
     Raises:
         OSError: it is not a regular file of this user, or cannot be opened.
@@ -26,7 +26,7 @@ def acquire(path: Path) -> int | None:
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT):
             raise
-        descriptor = files.open_file(path)  # one that is there can be held all the same
+        descriptor = files.open_file(path)  # an existing file can be locked without writing
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -36,27 +36,27 @@ def acquire(path: Path) -> int | None:
 
 
 def is_held(path: Path) -> bool:
-    """Tells whether a supervisor lives; a lock file that is not there is held by nobody."""
+    """Returns True if a process holds the lock; a missing lock file is free."""
     return not wait_free(path, 0.0)
 
 
 def wait_free(path: Path, timeout: float | None = None) -> bool:
-    """Blocks until nobody holds the lock.
+    """Blocks until no process holds the lock.
 
-    Without a timeout the kernel wakes the caller at the moment the lock is given back.
+    Without a timeout, the kernel wakes the caller as soon as the lock is released.
 
     Args:
         path: the lock file.
-        timeout: seconds to wait at most; None for ever.
+        timeout: maximum seconds to wait; None for no limit.
 
     Returns:
-        False when the time was up before.
+        False if it timed out.
 
     Raises:
         OSError: it is not a regular file of this user, or cannot be opened.
     """
     try:
-        # shared: those who ask do not stand in each other's way
+        # the lock is taken as shared below, so that waiting processes do not block each other
         descriptor = files.open_file(path)
     except FileNotFoundError:
         return True

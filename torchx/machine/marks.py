@@ -1,4 +1,4 @@
-"""Marks by which processes of a job are found again: an environment variable, and an inherited limit."""
+"""Marks that identify the processes of a job: an environment variable and an inherited resource limit."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def marked(name: str, value: str) -> list[Process]:
 
 
 def mark_limit(mark: int) -> bool:
-    """Marks this process and all that it will start, by a limit that limits nothing.
+    """Marks this process and its future descendants by a resource limit without effect.
 
-    A program that empties its environment and leaves its session and its parent keeps its limits, and so
-    it can still be known by :func:`limit_marked`. The limit is that of the time that a real-time process may
-    run without a pause (``RLIMIT_RTTIME``); the mark makes it more than a thousand years.
+    A program that clears its environment and leaves its session and its parent keeps its limits, so
+    :func:`limit_marked` still finds it. The limit is ``RLIMIT_RTTIME``, the time that a real-time process may
+    run without blocking; the mark sets it to more than a thousand years.
 
     Args:
-        mark: as :func:`mark_of` makes it.
+        mark: a number from :func:`mark_of`.
 
     Returns:
-        False where the limit is in use already, or the system has no such limit.
+        False if the limit is already in use, or is not supported.
     """
     import resource  # only a supervisor needs it
 
@@ -42,20 +42,20 @@ def mark_limit(mark: int) -> bool:
 
 
 def mark_of(name: str) -> int:
-    """Returns a number for :func:`mark_limit` that no other name is likely to have.
+    """Returns the mark of a name for :func:`mark_limit`, a 63-bit hash.
 
     >>> mark_of("a") == mark_of("a") != mark_of("b"), mark_of("a").bit_length()
     (True, 63)
     """
-    number = 0xCBF29CE484222325  # FNV-1a; to load a library of digests takes longer
+    number = 0xCBF29CE484222325  # FNV-1a; importing hashlib takes longer
     for byte in name.encode("utf-8", "surrogateescape"):
         number = ((number ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
     return 1 << 62 | number >> 2
 
 
 def limit_marked(mark: int) -> list[Process]:
-    """Returns this user's processes that have a mark of :func:`mark_limit`, this process left out."""
-    import resource  # only for what a dead supervisor has left
+    """Returns this user's other processes that have a mark of :func:`mark_limit`."""
+    import resource  # on demand: only for the recovery of jobs
 
     found = []
     for entry in table() if hasattr(resource, "RLIMIT_RTTIME") else ():
@@ -67,9 +67,9 @@ def limit_marked(mark: int) -> list[Process]:
 
 
 def environment_of(process: Process) -> Collection[bytes]:
-    """Returns what a process was started with as ``NAME=value``; nothing when that is not for us to see."""
+    """Returns the initial environment of a process as ``NAME=value``; empty if it is not accessible."""
     try:
         with open(f"/proc/{process.pid}/environ", "rb") as file:
             return file.read().split(b"\0")
     except OSError:
-        return ()  # it ended meanwhile, or belongs to another user
+        return ()  # it has ended, or belongs to another user

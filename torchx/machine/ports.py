@@ -1,12 +1,12 @@
-"""Free ports for jobs whose replicas share this machine: leased, so that no two jobs are ever given the same.
+"""Leases of free ports for jobs on this machine, so that no two jobs get the same port.
 
-A port that was merely found free can be taken before the job listens on it. A lease is held by a socket of
-Linux's abstract namespace, named after the port: it is as wide as the port itself (one network namespace, all
-its users), and the kernel gives it back when its holder ends, however it ends.
+A port that is only checked to be free can be taken before the job listens on it. A lease is held by a socket
+in Linux's abstract namespace, named after the port: it has the same scope as the port (one network namespace,
+all its users), and the kernel releases it when its holder ends, however it ends.
 
-Such a name has no owner: any user can take all of them. They are a courtesy between users therefore. When no
-port is left without a name, ports whose names another user holds are leased all the same, as long as no
-program listens on them; between processes of one user a lease is always kept.
+Any user can take any of these names, so between users leases are advisory: if no port has a free name, ports
+whose names another user holds are leased too, as long as no program listens on them. Between processes of one
+user a lease is always respected.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from types import TracebackType
 from torchx.errors import StateError
 
 POOL = range(20000, 32768)
-"""Ports of no well-known service, and below those that Linux hands out by itself."""
+"""Ports without well-known services, below the ephemeral range of Linux."""
 
 _NAME = "torchx-port-"
 
 PREFIX = "TORCHX_PORT_"
-"""A port called ``c10d`` is told to the replicas as ``TORCHX_PORT_C10D``."""
+"""The variable for a port called ``c10d`` is ``TORCHX_PORT_C10D``."""
 
 
 class PortLeases:
-    """One free port for each name, the caller's own until :meth:`close` or the end of the process.
+    """Leases of one free port for each name, until :meth:`close` or the end of the process.
 
-    The ports differ from each other and from those of every other holder on this machine. Nothing listens
-    on them at the moment of the lease; a program that leases none may still take one later.
+    The ports differ from each other and from those of all other leases on this machine. Nothing listens on
+    them at the time of the lease; a program that does not use leases may still take one later.
 
     Args:
-        names: what the ports are for, as in ``Role.port_map``.
+        names: the names of the ports, as in ``Role.port_map``.
         pool: the ports to choose from.
 
     Raises:
-        StateError: there is no free port.
+        StateError: all ports are in use.
     """
 
     def __init__(self, names: Iterable[str], pool: range = POOL) -> None:
@@ -65,7 +65,7 @@ class PortLeases:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment variables that tell the ports to replicas.
+        """The environment variables that pass the ports to replicas.
 
         >>> with PortLeases(["c10d", "web-ui"]) as leases:
         ...     sorted(leases.env)
@@ -75,11 +75,11 @@ class PortLeases:
 
     @property
     def descriptors(self) -> list[int]:
-        """What holds the leases: a process that inherits these holds them too."""
+        """The descriptors that hold the leases; a process that inherits them holds the leases too."""
         return [lock.fileno() for lock in self._locks]
 
     def close(self) -> None:
-        """Gives the ports back, unless another process holds them too."""
+        """Releases the ports, unless another process holds them too."""
         while self._locks:
             self._locks.pop().close()
 
@@ -95,7 +95,7 @@ class PortLeases:
         return self._lease(port, f"{_NAME}{port}")
 
     def _take_contested(self, port: int) -> bool:
-        """Leases a port whose name another user holds, under a name that cannot be known before."""
+        """Leases a port whose name another user holds, under an unpredictable name."""
         return self._lease(port, f"{_NAME}{port}.{os.urandom(8).hex()}")
 
     def _lease(self, port: int, name: str) -> bool:
@@ -114,7 +114,7 @@ class PortLeases:
 
 
 def port_variable(name: str) -> str:
-    """Returns the environment variable that tells the port of a name.
+    """Returns the environment variable for the port of a name.
 
     >>> port_variable("c10d")
     'TORCHX_PORT_C10D'
@@ -123,14 +123,14 @@ def port_variable(name: str) -> str:
 
 
 def _from_a_random_one_on(pool: range) -> Iterator[int]:
-    """Yields every port of the pool once; holders that start apart seldom ask for the same one."""
+    """Yields every port of the pool once, from a random one on, so that concurrent callers rarely collide."""
     start = int.from_bytes(os.urandom(4), "big")
     return (pool[(start + n) % len(pool)] for n in range(len(pool)))
 
 
 def _names() -> dict[int, list[tuple[str, str]]]:
-    """Returns the names that leases are held by, with the inodes of their sockets, by port."""
-    found: dict[int, list[tuple[str, str]]] = {}
+    """Returns the names of all leases by port, with the inodes of their sockets."""
+    leases: dict[int, list[tuple[str, str]]] = {}
     with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
         for line in table:
             begin = line.find(f" @{_NAME}")
@@ -138,25 +138,25 @@ def _names() -> dict[int, list[tuple[str, str]]]:
                 name = line[begin + 2 :].rstrip("\n")
                 port = name[len(_NAME) :].partition(".")[0]
                 if port.isdecimal() and len(port) <= 5:
-                    found.setdefault(int(port), []).append((name, line[:begin].rpartition(" ")[2]))
-    return found
+                    leases.setdefault(int(port), []).append((name, line[:begin].rpartition(" ")[2]))
+    return leases
 
 
 def _own_sockets() -> set[str]:
     """Returns the inodes of the sockets that processes of this user have open."""
-    found: set[str] = set()
+    links: set[str] = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - names
         with suppress(OSError):
             if os.stat(f"/proc/{pid}").st_uid != os.geteuid():  # noqa: PTH116 - many
                 continue
             for descriptor in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names
                 with suppress(OSError):
-                    found.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))  # noqa: PTH115 - many
-    return {link[len("socket:[") : -1] for link in found if link.startswith("socket:[")}
+                    links.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))  # noqa: PTH115 - many
+    return {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
 
 
 def _held_by_others(pool: range) -> list[int]:
-    """Returns the ports of a pool whose names are held, none of them by a process of this user."""
+    """Returns the ports of a pool whose names are held only by other users."""
     names = _names()
     if not any(port in pool for port in names):
         return []
@@ -168,10 +168,10 @@ def _held_by_others(pool: range) -> list[int]:
 
 
 def _is_free(port: int) -> bool:
-    """Tells whether nothing listens on the port, on any address of this machine."""
+    """Returns True if nothing listens on the port, on any address of this machine."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - not served
         with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
-            # as servers do: the remains of ended connections do not count
+            # as servers do: ignore connections in TIME_WAIT
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

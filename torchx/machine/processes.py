@@ -1,7 +1,7 @@
-"""Processes of this machine: started in one place, and never taken for one another.
+"""Processes of this machine, identified by pid and start time.
 
-A pid alone names nothing for long: it is used again. A process is known here by its pid and the moment it
-started, and is only signalled through a descriptor that was opened before that moment was checked.
+Pids are reused. So a process is identified by its pid and its start time, and it is signalled only through a
+descriptor that was opened before its start time was checked.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
 """System calls, the same on every architecture; a Python built for an old Linux lacks their functions."""
 
 _LONGEST = 1_000_000.0
-"""Seconds; poll(2) counts milliseconds in 31 bits."""
+"""Maximum timeout in seconds; poll(2) counts milliseconds in 31 bits."""
 
 
 class Process(NamedTuple):
-    """A process as long as this machine runs.
+    """A process, identified until the next boot.
 
     Attributes:
-        pid: its number.
-        start: when it started, in clock ticks since the machine did (proc(5), field 22 of stat).
+        pid: its pid.
+        start: its start time in clock ticks since boot (proc(5), field 22 of stat).
     """
 
     pid: int
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 def missing() -> str | None:
-    """Returns the requirement of a supervisor that this system does not meet, None if it meets all."""
+    """Returns the requirement of supervisors that this system does not meet, or None."""
     if not sys.platform.startswith("linux"):
         return f"Linux; this is {sys.platform}"
     try:
@@ -60,10 +60,10 @@ def missing() -> str | None:
 
 
 def open_descriptor(pid: int) -> int:
-    """Returns a descriptor for the process that has this pid now (pidfd_open(2)).
+    """Returns a descriptor for the process that currently has this pid (pidfd_open(2)).
 
     Raises:
-        OSError: there is none, or this system has no such descriptors.
+        OSError: no process has this pid, or the system call is not supported.
     """
     if hasattr(os, "pidfd_open"):
         return os.pidfd_open(pid)
@@ -78,14 +78,14 @@ def _send_signal(descriptor: int, signum: int) -> None:
 
 
 def _system_call(number: int, *args: int | None) -> int:
-    """Makes a system call of Linux.
+    """Makes a Linux system call.
 
     Raises:
-        OSError: it failed, or this is another system.
+        OSError: it failed, or this system is not Linux.
     """
     if not sys.platform.startswith("linux"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    import ctypes  # only a Python without the functions of these calls needs it
+    import ctypes  # on demand: only some Pythons need it
 
     result = int(ctypes.CDLL(None, use_errno=True).syscall(number, *args))
     if result < 0:
@@ -94,7 +94,7 @@ def _system_call(number: int, *args: int | None) -> int:
 
 
 def boot_id() -> str:
-    """Returns a word that differs from one start of the machine to the next; empty if there is none."""
+    """Returns the id of the current boot of the machine, or an empty string."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -102,26 +102,26 @@ def boot_id() -> str:
 
 
 def look_up(pid: int) -> Entry | None:
-    """Returns what the process table says of a pid now, None when nothing has that number."""
+    """Returns the current process table entry of a pid, or None."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except OSError:
         return None
-    # the program's name stands in brackets and may hold anything, brackets and spaces too
+    # the program's name is in parentheses and may contain anything, even parentheses and spaces
     fields = text[text.rindex(b")") + 2 :].split()
     return Entry(
         Process(pid, int(fields[19])),
         int(fields[1]),
         int(fields[2]),
         int(fields[3]),
-        # a main thread can end before the others: as long as those run, this is no leftover
+        # a main thread can end before the others; the process is alive while those run
         fields[0] in (b"Z", b"X") and int(fields[17]) <= 1,
     )
 
 
 def table() -> Iterator[Entry]:
-    """Yields the processes of this machine that are more than a leftover entry; none without /proc."""
+    """Yields the processes of this machine except zombies; yields none without /proc."""
     try:
         with os.scandir("/proc") as folder:
             pids = [int(entry.name) for entry in folder if entry.name.isdigit()]
@@ -134,7 +134,7 @@ def table() -> Iterator[Entry]:
 
 
 def is_alive(process: Process) -> bool:
-    """Tells whether exactly this process still runs."""
+    """Returns True if exactly this process is running."""
     entry = look_up(process.pid)
     return entry is not None and entry.process == process and not entry.zombie
 
@@ -143,14 +143,14 @@ def send(process: Process, signum: int) -> bool:
     """Sends a signal to exactly this process.
 
     Returns:
-        False when it has ended, or belongs to someone else; whoever has its number now gets nothing.
+        False if it has ended or belongs to another user; a new process with the same pid is not signalled.
     """
     try:
         descriptor = open_descriptor(process.pid)
     except OSError:
         return False
     try:
-        # the descriptor stands for one process for good, so what is checked now stays true
+        # the descriptor refers to one process permanently, so this check stays valid
         if not is_alive(process):
             return False
         _send_signal(descriptor, signum)
@@ -162,16 +162,16 @@ def send(process: Process, signum: int) -> bool:
 
 
 def wait_end(process: Process, timeout: float) -> bool:
-    """Blocks until exactly this process has ended; the kernel wakes the caller at that moment.
+    """Blocks until exactly this process has ended; the kernel wakes the caller immediately.
 
     Args:
         process: the process.
-        timeout: seconds to wait at most.
+        timeout: maximum seconds to wait.
 
     Returns:
-        False when it still runs: the time was up, or this machine cannot wake anybody.
+        False if it is still running: it timed out, or this system does not support waiting.
     """
-    import select  # on demand: most only look
+    import select  # on demand: few commands wait
 
     try:
         descriptor = open_descriptor(process.pid)
@@ -188,10 +188,10 @@ def wait_end(process: Process, timeout: float) -> bool:
 
 
 def family(roots: Sequence[int]) -> set[Process]:
-    """Returns all that the processes with these pids have started and what shares their sessions.
+    """Returns the descendants of the processes with these pids, and the members of their sessions.
 
-    The roots themselves are left out. A process that made itself a daemon is found as long as its
-    parent lives, or when its foster parent, the subreaper, is among the roots.
+    The roots themselves are excluded. A daemon is found while its parent is alive, or if the subreaper that
+    adopted it is among the roots.
     """
     children: dict[int, list[Entry]] = {}
     found: dict[int, Process] = {}
@@ -210,36 +210,38 @@ def family(roots: Sequence[int]) -> set[Process]:
 
 
 def left_behind(leaders: Collection[int]) -> dict[int, set[Process]]:
-    """Returns what still runs in the sessions of pids that have just ended, by pid.
+    """Returns the remaining processes in the sessions of leaders that have just ended, by pid of the leader.
 
-    They must just have ended: once a session is gone, its number may be someone else's.
+    They must have ended just before: the number of an empty session may be reused.
     """
     sessions: dict[int, set[Process]] = {leader: set() for leader in leaders}
     for entry in table() if sessions else ():
         if entry.session in sessions:
             sessions[entry.session].add(entry.process)
-    # while a session has members, no new process gets its leader's pid: one that runs again is a stranger
-    return {pid: found for pid, found in sessions.items() if found and all(p.pid != pid for p in found)}
+    # while a session has members, its leader's pid is not reused: if the pid runs, it is another session
+    return {
+        pid: members for pid, members in sessions.items() if members and all(p.pid != pid for p in members)
+    }
 
 
 def keep_descriptors_to_itself() -> None:
-    """Makes no descriptor of this process but the standard three go on to its children.
+    """Makes all descriptors of this process except the standard three non-inheritable.
 
-    A lock is held as long as any process has its descriptor: one that was inherited must not be handed on.
+    A lock is held while any process has its descriptor, so children must not inherit one.
     """
-    # each of these has them on Linux, and the latter on other systems too; names may be gone at the next step
+    # Linux has both folders, other systems the latter; a listed descriptor may be closed in the meantime
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112
     for name in os.listdir(folder):  # noqa: PTH208
         if int(name) > 2:
-            with contextlib.suppress(OSError):  # the one that the listing itself used
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.set_inheritable(int(name), False)
 
 
 def become_subreaper() -> bool:
-    """Makes this process the foster parent of all that its descendants leave behind (prctl(2)).
+    """Makes this process adopt orphans among its descendants (prctl(2)).
 
     Returns:
-        False where the system has no such thing.
+        False if the system does not support it.
     """
     import ctypes  # only a supervisor needs it
 
@@ -259,21 +261,21 @@ def spawn(
     pass_fds: Sequence[int] = (),
     umask: int = -1,
 ) -> Process:
-    """Starts a program in a session of its own; every child process of this project starts here.
+    """Starts a program in its own session; all child processes of local jobs are started here.
 
     Args:
-        args: the program and its arguments; no shell reads them.
-        env: its whole environment; this process's own when None.
-        cwd: its working directory; this process's own when None.
-        stdout: descriptor for its output; nowhere when None.
-        stderr: descriptor for its errors; nowhere when None.
+        args: the program and its arguments; no shell is used.
+        env: its whole environment (default: that of this process).
+        cwd: its working directory (default: that of this process).
+        stdout: descriptor for its standard output (default: discarded).
+        stderr: descriptor for its standard error (default: discarded).
         pass_fds: further descriptors that it inherits under the same numbers.
-        umask: its umask; this process's own when -1.
+        umask: its umask; -1 for that of this process.
 
     Raises:
-        OSError: the program could not be started, with the reason.
+        OSError: the program cannot be started.
     """
-    import subprocess  # on demand: most commands start nothing
+    import subprocess  # on demand: most commands start no process
 
     child = subprocess.Popen(
         list(args),
@@ -284,12 +286,12 @@ def spawn(
         stderr=subprocess.DEVNULL if stderr is None else stderr,
         start_new_session=True,
         umask=umask,
-        # all our descriptors close themselves on exec; asking for it once more would cost a walk over
-        # all of them for each child, which makes the start of a thousand replicas quadratic
+        # all our descriptors are close-on-exec; closing them again would walk over all of them for each
+        # child, which makes the start of a thousand replicas quadratic
         close_fds=bool(pass_fds),
         pass_fds=tuple(pass_fds),
     )
-    # the caller reaps it by pid; without this the object would warn and try to reap it as well
+    # the caller reaps it by pid; without this, the Popen object would warn and try to reap it too
     child.returncode = 0
     entry = look_up(child.pid)
     return Process(child.pid, entry.process.start if entry else 0)
