@@ -1,1 +1,1 @@
-"""Runs applications as processes of this machine: ``local_cwd`` and ``local_dir``."""
+"""Schedulers that run applications as processes on this machine: ``local_cwd`` and ``local_dir``."""

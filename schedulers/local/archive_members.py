@@ -1,8 +1,8 @@
-"""Unpacks archives that another user may have made: never outside of the folder, and within limits.
+"""Unpack untrusted archives: never outside the target folder, and within limits.
 
-The checks are this module's own: the `filter` of Python's `tarfile` is missing from some versions, and lets
-links lead out of the folder in others. Each folder on the way to a file is opened without following links, so
-that an earlier member cannot lead a later one elsewhere.
+The module does its own checks: the `filter` of Python's `tarfile` is missing in some versions, and lets links
+point outside the folder in others. Each parent folder of a file is opened without following links, so an
+earlier member cannot redirect a later one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 MB = 1_000_000
 
 MOST = 200_000
-"""Files, folders and links that an archive may hold."""
+"""Maximum number of files, folders and links in an archive."""
 
 LARGEST_HEADER = 1 << 20
-"""Bytes of an extended header of a tar archive: it is read at once, and holds a name as a rule."""
+"""Maximum bytes of an extended tar header, which is read in one piece and usually holds a name."""
 
 LONGEST_TARGET = 4096
-"""Bytes of the target of a link."""
+"""Maximum bytes of the target of a link."""
 
 _PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,15 +35,15 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BadArchiveError(Exception):
-    """An archive holds something that is not unpacked; the message does not name the archive."""
+    """The archive has an invalid or forbidden member; the message does not name the archive."""
 
 
 class TooLargeError(BadArchiveError):
-    """An archive holds more than the limit allows."""
+    """The archive exceeds the size limit."""
 
 
 def shown(name: str) -> str:
-    """Returns the name of a member for an error message: short, and without characters that steer a terminal.
+    """Returns the name of a member for an error message: shortened, without control characters.
 
     >>> shown("a\\x1b[2J")
     "'a\\\\x1b[2J'"
@@ -52,11 +52,11 @@ def shown(name: str) -> str:
 
 
 class Target:
-    """A new folder that members of an archive are written to.
+    """The new folder that an archive is unpacked to.
 
     Args:
-        folder: the folder; it is empty.
-        limit_mb: MB of all files together.
+        folder: the folder, which is empty.
+        limit_mb: maximum size of all files together, in MB.
     """
 
     def __init__(self, folder: Path, limit_mb: int) -> None:
@@ -75,24 +75,24 @@ class Target:
         """Counts a member before it is read.
 
         Raises:
-            TooLargeError: there are too many, or it says that it has more bytes than may still come.
+            TooLargeError: there are too many members, or the declared size exceeds the limit.
         """
         self._members += 1
         if self._members > MOST:
             raise TooLargeError(f"more than {MOST:,} files")
         if size < 0:
-            raise BadArchiveError("a file of less than 0 bytes")
+            raise BadArchiveError("a file with a negative size")
         if size > self._left:
             raise TooLargeError("too large")
 
     def folder(self, name: str, mode: int) -> None:
-        """Makes a folder; one that is there already gets the permissions."""
+        """Creates a folder, or sets the permissions of an existing one."""
         parts = _parts(name)
         self._enter(parts)
         self._modes.append((parts, mode & 0o755 | 0o700))
 
     def file(self, name: str, mode: int, content: IO[bytes], mtime: float | None = None) -> None:
-        """Writes a file in place of what has its name."""
+        """Writes a file; replaces an existing one."""
         parent, last = self._place(name)
         out = os.open(last, _NEW_FILE, 0o600, dir_fd=parent)
         try:
@@ -111,7 +111,7 @@ class Target:
             os.close(out)
 
     def link(self, name: str, target: str) -> None:
-        """Makes a symbolic link that leads to a place within the folder.
+        """Creates a symbolic link that points inside the folder.
 
         A `..` is accepted only at the start: after the name of another link its meaning depends on that link.
         """
@@ -120,13 +120,13 @@ class Target:
         outside = target.startswith("/") or up > len(_parts(name)) - 1 or ".." in steps[up:]
         if outside or not target or len(target) > LONGEST_TARGET:
             raise BadArchiveError(
-                f"{shown(name)} is a link to {shown(target)}, which may lead out of the folder"
+                f"{shown(name)} is a link to {shown(target)}, which may point outside the folder"
             )
         parent, last = self._place(name)
         os.symlink(target, last, dir_fd=parent)
 
     def hard_link(self, name: str, target: str) -> None:
-        """Gives a file that was written before another name."""
+        """Creates a hard link to a file that was written earlier."""
         *above, first = _parts(target) or ("",)
         source = -1
         try:
@@ -145,28 +145,28 @@ class Target:
                 os.close(source)
 
     def finish(self) -> None:
-        """Gives the folders their permissions."""
+        """Sets the permissions of the folders."""
         for parts, mode in self._modes:
             if parts:
                 with contextlib.suppress(FileNotFoundError, BadArchiveError):  # replaced by something else
                     os.fchmod(self._enter(parts, make=False), mode)
 
     def _place(self, name: str) -> tuple[int, str]:
-        """Returns the opened folder of a member and its name there, where nothing lies any more."""
+        """Removes an existing file of this name; returns the descriptor of its folder and its base name."""
         *above, last = _parts(name) or ("",)
         if not last:
-            raise BadArchiveError(f"{shown(name)} is not a name of a file")
+            raise BadArchiveError(f"{shown(name)} is not a valid file name")
         parent = self._enter(tuple(above))
         try:
             os.unlink(last, dir_fd=parent)
         except FileNotFoundError:
             pass
         except OSError:
-            raise BadArchiveError(f"{shown(name)} is a folder, and again a file") from None
+            raise BadArchiveError(f"{shown(name)} is both a folder and a file") from None
         return parent, last
 
     def _enter(self, parts: tuple[str, ...], *, make: bool = True) -> int:
-        """Opens a folder, step by step and without following links; the ones on the way are made."""
+        """Opens a folder without following links; by default, creates missing ones on the way."""
         if parts == self._last[0]:
             return self._last[1]
         self._leave()
@@ -198,19 +198,19 @@ class Target:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Returns the steps of a path below the folder; a leading slash does not count.
+    """Returns the components of a path below the folder; a leading slash is ignored.
 
     Raises:
-        BadArchiveError: it leads out of the folder, or cannot be the name of a file.
+        BadArchiveError: the path is outside the folder, or is not a valid file name.
     """
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts:
-        raise BadArchiveError(f"{shown(name)} is outside of the folder")
+        raise BadArchiveError(f"{shown(name)} is outside the folder")
     try:
         if b"\0" in os.fsencode(name):
-            raise BadArchiveError(f"{shown(name)} cannot be a name of a file")
+            raise BadArchiveError(f"{shown(name)} is not a valid file name")
     except UnicodeEncodeError:
-        raise BadArchiveError(f"{shown(name)} cannot be a name of a file") from None
+        raise BadArchiveError(f"{shown(name)} is not a valid file name") from None
     return parts
 
 
@@ -236,7 +236,7 @@ def unpack_tar(archive: tarfile.TarFile, target: Target) -> None:
     """Writes the members of a tar archive."""
     kept: list[Any] = vars(archive)["members"]
     for member in archive:
-        kept.clear()  # nothing looks for a member by its name
+        kept.clear()  # no member is looked up by name
         target.count(member.size)
         if member.isdir():
             target.folder(member.name, member.mode)
@@ -252,11 +252,11 @@ def unpack_tar(archive: tarfile.TarFile, target: Target) -> None:
 
 
 class TarStream:
-    """The decompressed bytes of a tar archive, with limits to what `tarfile` reads of them.
+    """The decompressed stream of a tar archive; limits the reads of `tarfile`.
 
     Args:
-        file: the bytes; it can seek.
-        limit_mb: MB that the members may have.
+        file: the decompressed stream, seekable.
+        limit_mb: maximum size of the members, in MB.
     """
 
     def __init__(self, file: Any, limit_mb: int) -> None:
@@ -264,24 +264,24 @@ class TarStream:
         self._end = limit_mb * MB + MOST * 1024
 
     def read(self, size: int = -1) -> bytes:
-        """Reads some bytes."""
+        """Reads up to `size` bytes."""
         if not 0 <= size <= max(LARGEST_HEADER, _PIECE):
             raise BadArchiveError("a header that is too large")
         data: bytes = self._file.read(size)
         return data
 
     def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
-        """Goes to a place, which for a compressed archive means to decompress all that lies before it."""
+        """Seeks to an offset; in a compressed archive, everything before it is decompressed."""
         if place > self._end:
             raise TooLargeError("too large")
         return int(self._file.seek(place, whence))
 
     def tell(self) -> int:
-        """Returns the present place."""
+        """Returns the current offset."""
         return int(self._file.tell())
 
     def finish(self) -> None:
-        """Reads to the end, where a compressed archive has its checksum."""
+        """Reads to the end, which verifies the checksum of a compressed archive."""
         while self._file.read(_PIECE):
             if self._file.tell() > self._end:
                 raise TooLargeError("too large")
@@ -289,7 +289,7 @@ class TarStream:
 
 @contextlib.contextmanager
 def decompressed(path: Path) -> Iterator[Any]:
-    """Opens a tar archive, compressed in one of the usual ways or not."""
+    """Opens a tar archive: plain, or compressed with gzip, bzip2 or xz."""
     with path.open("rb") as file:
         start = file.read(6)
         file.seek(0)

@@ -1,4 +1,4 @@
-"""Archives as images: found by address and version, unpacked once."""
+"""Archives as images: cached by URL and version, unpacked once."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     import tarfile
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-"""Ends of the names of archives."""
+"""File name suffixes of archives."""
 
 LIMIT_MB = 10_240
-"""MB that an archive may have, packed and unpacked (default)."""
+"""Default maximum size of an archive in MB, packed and unpacked."""
 
 
 def version_of(url: str) -> str:
-    """Returns a name for an archive as it is now: it differs once the archive changes.
+    """Returns a digest of an archive's URL and metadata, which changes with the archive.
 
     Raises:
-        UsageError: there is no such archive, or what its address needs is not installed.
+        UsageError: the archive does not exist, or a package for its URL scheme is not installed.
     """
     fs, path = _open_fs(url)
     try:
@@ -42,7 +42,7 @@ def version_of(url: str) -> str:
     except FileNotFoundError as error:
         raise UsageError(f"image `{url}` does not exist") from error
     except OSError as error:
-        raise StateError(f"image `{url}` cannot be looked at: {error}") from error
+        raise StateError(f"image `{url}` cannot be read: {error}") from error
     if info.get("type") != "file":
         raise UsageError(f"image `{url}` is not a file")
     known = [
@@ -52,17 +52,17 @@ def version_of(url: str) -> str:
 
 
 def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> None:
-    """Unpacks an archive into a folder that appears whole or not at all.
+    """Unpacks an archive into a new folder atomically.
 
     Args:
-        url: the archive, a path or an address.
+        url: a path or URL of the archive.
         folder: the new folder.
-        limit_mb: MB of its files together, and of the archive itself.
+        limit_mb: maximum size in MB of the archive, and of its files together.
 
     Raises:
-        UsageError: it is not an archive, passes the limit, or has a member that is refused: one that would
-            lie outside of the folder, a link that may lead out of it, a device or a pipe.
-        StateError: it cannot be read, or there is no room for it.
+        UsageError: it is not an archive, exceeds the limit, or has a forbidden member: a path outside the
+            folder, a link that may point outside, a device or a pipe.
+        StateError: the archive cannot be read, or the disk is full.
     """
     fs, path = _open_fs(url)
     try:
@@ -81,11 +81,11 @@ def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> None:
                     raise
     except TooLargeError as error:
         raise UsageError(
-            f"image `{url}` is more than image_limit_mb={limit_mb} allows: {error}",
+            f"image `{url}` exceeds image_limit_mb={limit_mb}: {error}",
             hint="raise it if the archive can be trusted: -cfg image_limit_mb=...",
         ) from error
     except BadArchiveError as error:
-        raise UsageError(f"image `{url}` is no archive that can be unpacked: {error}") from error
+        raise UsageError(f"image `{url}` is not a valid archive: {error}") from error
     except OSError as error:
         raise StateError(f"image `{url}` cannot be unpacked: {error}") from error
 

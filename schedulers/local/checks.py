@@ -1,4 +1,4 @@
-"""What is looked at before a local job starts: its programs, and what this machine cannot honour."""
+"""Checks before a local job starts: its programs and limits, and fields that this machine cannot honour."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torchx.specs.app import AppDef, Role
 from torchx.supervisor.replicas import files_needed
 
 REQUIRES = "requires"
-"""Metadata of a role: programs that must be on its PATH, each with the way to get it."""
+"""Role metadata key: programs that must be on its PATH, each with how to install it."""
 
 
 def require_system(scheduler: str) -> None:
     """Checks that this system can supervise processes.
 
     Raises:
-        StateError: it cannot; the message names the requirement.
+        StateError: it cannot; the message names the missing requirement.
     """
     lacking = processes.missing()
     if lacking is not None:
@@ -33,10 +33,10 @@ def require_system(scheduler: str) -> None:
 
 
 def check_limits(request: PopenRequest) -> None:
-    """Looks whether a supervisor of so many replicas may be, so that one that may not starts none of them.
+    """Checks that the limit of open files is enough for a supervisor of these replicas.
 
     Raises:
-        StateError: it would have to open more files than it may.
+        StateError: the supervisor would need more open files than allowed.
     """
     import resource
 
@@ -50,42 +50,42 @@ def check_limits(request: PopenRequest) -> None:
 
 
 def check_texts(request: PopenRequest) -> None:
-    """Looks at words that no program can be given.
+    """Checks that arguments and environment variables can be passed to a program.
 
     Raises:
-        UsageError: an argument or a variable has a zero byte, or a variable's name has a =.
+        UsageError: an argument or a variable has a zero byte, or a variable's name is empty or has a =.
     """
     for role, params in request.role_params.items():
         for param in params[:1]:
-            for word in param.args:
-                if "\0" in word:
-                    raise UsageError(f"role `{role}` has a zero byte in the argument {word!r}")
+            for argument in param.args:
+                if "\0" in argument:
+                    raise UsageError(f"role `{role}` has a zero byte in the argument {argument!r}")
             for name, value in param.env.items():
                 if "\0" in name + value or "=" in name or not name:
-                    raise UsageError(f"role `{role}` has an environment variable that cannot be: {name!r}")
+                    raise UsageError(f"role `{role}` has an invalid environment variable: {name!r}")
 
 
 def check_places(request: PopenRequest, session: str) -> None:
-    """Checks that the record of a job will be one that can be read again.
+    """Checks the session and the log folder, so that the record of the job will be valid.
 
     Raises:
-        UsageError: the session cannot stand in a handle, or the log folder is not one of this job alone.
+        UsageError: the session is not valid in a handle, or the log folder is not this job's own.
     """
     try:
-        shape.word(session, "session")
+        shape.handle_text(session, "session")
     except ValueError as error:
         raise UsageError(
-            f"the session {session!r} cannot stand in a handle: it has control characters"
+            f"the session {session!r} is not valid in a handle: it has control characters"
         ) from error
     if not is_own_log_dir(request.log_dir, session, request.app_id):
         raise UsageError(
-            f"the log folder {request.log_dir} is not one of this job alone",
-            hint=f"its path ends with {Path(session, request.app_id)}",
+            f"the log folder {request.log_dir} is not this job's own",
+            hint=f"its path must end with {Path(session, request.app_id)}",
         )
 
 
 def check_programs(app: AppDef, request: PopenRequest) -> None:
-    """Looks for the program of each role, so that a job with one missing starts nothing at all.
+    """Checks that the program of each role exists, before any of them starts.
 
     Raises:
         UsageError: a program is missing or cannot be run.
@@ -97,7 +97,7 @@ def check_programs(app: AppDef, request: PopenRequest) -> None:
                 if find_program(program, replica) is None:
                     raise UsageError(
                         f"role `{role.name}` needs `{program}`, which is not on PATH",
-                        hint=f"get it: {how_to_get}",
+                        hint=f"install it: {how_to_get}",
                     )
             program = replica.args[0]
             if find_program(program, replica) is None:
@@ -105,7 +105,7 @@ def check_programs(app: AppDef, request: PopenRequest) -> None:
 
 
 def find_program(program: str, replica: ReplicaParam) -> str | None:
-    """Returns where a replica would find a program, None when it would not."""
+    """Returns the path at which a replica finds a program, or None."""
     if os.sep in program:
         path = Path(replica.cwd or "", program)
         return str(path) if path.is_file() and os.access(path, os.X_OK) else None
@@ -117,36 +117,36 @@ def _why_not(program: str, replica: ReplicaParam) -> str:
         return f"no program `{program}` on PATH"
     path = Path(replica.cwd or "", program)
     if not path.exists():
-        return f"there is no {path}"
+        return f"{path} does not exist"
     return f"{path} is a folder" if path.is_dir() else f"{path} is not executable (chmod +x)"
 
 
 def notes_of(app: AppDef) -> list[str]:
-    """Returns what of an application this machine cannot honour, one line for each kind of thing."""
+    """Returns a warning for each field of the application that this machine cannot honour."""
     notes = []
-    for what, asks in _CANNOT:
-        roles = [role.name for role in app.roles if asks(role)]
+    for message, applies in _UNSUPPORTED:
+        roles = [role.name for role in app.roles if applies(role)]
         if roles:
-            notes.append(f"{what} (role {', '.join(roles)})")
+            notes.append(f"{message} (role {', '.join(roles)})")
     return notes
 
 
-def _asks_for_devices(role: Role) -> bool:
+def _requests_devices(role: Role) -> bool:
     return bool(role.resource.devices)
 
 
-def _asks_for_too_much(role: Role) -> bool:
-    """Tells whether one replica asks for more than the whole machine has."""
+def _exceeds_machine(role: Role) -> bool:
+    """Returns True if one replica requests more than the whole machine has."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
     return role.resource.cpu > (os.cpu_count() or 1) or role.resource.memMB > memory
 
 
-_CANNOT = (
-    ("a replica asks for more CPU or memory than this machine has; nothing limits it", _asks_for_too_much),
-    ("mounts are not made for local processes: they see the files of this machine", lambda r: bool(r.mounts)),
-    ("devices are not handed out to local processes: they see those of this machine", _asks_for_devices),
+_UNSUPPORTED = (
+    ("a replica requests more CPU or memory than this machine has; no limit is applied", _exceeds_machine),
+    ("mounts are ignored for local processes: they see the files of this machine", lambda r: bool(r.mounts)),
+    ("devices are ignored for local processes: they see those of this machine", _requests_devices),
     (
-        "min_replicas means nothing for local processes: all replicas start",
+        "min_replicas is ignored for local processes: all replicas start",
         lambda r: r.min_replicas not in (None, r.num_replicas),
     ),
 )

@@ -1,4 +1,4 @@
-"""What local jobs need of this machine: a state home, a Python, room on the disk; and what it has to give."""
+"""Checks of this machine for local jobs: the state home, Python, free disk space, and resources."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from torchx.schedulers.shared.gpus import visible_gpus
 from torchx.scheduling.findings import Finding, Verdict
 
 LITTLE = 1 << 30
-"""Bytes of free room below which logs may soon be lost."""
+"""Bytes of free disk space below which logs may soon be lost."""
 
 
 def diagnose() -> Iterator[Finding]:
-    """Looks at all of it; starts nothing, and leaves nothing behind."""
+    """Yields the finding of each check; has no side effects."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", Verdict.GOOD, f"{version} at {sys.executable}")
     lacking = processes.missing()
     if lacking is not None:
-        yield Finding("system", Verdict.ABSENT, f"jobs of this machine need {lacking}")
+        yield Finding("system", Verdict.ABSENT, f"local jobs need {lacking}")
     yield _home()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     yield Finding("machine", Verdict.GOOD, f"{os.cpu_count()} CPUs, {memory:,.0f} GB of memory")
     gpus = visible_gpus(os.environ)
-    told = f"{len(gpus)} that may be used: {', '.join(gpus)}" if gpus else "none that may be used"
-    yield Finding("GPUs", Verdict.GOOD if gpus else Verdict.ABSENT, told)
+    message = f"{len(gpus)} available: {', '.join(gpus)}" if gpus else "none available"
+    yield Finding("GPUs", Verdict.GOOD if gpus else Verdict.ABSENT, message)
 
 
 def _home() -> Finding:
@@ -47,9 +47,9 @@ def _home() -> Finding:
             "state home",
             Verdict.WRONG,
             f"{user_home()}: {error.strerror}",
-            "set TORCHX_HOME to a folder of yours",
+            "set TORCHX_HOME to a folder of your own",
         )
     if free < LITTLE:
-        told = f"{home} has {free / 1e6:,.0f} MB left"
-        return Finding("state home", Verdict.WRONG, told, "make room: torchx prune")
+        message = f"{home} has {free / 1e6:,.0f} MB free"
+        return Finding("state home", Verdict.WRONG, message, "free space: torchx prune")
     return Finding("state home", Verdict.GOOD, f"{home}, {free / 1e9:,.0f} GB free")

@@ -1,4 +1,4 @@
-"""What the image of a role means on this machine: nothing, a folder, or an archive that becomes one."""
+"""Image providers: resolve the image of a role to a folder on this machine."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from torchx.specs.run_options import CfgVal
 
 
 class ImageProvider(abc.ABC):
-    """Brings images to this machine, and tells what a role's program is within one."""
+    """Makes images available on this machine, and locates the programs of roles in them."""
 
     @abc.abstractmethod
     def fetch(self, image: str) -> str:
-        """Makes an image available and returns the folder of it; an empty text when there is none."""
+        """Makes an image available and returns its folder, or an empty string if it has none."""
 
     def locate_role(self, role: Role) -> str:
-        """Returns what :meth:`fetch_role` will return; asked at a dry-run, so it should bring nothing."""
+        """Returns the result of :meth:`fetch_role` for a dry-run; should fetch nothing."""
         return self.fetch_role(role)
 
     def fetch_role(self, role: Role) -> str:
-        """As :meth:`fetch`, for a whole role; may add to the role's environment."""
+        """Fetches the image of a role, see :meth:`fetch`; may add to the role's environment."""
         return self.fetch(role.image)
 
     def get_cwd(self, image: str) -> str | None:
-        """Returns the working directory of the replicas; None for that of the caller."""
+        """Returns the working directory of the replicas, or None for that of the caller."""
         return None
 
     def below(self, role: Role) -> str:
-        """Returns the folder whose content lies below a workspace of a role; empty for none."""
+        """Returns the folder that the role's workspace overlays, or an empty string."""
         return self.locate_role(role)
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
@@ -50,24 +50,24 @@ class ImageProvider(abc.ABC):
         stderr: str | None = None,
         combined: str | None = None,
     ) -> ReplicaParam:
-        """Returns one replica as it is to be started.
+        """Returns the process of one replica.
 
         Args:
-            img_root: what :meth:`fetch` returned.
-            role: the role, with its macros filled in.
-            stdout: file that keeps its output.
-            stderr: file that keeps its errors.
-            combined: file that keeps both.
+            img_root: the folder that :meth:`fetch` returned.
+            role: the role, with its macros substituted.
+            stdout: file for its standard output.
+            stderr: file for its standard error.
+            combined: file for both.
         """
         args = [self.get_entrypoint(img_root, role), *role.args]
         return ReplicaParam(args, dict(role.env), stdout, stderr, combined, self.get_cwd(role.image))
 
 
 class CWDImageProvider(ImageProvider):
-    """Takes the working directory of the caller for any image.
+    """Uses the working directory of the caller as the image, whatever the image is.
 
     Args:
-        cfg: the run options; none matters here.
+        cfg: the run options; none is used.
     """
 
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
@@ -78,7 +78,7 @@ class CWDImageProvider(ImageProvider):
         return self._cwd
 
     def below(self, role: Role) -> str:
-        """Returns nothing: a workspace stands in for the working directory."""
+        """Returns an empty string: a workspace replaces the working directory."""
         return ""
 
     def get_cwd(self, image: str) -> str | None:
@@ -87,10 +87,10 @@ class CWDImageProvider(ImageProvider):
 
 
 class LocalDirectoryImageProvider(ImageProvider):
-    """Takes a folder of this machine for an image, or an archive anywhere, which is unpacked once.
+    """Uses a local folder as the image, or an archive, which is unpacked once.
 
-    An archive (``.zip``, ``.tar`` and compressed tars) may be named by a path or by any URL that fsspec
-    knows. Its folder is named after its address and its present version, so a changed one is unpacked anew.
+    An archive (``.zip``, ``.tar`` and compressed tars) is given by a path or by any URL that fsspec supports.
+    Its folder is named after its URL and its current version, so a changed archive is unpacked again.
 
     Args:
         cfg: the run options; ``image_limit_mb`` limits archives.
@@ -99,17 +99,17 @@ class LocalDirectoryImageProvider(ImageProvider):
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
         self._cache = Home(user_home()).images
         limit = cfg.get("image_limit_mb")
-        self._limit_mb = limit if isinstance(limit, int) else None  # the default, where it is not an option
+        self._limit_mb = limit if isinstance(limit, int) else None  # None: the default
 
     def locate_role(self, role: Role) -> str:
-        """Returns the folder of a role's image, there or not."""
+        """Returns the folder of a role's image, which need not exist yet."""
         return self.locate(role.image)
 
     def locate(self, image: str) -> str:
-        """Returns the folder of an image, there or not.
+        """Returns the folder of an image, which need not exist yet.
 
         Raises:
-            UsageError: the image is neither a folder nor an archive that can be found.
+            UsageError: the image is neither an existing folder nor an existing archive.
         """
         from torchx.schedulers.local.archives import (  # on demand: few images are archives
             ARCHIVES,
@@ -122,15 +122,15 @@ class LocalDirectoryImageProvider(ImageProvider):
         if not image.endswith(ARCHIVES):
             raise UsageError(
                 f"image `{image}` is neither a folder nor an archive ({', '.join(ARCHIVES)})",
-                hint="local_dir runs what is in a folder; to run in the working directory: -s local_cwd",
+                hint="local_dir runs programs of a folder; to run in the working directory: -s local_cwd",
             )
         return str(self._cache / version_of(image))
 
     def fetch(self, image: str) -> str:
-        """Makes the folder of an image and returns it.
+        """Unpacks an image that is an archive, unless that is done already; returns its folder.
 
         Raises:
-            UsageError: the image is neither a folder nor an archive that can be read.
+            UsageError: the image is neither a folder nor a readable archive.
         """
         folder = Path(self.locate(image))
         if folder.parent == self._cache:
@@ -147,6 +147,6 @@ class LocalDirectoryImageProvider(ImageProvider):
         return self.locate(image)
 
     def get_entrypoint(self, img_root: str, role: Role) -> str:
-        """Returns the program in the image; one that the image does not have is looked for on PATH."""
+        """Returns the program in the image, or its name for a search of PATH if the image lacks it."""
         program = Path(img_root, role.entrypoint)
         return str(program) if os.sep in role.entrypoint or program.exists() else role.entrypoint

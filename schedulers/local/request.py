@@ -1,4 +1,4 @@
-"""What a local scheduler sends: the programs to start, and how that is shown."""
+"""Requests of the local schedulers: the processes to start, and their text form."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReplicaParam:
-    """One replica as it is started.
+    """The process of one replica.
 
     Attributes:
         args: the program and its arguments.
-        env: what it gets beyond the environment of the submitting process.
-        stdout: file that keeps its output.
-        stderr: file that keeps its errors.
-        combined: file that keeps both, by lines in their true order.
+        env: variables in addition to the environment of the submitting process.
+        stdout: file for its standard output.
+        stderr: file for its standard error.
+        combined: file for both, whole lines in order of time.
         cwd: its working directory.
     """
 
@@ -32,11 +32,11 @@ class ReplicaParam:
 
 
 class Snapshot(NamedTuple):
-    """The copy of a workspace that some roles run in.
+    """The copy of a workspace that one or more roles run in.
 
     Attributes:
-        folder: where it will lie.
-        workspace: what is copied, as it was asked for.
+        folder: path of the copy.
+        workspace: the workspace, as requested.
         below: the folder of the image, which is copied first; empty for none.
         tree: the files.
     """
@@ -52,11 +52,11 @@ class PopenRequest:
     """All processes of one application.
 
     Attributes:
-        app_id: the id it will have.
+        app_id: its id.
         log_dir: the folder of its logs.
         role_params: the replicas of each role, in order.
-        role_log_dirs: the log folder of each of them.
-        workspaces: the copy that each role with a workspace runs in.
+        role_log_dirs: the log folder of each replica, by role.
+        workspaces: the copy for each role with a workspace.
     """
 
     app_id: str
@@ -67,7 +67,7 @@ class PopenRequest:
 
 
 def as_text(request: PopenRequest) -> str:
-    """Returns a request for a person to read: each command as one could type it, and its environment."""
+    """Returns the request as readable text: each command, quoted for a shell, and its environment."""
     lines = [f"app_id: {request.app_id}", f"logs:   {request.log_dir}"]
     if request.workspaces:
         lines += _workspaces(request)
@@ -84,18 +84,18 @@ def _workspaces(request: PopenRequest) -> list[str]:
     from torchx.workspace.sizes import mb
 
     lines = []
-    for folder in dict.fromkeys(each.folder for each in request.workspaces.values()):
-        roles = [role for role, each in request.workspaces.items() if each.folder == folder]
+    for folder in dict.fromkeys(snapshot.folder for snapshot in request.workspaces.values()):
+        roles = [role for role, snapshot in request.workspaces.items() if snapshot.folder == folder]
         snapshot = request.workspaces[roles[0]]
         tree = snapshot.tree
         lines.append(f"workspace of {', '.join(roles)}: {snapshot.workspace}")
         lines.append(f"  copied to {folder}, so that edits after the submit do not reach the job")
         if snapshot.below:
-            lines.append(f"  laid over a copy of {snapshot.below}")
+            lines.append(f"  on top of a copy of {snapshot.below}")
         lines.append(
             f"  {tree.files:,} file{'' if tree.files == 1 else 's'}, {mb(tree.size)}, digest {tree.digest}"
         )
-        lines += [f"  left out ({source}): {_some(paths)}" for source, paths in sorted(tree.left.items())]
+        lines += [f"  excluded ({source}): {_some(paths)}" for source, paths in sorted(tree.left.items())]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Runs applications as processes of this machine: ``local_cwd`` and ``local_dir``."""
+"""The schedulers ``local_cwd`` and ``local_dir``, which run applications as processes on this machine."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
 LONGEST_NAME = 200
-"""Characters of a name as it stands in a path; the file systems take 255, and an id comes behind."""
+"""Maximum length of a name in a path; file systems allow 255, and an id is appended."""
 
-Words = list[str]
-# named here, since within the class `list` is a method
+Notes = list[str]  # inside the class, `list` is a method
 
 ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
 
@@ -41,7 +40,7 @@ _ELSEWHERE = {
     "PopenRequest": "request",
     "ReplicaParam": "request",
 }
-"""Documented names of this module that only a submit needs."""
+"""Public names of this module that only a submission needs, imported on first use."""
 
 
 def __getattr__(name: str) -> Any:
@@ -53,13 +52,13 @@ def __getattr__(name: str) -> Any:
 
 
 class LocalScheduler(Scheduler["PopenRequest"]):
-    """Starts each replica as a process of this machine, under a supervisor that belongs to no terminal.
+    """Starts each replica as a process on this machine, under a supervisor that is independent of terminals.
 
     Args:
-        session_name: the session part of the handles it makes.
-        image_provider_class: what the image of a role means; the working directory unless told.
-        cache_size: taken for compatibility; nothing is kept in memory here, so there is nothing to limit.
-        extra_paths: folders in which the replicas find programs, after those of PATH.
+        session_name: the session part of its handles.
+        image_provider_class: resolves the images of roles (default: to the working directory).
+        cache_size: accepted for compatibility; has no effect.
+        extra_paths: folders appended to the PATH of the replicas.
         backend: the name of the scheduler in handles.
     """
 
@@ -80,57 +79,55 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         from torchx.specs.run_options import runopts
 
         opts = runopts()
-        opts.add("log_dir", type_=str, help="folder for the logs; the state home unless told")
+        opts.add("log_dir", type_=str, help="folder for the logs (default: in the state home)")
         opts.add(
             "prepend_cwd",
             type_=bool,
             default=False,
-            help="look for programs in the working directory first, not last",
+            help="put the working directory first on PATH, not last",
         )
         opts.add(
             "auto_set_cuda_visible_devices",
             type_=bool,
             default=False,
-            help="insist on GPUs of its own for each replica; else given while there are free ones",
+            help="fail if the replicas cannot get GPUs of their own; otherwise warn",
         )
         opts.add("grace_period", type_=float, default=10.0, help="seconds between TERM and KILL")
-        opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails for good")
+        opts.add("fail_fast", type_=bool, default=True, help="end all replicas when one fails permanently")
         opts.add(
             "retry_backoff",
             type_=float,
             default=1.0,
-            help="seconds before the first retry; doubled each time",
+            help="seconds before the first retry; doubled for each further one",
         )
-        opts.add(
-            "workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB than this"
-        )
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
         if self.backend == "local_dir":
             opts.add(
                 "image_limit_mb",
                 type_=int,
                 default=10_240,
-                help="refuse an archive as image if it has more MB than this, packed or unpacked",
+                help="maximum size of an archive used as image in MB, packed and unpacked",
             )
         return opts
 
     # --- submit ----------------------------------------------------------------------------------
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Refuses what cannot run here; resources are optional for processes."""
+        """Checks the run options and the names; resources are optional for processes."""
         for option in ("grace_period", "retry_backoff"):
             value = cfg.get(option)
             if isinstance(value, (int, float)) and not 0 <= value < float("inf"):
                 raise UsageError(f"run option `{option}` of {self.backend} is {value}, expected 0 or more")
-        for what, name in (("application", app.name), *(("role", role.name) for role in app.roles)):
+        for kind, name in (("application", app.name), *(("role", role.name) for role in app.roles)):
             if len(file_name(name)) > LONGEST_NAME:
-                raise UsageError(f"the name of the {what} `{name[:24]}…` is too long for a file")
+                raise UsageError(f"the name of the {kind} `{name[:24]}…` is too long for a file")
 
     def takes_workspaces(self, *, asked: bool = True) -> bool:
-        """Tells whether a workspace is copied: only when someone asks for that."""
+        """Returns True if a workspace is copied: only if the user requests it."""
         return asked
 
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Words:
-        """Looks at the workspaces; to copy them is the work of a submission."""
+    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Notes:
+        """Scans the workspaces; they are copied on submission."""
         from torchx.schedulers.local.workspaces import notes_of
 
         limit = cfg.get("workspace_limit_mb")
@@ -150,12 +147,12 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
         Raises:
             UsageError: a program is missing, or the request was submitted before.
-            StateError: this system cannot supervise processes, GPUs that were insisted on are not there, the
-                state home or the log folder cannot be used, or the supervisor cannot be started.
+            StateError: this system cannot supervise processes, required GPUs are not free, the state home or
+                the log folder cannot be used, or the supervisor cannot be started.
         """
         if dryrun_info.app is None:
-            raise UsageError("a request is submitted with the application that it was made from")
-        from torchx.schedulers.local.checks import require_system  # on demand: only a submit needs it
+            raise UsageError("a dry-run can be submitted only with its application")
+        from torchx.schedulers.local.checks import require_system  # on demand: only a submission needs it
 
         require_system(self.backend)
         submitter = self._submitter(dryrun_info.cfg)
@@ -163,17 +160,17 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         return dryrun_info.request.app_id
 
     def _submitter(self, cfg: Mapping[str, CfgVal]) -> Submitter:
-        # on demand: who only asks about jobs need not wait for what starts them
+        # on demand: queries about jobs do not need these modules
         from torchx.schedulers.local.images import CWDImageProvider
         from torchx.schedulers.local.submit import Submitter
 
         provider = (self._image_provider_class or CWDImageProvider)(cfg)
         return Submitter(self.backend, self.session_name, provider, cfg, self._extra_paths)
 
-    # --- ask and end -----------------------------------------------------------------------------
+    # --- query and cancel ------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns all that is known of a job, running or ended."""
+        """Returns the full description of a job, running or ended, or None."""
         view = self._jobs().find(app_id)
         if view is None:
             return None
@@ -188,57 +185,57 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         return replace(describe_job(view), roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns how a job fares, without its roles."""
+        """Returns the status of a job without its roles, or None."""
         view = self._jobs().find(app_id)
         return None if view is None else describe_job(view)
 
     def describe_native(self, app_id: str) -> JobView | None:
-        """Returns a job as its record and its events tell it, None when it is not on record."""
+        """Returns the state of a job from its record and events, or None."""
         return self._jobs().find(app_id)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
-        """Returns all jobs on record, newest first."""
+        """Returns all recorded jobs, newest first."""
         from torchx.scheduling.query import AppQuery
 
         return self._jobs().select(AppQuery())
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
-        """Yields the jobs on record that are wanted, newest first."""
+        """Yields the recorded jobs that match a query, newest first."""
         return self._jobs().select(query)
 
     def exists(self, app_id: str) -> bool:
-        """Tells whether a job is on record."""
+        """Returns True if a job is on record."""
         return self._jobs().find(app_id) is not None
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until a job has ended; the kernel wakes this process at that moment."""
+        """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""
         return self._jobs().wait(app_id, timeout)
 
     def _cancel_existing(self, app_id: str) -> None:
         self._jobs().request_end(app_id)
 
     def kill(self, app_id: str) -> None:
-        """Kills all processes of a job at once."""
+        """Kills all processes of a job immediately."""
         self._jobs().request_end(app_id, now=True)
 
     def delete(self, app_id: str) -> None:
-        """Removes a job with its logs, also one whose record cannot be read; cancels it first."""
+        """Cancels a job and removes it with its logs, even if its record cannot be read."""
         self._jobs().delete(app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
-        """Removes ended jobs, and what broken-off commands have left behind."""
+        """Removes ended jobs and leftovers of interrupted commands."""
         from torchx.jobs import pruning
 
         return pruning.prune(Home(user_home()), app_ids, dryrun=dryrun)
 
     def diagnose(self) -> Iterable[Finding]:
-        """Looks at what local jobs need of this machine."""
+        """Checks this machine for the requirements of local jobs."""
         from torchx.schedulers.local.doctor import diagnose
 
         return diagnose()
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log of all replicas in the order of time."""
+        """Yields the logs of the replicas in order of time."""
         return self._jobs().log(app_id, query)
 
     def _jobs(self) -> LocalJobs:
@@ -254,7 +251,7 @@ def create_dir_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
     """Returns the scheduler ``local_dir``."""
 
     def provider(cfg: Mapping[str, CfgVal]) -> ImageProvider:
-        from torchx.schedulers.local.images import LocalDirectoryImageProvider  # only a submit needs it
+        from torchx.schedulers.local.images import LocalDirectoryImageProvider  # on demand
 
         return LocalDirectoryImageProvider(cfg)
 
@@ -262,4 +259,4 @@ def create_dir_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
 
 
 create_scheduler = create_cwd_scheduler
-"""The documented name of the factory."""
+"""The documented name of the default factory."""

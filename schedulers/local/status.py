@@ -1,4 +1,4 @@
-"""Local jobs on record, told in the words of the scheduler interface."""
+"""Local jobs, as statuses of the scheduler interface."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from torchx.jobs import ended, shape
 from torchx.jobs.catalog import catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name
+from torchx.jobs.reconcile import is_supervised, reconcile
 from torchx.jobs.record import LARGEST
-from torchx.jobs.settled import is_supervised, settle
 from torchx.jobs.view import AttemptView, JobView, load
 from torchx.machine import files, processes
 from torchx.machine import locks as lock
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery
 
 
-FIRST = "local_cwd"
-"""The scheduler that tells of a job of which it is not known which scheduler has made it."""
+DEFAULT_OWNER = "local_cwd"
+"""The scheduler that lists jobs whose own scheduler is unknown or not installed."""
 
 _SCHEDULER = re.compile(rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"')
 _OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
@@ -43,8 +43,8 @@ class LocalJobs:
     """The jobs of one scheduler in a state home.
 
     Args:
-        home: the state home; it need not exist.
-        scheduler: jobs of others are not seen.
+        home: the state home, which need not exist.
+        scheduler: the scheduler; jobs of others are ignored.
     """
 
     def __init__(self, home: Home, scheduler: str) -> None:
@@ -52,54 +52,54 @@ class LocalJobs:
         self._scheduler = scheduler
 
     def find(self, app_id: str) -> JobView | None:
-        """Returns a job, None when it is not on record; one whose supervisor is dead is ended first."""
+        """Returns a job or None; finalizes it first if its supervisor is dead."""
         try:
-            view = settle(paths_of(self._home, app_id))
+            view = reconcile(paths_of(self._home, app_id))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return view if view.record.scheduler == self._scheduler else None
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
-        """Yields the jobs on record that are wanted, newest first; reads of the ended ones what is taken."""
+        """Yields the recorded jobs that match a query, newest first; parses ended ones lazily."""
         if query.called and self._is_on_record(query.called):
-            # an id: no need to look at the others
-            whole = self._of_record(query.called, paths_of(self._home, query.called))
-            if whole is not None and _takes(query, whole):
-                yield whole
+            # an id: no need to read the others
+            exact = self._from_record(query.called, paths_of(self._home, query.called))
+            if exact is not None and _matches(query, exact):
+                yield exact
                 return
         on_record, known = (listed := catalog(self._home)).app_ids, listed.lines
-        mine = f'"scheduler":"{self._scheduler}"'.encode()
-        found: list[tuple[float, bytes, ListAppResponse | None]] = []
+        own_scheduler = f'"scheduler":"{self._scheduler}"'.encode()
+        candidates: list[tuple[float, bytes, ListAppResponse | None]] = []
         unlisted_ids = set(on_record - known.keys())
         for app_id, line in known.items():
-            if mine in line and app_id in on_record:
-                found.append((ended.submitted_at(line), app_id, None))
+            if own_scheduler in line and app_id in on_record:
+                candidates.append((ended.submitted_at(line), app_id, None))
             elif app_id in on_record and not any(other in line for other in _OTHERS):
-                unlisted_ids.add(app_id)  # a damaged line, or a scheduler of a plugin: its record tells
+                unlisted_ids.add(app_id)  # a damaged line, or a scheduler of a plugin: read the record
         for app_id in unlisted_ids:
             if (app := self._unlisted(app_id)) is not None:
-                found.append((app.submitted_at.timestamp() if app.submitted_at else 0.0, app_id, app))
-        found.sort(key=itemgetter(0, 1), reverse=True)
+                candidates.append((app.submitted_at.timestamp() if app.submitted_at else 0.0, app_id, app))
+        candidates.sort(key=itemgetter(0, 1), reverse=True)
         since = query.since.timestamp() if query.since is not None else None
-        for submitted_at, app_id, unlisted in found:
+        for submitted_at, app_id, unlisted in candidates:
             if since is not None and submitted_at < since:
                 return
-            found_one = unlisted or self._listed(known[app_id], app_id, query)
-            if found_one is not None and _takes(query, found_one):
-                yield found_one
+            candidate = unlisted or self._listed(known[app_id], app_id, query)
+            if candidate is not None and _matches(query, candidate):
+                yield candidate
 
     def _is_on_record(self, app_id: str) -> bool:
         try:
             return os.path.lexists(paths_of(self._home, app_id).folder)
         except (OSError, ValueError):
-            return False  # longer than any file may be called, or no text that a file may have
+            return False  # not a valid file name
 
     def _listed(self, line: bytes, app_id: bytes, query: AppQuery) -> ListAppResponse | None:
-        """Reads a line of the list of ended jobs; None, without much ado, for one that is not wanted."""
+        """Parses a line of the list of ended jobs; returns None early if it does not match the query."""
         if query.states and not any(state.encode() in line for state in query.states):
             return None
-        for word in (query.called, query.literal):
-            if word and json.dumps(word)[1:-1].encode() not in line:
+        for text in (query.called, query.literal):
+            if text and json.dumps(text)[1:-1].encode() not in line:
                 return None
         job = ended.parse(line)
         if job is None or os.fsencode(job.app_id) != app_id:
@@ -107,23 +107,23 @@ class LocalJobs:
         return _line(job)
 
     def _unlisted(self, name: bytes) -> ListAppResponse | None:
-        """Returns the line of a job that the list of ended jobs lacks, from its record."""
+        """Returns the entry of a job that is missing from the list of ended jobs."""
         folder = os.fsdecode(name)
-        return self._of_record(file_name(folder), JobPaths(self._home.jobs / folder), remember=True)
+        return self._from_record(file_name(folder), JobPaths(self._home.jobs / folder), remember=True)
 
-    def _of_record(self, app_id: str, paths: JobPaths, *, remember: bool = False) -> ListAppResponse | None:
-        """Returns the line of a job from its record.
+    def _from_record(self, app_id: str, paths: JobPaths, *, remember: bool = False) -> ListAppResponse | None:
+        """Returns the entry of a job from its record.
 
         Args:
             app_id: the job.
             paths: its record.
-            remember: put it into the list of ended jobs, where its line was lost, when it has ended.
+            remember: if the job has ended, add it to the list of ended jobs.
         """
         try:
-            view = settle(paths)
+            view = reconcile(paths)
         except (FileNotFoundError, NotADirectoryError) as error:
             if not os.path.lexists(paths.folder):
-                return None  # removed at this very moment
+                return None  # removed in the meantime
             return self._unreadable(app_id, paths, f"{paths.folder} has no record: {error.strerror}")
         except StateError as error:
             return self._unreadable(app_id, paths, error.message)
@@ -137,48 +137,48 @@ class LocalJobs:
         return _line(EndedJob.of(view))
 
     def _unreadable(self, app_id: str, paths: JobPaths, why: str) -> ListAppResponse | None:
-        """Returns the line of a job of which no more is known than that there is something of it.
+        """Returns the entry of a job whose record cannot be read.
 
-        One that no supervisor holds has ended, so that it can be deleted and pruned by its age.
+        A job without a supervisor counts as ended, so that it can be deleted, and pruned by its age.
         """
         if not self._claims(paths):
             return None
         try:
-            changed = _time(shape.moment(paths.folder.lstat().st_mtime, "st_mtime"))
+            changed = _time(shape.timestamp(paths.folder.lstat().st_mtime, "st_mtime"))
         except FileNotFoundError:
-            return None  # removed at this very moment
+            return None  # removed in the meantime
         except (OSError, ValueError):
             changed = _time(0.0)
-        over = None if is_supervised(paths) else changed
-        return ListAppResponse(app_id, AppState.UNKNOWN, submitted_at=changed, ended_at=over, msg=why)
+        ended_at = None if is_supervised(paths) else changed
+        return ListAppResponse(app_id, AppState.UNKNOWN, submitted_at=changed, ended_at=ended_at, msg=why)
 
     def _claims(self, paths: JobPaths) -> bool:
-        """Returns True when a job that cannot be read is this scheduler's: each is told by one of them."""
+        """Returns True if this scheduler lists an unreadable job; exactly one scheduler does."""
         from torchx.schedulers import get_scheduler_factories  # on demand: few records are damaged
 
         head = b""
         with contextlib.suppress(OSError):
             head = files.read_file(paths.record, LARGEST)
-        named = _SCHEDULER.search(head)
-        name = named[1].decode() if named else FIRST
-        return self._scheduler == (name if name in get_scheduler_factories() else FIRST)
+        match = _SCHEDULER.search(head)
+        name = match[1].decode() if match else DEFAULT_OWNER
+        return self._scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
 
     def wait(self, app_id: str, timeout: float | None) -> bool:
-        """Blocks until a job has ended, at most so many seconds."""
+        """Blocks until a job has ended, for at most `timeout` seconds; returns False if it timed out."""
         paths = paths_of(self._home, app_id)
         if timeout is None:
             return lock.wait_free(paths.lock)
         end = time.monotonic() + timeout
-        # a lock cannot be waited for with a limit, but those who hold it can
+        # waiting for a lock has no timeout, but waiting for the processes that hold it has
         with contextlib.suppress(OSError, StateError):
             view = load(paths)
-            for keeper in (view.supervisor, view.guard):
-                if keeper is not None and not view.has_ended:
-                    processes.wait_end(keeper, end - time.monotonic())
+            for holder in (view.supervisor, view.guard):
+                if holder is not None and not view.has_ended:
+                    processes.wait_end(holder, end - time.monotonic())
         return lock.wait_free(paths.lock, max(0.0, end - time.monotonic()))
 
     def request_end(self, app_id: str, *, now: bool = False) -> None:
-        """Asks for the end of a job that has not ended."""
+        """Requests the end of a job that has not ended."""
         view = self.find(app_id)
         if view is not None and not view.has_ended:
             from torchx.jobs import end
@@ -186,7 +186,7 @@ class LocalJobs:
             end.request(paths_of(self._home, app_id), now=now)
 
     def delete(self, app_id: str) -> None:
-        """Ends a job and removes its record and its logs; what is gone already is gone."""
+        """Ends a job and removes its record and its logs; does nothing if it does not exist."""
         from torchx.jobs.pruning import remove_job, remove_unreadable
 
         paths = paths_of(self._home, app_id)
@@ -202,7 +202,7 @@ class LocalJobs:
             return
         self.request_end(app_id)
         lock.wait_free(paths.lock)
-        with contextlib.suppress(FileNotFoundError):  # someone else is at it
+        with contextlib.suppress(FileNotFoundError):  # removed by another command
             remove_job(paths, Path(load(paths).record.log_dir))
 
     def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
@@ -225,12 +225,12 @@ class LocalJobs:
         return log.read(query)
 
 
-def _takes(query: AppQuery, app: ListAppResponse) -> bool:
+def _matches(query: AppQuery, app: ListAppResponse) -> bool:
     return query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
 
 
 def describe_job(view: JobView) -> DescribeAppResponse:
-    """Returns how a job fares in the words of the interface; what it is, is left out."""
+    """Returns the status of a job, without its roles and metadata."""
     record = view.record
     roles: dict[str, RoleStatus] = {role.name: RoleStatus(role.name, []) for role in record.roles}
     for replica in view.replicas:
@@ -271,7 +271,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
 
 
 def _unstarted(view: JobView) -> AppState:
-    """The state of a replica that was never started: it waits for that, or it will not happen any more."""
+    """Returns the state of a replica that was never started."""
     return AppState.CANCELLED if view.has_ended else AppState.PENDING
 
 

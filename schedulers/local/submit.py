@@ -1,4 +1,4 @@
-"""The submitting half of the local schedulers: from an application to a request, from a request to a job."""
+"""Submission to the local schedulers: builds requests from applications and starts jobs from them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from torchx.supervisor.launch import launch
 
 @dataclass(frozen=True)
 class Submitter:
-    """Makes and submits the requests of one local scheduler.
+    """Builds and submits the requests of one local scheduler.
 
     Attributes:
         backend: the scheduler's name in handles.
         session: the session part of handles.
-        provider: what images mean.
+        provider: resolves images.
         cfg: the run options, checked.
-        extra_paths: folders in which the replicas find programs after those of PATH.
+        extra_paths: folders appended to the PATH of the replicas.
     """
 
     backend: str
@@ -48,9 +48,9 @@ class Submitter:
     def request(self, app: AppDef) -> PopenRequest:
         """Returns the processes of an application; starts and writes nothing."""
         app_id = make_unique(app.name)
-        told = self.cfg.get("log_dir")
-        # logs land there whatever the working directory is later
-        log_dir = Path(str(told)).expanduser().absolute() if told else Home(user_home()).logs
+        option = self.cfg.get("log_dir")
+        # absolute: the supervisor has another working directory
+        log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
         logs = LogPaths(log_dir / self.session / app_id)
         request = PopenRequest(app_id, str(logs.folder))
         if any(role.workspace for role in app.roles):
@@ -84,7 +84,7 @@ class Submitter:
     def _env(
         self, param: ReplicaParam, role: Role, app_id: str, logs: LogPaths, replica: int
     ) -> dict[str, str]:
-        """Returns the environment of a replica; what the role itself sets stays."""
+        """Returns the environment of a replica; variables that the role sets win."""
         env = {
             "PYTHONUNBUFFERED": "x",
             settings.TORCHX_RANK0_HOST: "localhost",
@@ -92,35 +92,35 @@ class Submitter:
             settings.TORCHX_REPLICA: f"{role.name}/{replica}",
             "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
             "PET_LOG_DIR": str(logs.torchelastic(role.name)),
-            # torchrun would tell the workers this machine's full name, which need not lead back to it
+            # torchrun would pass this machine's full name to the workers, which may not resolve
             "PET_LOCAL_ADDR": "localhost",
             **param.env,
         }
         path = [p for p in (env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
         cwd = [param.cwd] if param.cwd else []
-        # last of all, what was installed beside this program, as in an environment nobody has activated
+        # last, programs installed beside this one: the virtual environment may not be activated
         beside = [str(Path(sys.executable).parent)]
         path = cwd + path if self.cfg.get("prepend_cwd") else path + cwd
         env["PATH"] = os.pathsep.join([*path, *self.extra_paths, *beside])
         return env
 
     def submit(
-        self, request: PopenRequest, app: AppDef, tell: Callable[[str], None] = lambda line: None
+        self, request: PopenRequest, app: AppDef, report: Callable[[str], None] = lambda line: None
     ) -> list[str]:
-        """Puts a job on record and starts its supervisor.
+        """Writes the record of a job and starts its supervisor.
 
         Args:
             request: the job.
-            app: what it was made from.
-            tell: takes a line about what takes long.
+            app: the application of the request.
+            report: called with progress messages.
 
         Returns:
-            What there is to say about it, a line each.
+            Notes for the user, one line each.
 
         Raises:
             UsageError: a program is missing, or the request was submitted before.
-            StateError: GPUs that were insisted on are not there, the state home or the log folder cannot be
-                used, or the supervisor cannot be started.
+            StateError: required GPUs are not free, the state home or the log folder cannot be used, or the
+                supervisor cannot be started.
         """
         for role in app.roles:
             self.provider.fetch_role(role)
@@ -142,31 +142,31 @@ class Submitter:
                 descriptors += ports.descriptors
                 for param in (param for params in request.role_params.values() for param in params):
                     param.env = {**ports.env, **param.env}
-            fill = self._filler(request, app, home, tell) if request.workspaces else None
+            fill = self._filler(request, app, home, report) if request.workspaces else None
             launch(home, self._record(request, app), held=descriptors, fill=fill)
         return notes
 
     def _filler(
-        self, request: PopenRequest, app: AppDef, home: Home, tell: Callable[[str], None]
+        self, request: PopenRequest, app: AppDef, home: Home, report: Callable[[str], None]
     ) -> Callable[[Path], None]:
-        """Returns what puts the workspaces into the folder of a record, and looks for the programs there."""
+        """Returns a function that copies the workspaces into a record's folder and checks the programs."""
         from torchx.schedulers.local import workspaces as local_workspaces
 
         limit = self.cfg.get("workspace_limit_mb")
         final = home.job(request.app_id).folder
 
         def fill(folder: Path) -> None:
-            local_workspaces.fill(request, final, folder, tell, limit if isinstance(limit, int) else None)
+            local_workspaces.fill(request, final, folder, report, limit if isinstance(limit, int) else None)
             local_workspaces.check(app, request, final, folder)
 
         return fill
 
     def _lease_gpus(self, app: AppDef, request: PopenRequest, leases: Leases) -> list[str]:
-        """Gives each replica that asks for GPUs some of its own, and returns what there is to say."""
-        wanting = [
+        """Leases GPUs for the replicas that request them; returns notes for the user."""
+        requesting = [
             role for role in app.roles if role.resource.gpu > 0 and CUDA_VISIBLE_DEVICES not in role.env
         ]
-        total = sum(role.resource.gpu * role.num_replicas for role in wanting)
+        total = sum(role.resource.gpu * role.num_replicas for role in requesting)
         if not total:
             return []
         visible, taken = visible_gpus(os.environ), []
@@ -178,13 +178,13 @@ class Submitter:
         if len(taken) < total:
             leases.close()
             free_here = f"this machine has {len(visible)}, {len(taken)} of them free"
-            short = f"{app.name} asks for {total} GPUs; {free_here}"
+            short = f"{app.name} requests {total} GPUs; {free_here}"
             if self.cfg.get("auto_set_cuda_visible_devices"):
-                raise StateError(short, hint="see what runs: torchx list")
-            seen = "none is set apart, all replicas see all of them"
-            return [f"{short}: {seen}" if visible else f"{app.name} asks for {total} GPUs; none is seen here"]
+                raise StateError(short, hint="list the running applications: torchx list")
+            seen = "none is reserved, all replicas see all of them"
+            return [f"{short}: {seen}" if visible else f"{app.name} requests {total} GPUs; none is visible"]
         leased = iter(taken)
-        for role in wanting:
+        for role in requesting:
             for param in request.role_params[role.name]:
                 param.env[CUDA_VISIBLE_DEVICES] = ",".join(next(leased) for _ in range(role.resource.gpu))
         return []
@@ -210,7 +210,7 @@ class Submitter:
 def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
     params = request.role_params[role.name]
     snapshot = request.workspaces.get(role.name)
-    # what all replicas share is kept once
+    # variables that all replicas share are stored once
     shared = dict(set.intersection(*(set(p.env.items()) for p in params))) if params else {}
     replicas = [ReplicaRecord(p.args, {k: v for k, v in p.env.items() if k not in shared}) for p in params]
     cwd = params[0].cwd if params else None

@@ -1,4 +1,4 @@
-"""Workspaces of local jobs: each job runs in a copy of its own, which lies with its record."""
+"""Workspaces of local jobs: each job runs in its own copy, which is stored with its record."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from torchx.workspace.tree import LARGE_MB, look_at, look_at_all, shown, whole
 
 
 def plan(app: AppDef, paths: JobPaths, provider: ImageProvider) -> dict[str, Snapshot]:
-    """Returns the copy of each role that has a workspace; roles of the same workspace and image share one.
+    """Returns the copy for each role with a workspace; roles with the same workspace and image share one.
 
     Args:
         app: the application.
         paths: the record of the job.
-        provider: what images mean.
+        provider: resolves images.
     """
     known: dict[tuple[str, ...], Snapshot] = {}
-    found = {}
+    snapshots = {}
     for role in app.roles:
         if not role.workspace:
             continue
         below = provider.below(role)
-        key = (below, *(word for pair in role.workspace.projects.items() for word in pair))
+        key = (below, *(path for pair in role.workspace.projects.items() for path in pair))
         if key not in known:
             folder = str(paths.workspaces / file_name(role.name))
             known[key] = Snapshot(folder, shown(str(role.workspace)), below, look_at(role).tree)
-        found[role.name] = known[key]
-    return found
+        snapshots[role.name] = known[key]
+    return snapshots
 
 
 def run_in(snapshot: Snapshot, param: ReplicaParam, root: str) -> None:
-    """Has a replica run in a copy, in place.
+    """Changes a replica to run in a copy, in place.
 
     Args:
         snapshot: the copy.
-        param: the replica, as it would run in the folder of its image.
+        param: the replica, set up to run in the folder of its image.
         root: that folder.
     """
     param.cwd = snapshot.folder
@@ -54,75 +54,75 @@ def run_in(snapshot: Snapshot, param: ReplicaParam, root: str) -> None:
         return
     if program.startswith(f"{root}/"):
         param.args[0] = snapshot.folder + program[len(root) :]
-    elif os.sep not in program and (found := snapshot.tree.find(program)) is not None and found.kind != "dir":
+    elif os.sep not in program and (entry := snapshot.tree.find(program)) is not None and entry.kind != "dir":
         param.args[0] = f"{snapshot.folder}/{program}"
 
 
 def notes_of(app: AppDef, limit_mb: int | None) -> list[str]:
-    """Looks at the workspaces of an application, and returns what there is to say about them."""
+    """Scans the workspaces of an application and returns notes for the user."""
     notes: dict[str, None] = {}
     for role, scanned in look_at_all(app.roles, limit_mb):
         notes |= dict.fromkeys(scanned.tree.notes)
-        for word in role.args:
-            if _leads_back(word, scanned):
+        for argument in role.args:
+            if _is_in_original(argument, scanned):
                 notes[
-                    f"{word} is a path to the files themselves, not to the copy that role {role.name} runs in"
+                    f"{argument} is in the original folder, not in the copy that role {role.name} runs in"
                 ] = None
     return list(notes)
 
 
-def _leads_back(word: str, workspace: Workspace) -> bool:
+def _is_in_original(path: str, workspace: Workspace) -> bool:
     roots = (os.path.abspath(os.path.expanduser(p)) for p in workspace.projects if "://" not in p)  # noqa: PTH100, PTH111
-    return word.startswith("/") and any(word == root or word.startswith(f"{root}/") for root in roots)
+    return path.startswith("/") and any(path == root or path.startswith(f"{root}/") for root in roots)
 
 
 def fill(
-    request: PopenRequest, final: Path, folder: Path, tell: Callable[[str], None], limit_mb: int | None
+    request: PopenRequest, final: Path, folder: Path, report: Callable[[str], None], limit_mb: int | None
 ) -> None:
-    """Makes the copies of a job.
+    """Copies the workspaces of a job.
 
     Args:
         request: the job.
-        final: the folder of its record.
-        folder: where that is made.
-        tell: takes a line about what takes long.
-        limit_mb: MB that a workspace may have.
+        final: the final folder of its record.
+        folder: the temporary folder of its record.
+        report: called with progress messages.
+        limit_mb: maximum size of a workspace in MB.
 
     Raises:
-        UsageError: a workspace has become too large, or is not there any more.
-        StateError: it cannot be read, or not be copied.
+        UsageError: a workspace has become too large, or does not exist any more.
+        StateError: it cannot be read or copied.
     """
-    for snapshot in {each.folder: each for each in request.workspaces.values()}.values():
+    for snapshot in {snapshot.folder: snapshot for snapshot in request.workspaces.values()}.values():
         place = folder / Path(snapshot.folder).relative_to(final)
         tree = snapshot.tree.refreshed(limit_mb)
         image = whole(snapshot.below) if snapshot.below else None
         size = tree.size + (image.size if image is not None else 0)
         if size >= LARGE_MB * MB:
-            tell(f"copying the workspace, {mb(size)}")
+            report(f"copying the workspace, {mb(size)}")
         if image is not None:
             for line in image.set_id:
-                tell(f"image {snapshot.below}: {line}")
+                report(f"image {snapshot.below}: {line}")
             image.write_to(place)
         tree.write_to(place, into_existing=image is not None)
 
 
 def check(app: AppDef, request: PopenRequest, final: Path, folder: Path) -> None:
-    """Looks for the programs of the roles in the copies that were made.
+    """Checks that the programs of the roles exist in the copies.
 
     Raises:
         UsageError: one is missing or cannot be run.
     """
     try:
-        check_programs(app, _where_made(request, final, folder))
+        check_programs(app, _in_temporary_folder(request, final, folder))
     except UsageError as error:
         message = error.message
-        for snapshot in request.workspaces.values():  # where it was made nobody can look any more
+        for snapshot in request.workspaces.values():  # the temporary folder is about to be removed
             message = message.replace(snapshot.folder.replace(str(final), str(folder)), snapshot.workspace)
         raise UsageError(message, hint=error.hint) from None
 
 
-def _where_made(request: PopenRequest, final: Path, folder: Path) -> PopenRequest:
-    """Returns a request as it would be if the record stayed where it is made: to look for programs there."""
+def _in_temporary_folder(request: PopenRequest, final: Path, folder: Path) -> PopenRequest:
+    """Returns the request with paths in the temporary folder of the record, to check the programs there."""
 
     def moved(text: str) -> str:
         return text.replace(str(final), str(folder))

@@ -54,7 +54,7 @@ def test_a_local_job_is_refused_in_one_line(tmp_path: Path) -> None:
     assert hint.endswith("-s local_docker, -s slurm, -s kubernetes")
     assert "echo" not in listed.stdout
     assert "needs Linux" not in doctor.stderr
-    assert "jobs of this machine need Linux; this is darwin" in doctor.stdout
+    assert "local jobs need Linux; this is darwin" in doctor.stdout
 
 
 def test_the_record_of_a_job_is_read_and_removed(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ GROUPS = {
         120.0,
     ),
     "jobs": Group(
-        _each("torchx/jobs/{}.py", "end lock pruning recovery removal settled"),
+        _each("torchx/jobs/{}.py", "end lock pruning recovery removal reconcile"),
         (*_each(LOCAL, "life ends survival records"), "tests/cli/test_pruning.py"),
         240.0,
     ),

@@ -149,7 +149,7 @@ def test_a_changed_request_is_what_runs(session: tsm.Session) -> None:
     info.request.role_params["w"][0].env["FOO"] = "bar"
     handle = session.submit(info)
     assert list(session.log_lines(handle, "w")) == ["bar\n"]
-    with pytest.raises(UsageError, match="a request is submitted once"):
+    with pytest.raises(UsageError, match="a dry-run can be submitted only once"):
         session.schedule(info)
 
 

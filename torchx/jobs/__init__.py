@@ -1,1 +1,1 @@
-"""What is kept on disk of a local job: its record, its events, its lock and its logs."""
+"""Files of local jobs: record, events, lock and logs."""

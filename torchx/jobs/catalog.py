@@ -1,4 +1,4 @@
-"""All jobs on record, by name: read once for all schedulers that keep their jobs in the same place."""
+"""Catalog of all recorded jobs, read once for all schedulers that share a state home."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from torchx.jobs import ended
 from torchx.jobs.paths import Home, JobPaths, file_name
 
-SETTLED = 0.1
-"""Seconds after which two changes of a folder have different times, whatever the clock of its file system."""
+TIME_RESOLUTION = 0.1
+"""Seconds after which two changes of a folder have different times, on any file system."""
 
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """What is on record.
+    """The recorded jobs.
 
     Attributes:
-        app_ids: of all jobs, as the file system has them.
-        lines: of the list of ended jobs, by id; it may lack some, and have some that are gone.
+        app_ids: the ids of all jobs, as file names.
+        lines: the list of ended jobs, by id; may lack jobs, and may have jobs that were removed.
     """
 
     app_ids: frozenset[bytes]
@@ -34,23 +34,23 @@ _read: tuple[Home, _Signature, Catalog] | None = None
 
 
 def catalog(home: Home) -> Catalog:
-    """Returns what is on record; what has been read before when nothing has changed since."""
-    global _read  # a memory of this process
+    """Returns the recorded jobs; reads them again only if the folder or the list has changed."""
+    global _read  # a cache of this process
     with _lock:
         now, signature = time.time_ns(), (_signature(home.jobs), _signature(home.ended))
         if _read is not None and _read[:2] == (home, signature):
             return _read[2]
-        found = _look(home)
-        newest = max((each[0] for each in signature if each is not None), default=0)
+        found = _load(home)
+        newest = max((stamp[0] for stamp in signature if stamp is not None), default=0)
         # a change right after the reading may have the same time as the one before it
-        _read = (home, signature, found) if newest < now - SETTLED * 1e9 else None
+        _read = (home, signature, found) if newest < now - TIME_RESOLUTION * 1e9 else None
         return found
 
 
 def paths_of(home: Home, app_id: str) -> JobPaths:
-    """Returns the paths of a job by the id that a listing shows.
+    """Returns the paths of a job by its listed id.
 
-    A folder that no job has made may have a name that is no id; it is listed as that name in a path.
+    A folder that torchx did not create may have a name that is not an id; it is listed by its escaped name.
     """
     paths = home.job(app_id)
     if "%" in app_id and not os.path.lexists(paths.folder):
@@ -62,13 +62,13 @@ def paths_of(home: Home, app_id: str) -> JobPaths:
 
 def _signature(path: os.PathLike[str]) -> tuple[int, int, int] | None:
     try:
-        told = os.stat(path)  # noqa: PTH116  # any path
+        status = os.stat(path)  # noqa: PTH116  # any path
     except OSError:
         return None
-    return told.st_mtime_ns, told.st_size, told.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _look(home: Home) -> Catalog:
+def _load(home: Home) -> Catalog:
     try:
         names = os.listdir(os.fsencode(home.jobs))  # noqa: PTH208  # bytes, as in the list
     except OSError:

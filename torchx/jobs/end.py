@@ -1,4 +1,4 @@
-"""Asks for the end of a job."""
+"""Requests to end a job."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from torchx.machine import locks as lock
 
 
 def request(paths: JobPaths, *, now: bool = False) -> None:
-    """Asks a job's supervisor to end it; returns at once.
+    """Requests that a job's supervisor end it; returns immediately.
 
-    The request lies on disk before the supervisor is woken, so that it is found also by one that has not
-    come up yet. Where the disk takes no request, the signal alone asks for the end, and leaves time to
-    clean up. A stopped supervisor is woken.
+    The request is written before the supervisor is signalled, so that a supervisor that is still starting
+    reads it too. If it cannot be written, the signal alone cancels the job, with its grace period. A stopped
+    supervisor is resumed.
 
     Args:
-        paths: the job; nothing happens when it is not on record any more.
-        now: kill, with no time to clean up.
+        paths: the job; does nothing if its record was removed.
+        now: kill the job without a grace period.
 
     Raises:
-        StateError: the request cannot be written, and there is no supervisor that could be told.
+        StateError: the request can neither be written nor signalled.
     """
-    refused = _write(paths, b"kill\n" if now else b"cancel\n")
+    write_error = _write(paths, b"kill\n" if now else b"cancel\n")
     try:
         view = load(paths)
     except FileNotFoundError:
-        return  # deleted at this very moment
-    told = view.has_ended
+        return  # deleted in the meantime
+    delivered = view.has_ended
     if lock.is_held(paths.lock):
-        woken = view.supervisor is not None and processes.send(view.supervisor, signal.SIGTERM)
-        told = told or woken
+        signalled = view.supervisor is not None and processes.send(view.supervisor, signal.SIGTERM)
+        delivered = delivered or signalled
         for process in (view.supervisor, view.guard):
             if process is not None:
                 processes.send(process, signal.SIGCONT)
-    if refused is not None and not told:
+    if write_error is not None and not delivered:
         raise StateError(
-            f"the end of the job cannot be asked for at {paths.cancel}: {refused.strerror}"
-        ) from refused
+            f"the job cannot be ended: {paths.cancel} cannot be written: {write_error.strerror}"
+        ) from write_error
 
 
 def _write(paths: JobPaths, request: bytes) -> OSError | None:
-    """Writes a request; returns why that could not be done."""
+    """Writes a request; returns the error if that failed."""
     try:
         descriptor = files.open_file(paths.cancel, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     except OSError as error:

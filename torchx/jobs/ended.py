@@ -1,4 +1,4 @@
-"""What is written when a job has ended: SUCCESS in its log tree, and its line in the list of ended jobs."""
+"""Files about ended jobs: SUCCESS in the log tree, and the list of ended jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchx.machine import files
 
 
 class EndedJob(NamedTuple):
-    """The line of an ended job in a listing; times are seconds since the epoch."""
+    """The entry of an ended job in a listing; times are seconds since the epoch."""
 
     app_id: str
     scheduler: str
@@ -32,7 +32,7 @@ class EndedJob(NamedTuple):
 
     @classmethod
     def of(cls, view: JobView) -> EndedJob:
-        """Returns the line for a job."""
+        """Returns the entry for a job."""
         record = view.record
         return cls(
             record.app_id,
@@ -51,11 +51,11 @@ class EndedJob(NamedTuple):
 _FIELDS = frozenset(EndedJob._fields)
 
 LARGEST = 1 << 28
-"""Bytes of the list; with more it is passed over, and the records are read."""
+"""Maximum bytes of the list; a larger one is ignored, and the records are read."""
 
 
 def remember(view: JobView, paths: JobPaths) -> None:
-    """Appends a job to the list of ended jobs; the list is a shortcut and may lack some."""
+    """Appends a job to the list of ended jobs, which is a cache and may lack jobs."""
     line = json.dumps(EndedJob.of(view)._asdict(), separators=(",", ":")) + "\n"
     home = Home(paths.folder.parent.parent)
     with contextlib.suppress(OSError):
@@ -67,10 +67,10 @@ def remember(view: JobView, paths: JobPaths) -> None:
 
 
 def _open_to_append(path: Path) -> int:
-    """Opens the list under a shared lock, which keeps it from being replaced; returns the descriptor.
+    """Opens the list under a shared lock, which prevents its replacement; returns the descriptor.
 
-    Who cannot get the lock for a while appends all the same: nobody may keep a job from ending, and a
-    line that is lost with a list that was just replaced is written again by the next listing.
+    After 50 failed attempts it is opened without the lock, so that no process can keep a job from ending; a
+    line that is lost with a replaced list is added again by the next listing.
     """
     tries = 50
     while True:
@@ -92,9 +92,9 @@ _SUBMITTED = b'"submitted_at":'
 
 
 def lines(home: Home) -> dict[bytes, bytes]:
-    """Returns the list of ended jobs as it is written, by id; of several lines of a job the last.
+    """Returns the unparsed lines of the list of ended jobs by id; the last line of a job wins.
 
-    A list that cannot be read is none: it is a shortcut, and the records tell the same.
+    The result is empty if the list cannot be read: it is a cache of the records.
     """
     try:
         data = files.read_file(home.ended, LARGEST)
@@ -109,16 +109,16 @@ def lines(home: Home) -> dict[bytes, bytes]:
 
 
 def submitted_at(line: bytes) -> float:
-    """Returns when the job of a line was submitted, without reading the rest; 0.0 for a damaged line."""
+    """Returns the submission time of a line without parsing the rest, or 0.0 for a damaged line."""
     at = line.find(_SUBMITTED) + len(_SUBMITTED)
     try:
-        return shape.moment(float(line[at : line.index(b",", at)]), "submitted_at")
+        return shape.timestamp(float(line[at : line.index(b",", at)]), "submitted_at")
     except ValueError:
         return 0.0
 
 
 def parse(line: bytes) -> EndedJob | None:
-    """Reads a line of the list; None when it is damaged."""
+    """Parses a line of the list; returns None if it is damaged."""
     try:
         data = shape.mapping(json.loads(line), "line")
         if not data.keys() <= _FIELDS:
@@ -126,14 +126,14 @@ def parse(line: bytes) -> EndedJob | None:
         job = EndedJob(**data)
         started, ended = job.started_at, job.ended_at
         return job._replace(
-            app_id=shape.word(job.app_id, "app_id"),
-            scheduler=shape.word(job.scheduler, "scheduler"),
-            session=shape.word(job.session, "session"),
+            app_id=shape.handle_text(job.app_id, "app_id"),
+            scheduler=shape.handle_text(job.scheduler, "scheduler"),
+            session=shape.handle_text(job.session, "session"),
             name=shape.text(job.name, "name"),
             state=ENDS[ENDS.index(job.state)],
-            submitted_at=shape.moment(job.submitted_at, "submitted_at"),
-            started_at=None if started is None else shape.moment(started, "started_at"),
-            ended_at=None if ended is None else shape.moment(ended, "ended_at"),
+            submitted_at=shape.timestamp(job.submitted_at, "submitted_at"),
+            started_at=None if started is None else shape.timestamp(started, "started_at"),
+            ended_at=None if ended is None else shape.timestamp(ended, "ended_at"),
             exit_code=shape.exit_code(job.exit_code, "exit_code"),
             msg=shape.text(job.msg, "msg"),
         )
@@ -142,9 +142,9 @@ def parse(line: bytes) -> EndedJob | None:
 
 
 def compact(home: Home) -> None:
-    """Writes the list anew, with one line for each job that is on record; nothing when someone appends.
+    """Rewrites the list with one line for each recorded job, unless another process has it open.
 
-    What is no list, such as a link in its place, is removed: the next listing begins another.
+    Something else in its place, such as a link, is removed: the next listing starts a new list.
     """
     try:
         descriptor = files.open_file(home.ended)
@@ -157,18 +157,18 @@ def compact(home: Home) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), home.ended.stat()):
-            return  # someone else has just done it
+            return  # just replaced by another process
         on_record = set(os.listdir(os.fsencode(home.jobs)))  # noqa: PTH208  # bytes, as in the list
         kept = [line + b"\n" for app_id, line in lines(home).items() if app_id in on_record]
         files.write_file(home.ended, b"".join(kept))
     except BlockingIOError:
-        return  # the next one does it
+        return  # left to the next call
     finally:
         os.close(descriptor)
 
 
 def write_success(view: JobView, logs: LogPaths) -> None:
-    """Writes SUCCESS beside the logs: final state, pids, exit codes and the paths of the files."""
+    """Writes SUCCESS to the log tree: final state, pids, exit codes and log paths."""
     roles: dict[str, list[dict[str, Any]]] = {}
     for replica in view.replicas:
         folder = logs.replica(replica.role, replica.id)
@@ -187,6 +187,6 @@ def write_success(view: JobView, logs: LogPaths) -> None:
         )
     facts = {"app_id": view.record.app_id, "final_state": view.state, "roles": roles}
     if not files.is_own_folder(logs.folder):
-        return  # removed meanwhile, or a record led elsewhere
+        return  # removed in the meantime, or a record with a wrong folder
     with contextlib.suppress(OSError):
         files.write_file(logs.success, (json.dumps(facts, indent=1) + "\n").encode())

@@ -1,4 +1,4 @@
-"""The events of a job: one line of JSON for each thing that happened, only ever appended."""
+"""The event log of a job: one JSON object per line, append-only."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from typing import Any
 from torchx.machine import files
 
 LARGEST = 1 << 28
-"""Bytes of all events of a job; some million of them."""
+"""Maximum bytes of all events of a job, enough for some million events."""
 
 LONGEST_LINE = 1 << 16
-"""Bytes of an event; a longer one is damaged."""
+"""Maximum bytes of an event; a longer one is treated as damaged."""
 
 
 class Clock:
-    """A clock that starts at the time of day and then runs evenly, whatever is done to the machine's clock.
+    """A clock that starts at the time of day and then ignores changes of the system clock.
 
-    Times of one job are taken from one such clock, so that durations are right and order is true. It runs
-    on while the machine sleeps.
+    All times of a job come from one such clock, so that durations and order are right. It includes time
+    during which the machine is suspended.
 
     Args:
-        not_before: it starts no earlier than this, seconds since the epoch: the machine's clock may have
-            been put back since.
+        not_before: earliest start, in seconds since the epoch, in case the system clock was set back.
     """
 
     def __init__(self, not_before: float = 0.0) -> None:
@@ -44,12 +43,12 @@ class Clock:
 
 
 class EventLog:
-    """Appends events; each is one write, so that a reader never sees a part of a part.
+    """Appends events; each is one write, so that readers see whole events.
 
     Args:
-        path: the file; made when it is not there.
-        clock: where the times come from.
-        reserve: a file that is there to be given up when the disk is full: its room goes to the events.
+        path: the file, created if missing.
+        clock: the source of times.
+        reserve: a file to delete if the disk is full, to free space for events.
     """
 
     def __init__(self, path: Path, clock: Clock, reserve: Path | None = None) -> None:
@@ -58,11 +57,11 @@ class EventLog:
         self._descriptor = files.open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            # whoever wrote last was killed at it, and that must cost no more than its own line
+            # the last writer was killed while writing: end its line
             os.write(self._descriptor, b"\n")
 
     def add(self, event: str, **facts: Any) -> None:
-        """Appends one event, with the present time unless its facts tell another.
+        """Appends one event; its time is the current time unless `facts` has another.
 
         Raises:
             OSError: the disk is full, or the file cannot be written.
@@ -76,7 +75,7 @@ class EventLog:
                 raise
             self._reserve.unlink(missing_ok=True)
             self._reserve = None
-            self._write(b"\n" + data)  # a part of it may be there: what follows is a line of its own
+            self._write(b"\n" + data)  # a part of it may have been written: start a new line
 
     def _write(self, data: bytes) -> None:
         if os.write(self._descriptor, data) < len(data):
@@ -88,7 +87,7 @@ class EventLog:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a job in order; a line that is damaged or half written is passed over.
+    """Yields the events of a job in order; skips damaged and incomplete lines.
 
     Raises:
         OSError: it is not a regular file of this user, is larger than :data:`LARGEST`, or cannot be read.
@@ -100,7 +99,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     with open(descriptor, "rb") as file:
         if os.fstat(descriptor).st_size > LARGEST:
             raise OSError(errno.EFBIG, f"it is larger than {LARGEST >> 20} MB", str(path))
-        while line := file.readline(LONGEST_LINE):  # of a longer one the parts are damaged lines
+        while line := file.readline(LONGEST_LINE):  # a longer line is read as several damaged ones
             try:
                 event = json.loads(line)
             except (ValueError, RecursionError):

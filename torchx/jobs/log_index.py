@@ -1,7 +1,7 @@
-"""The index of a job's log: when which piece of which replica's combined log was written.
+"""The index of a job's logs: time, replica and position of each piece of output.
 
-One file for all replicas, in the order in which their output was read. So a merge by time is a walk through
-it, a follower watches one file whatever the number of replicas, and a moment is found by bisection.
+One file for all replicas, in the order in which their output was read: it gives the merge by time, following
+a job needs to watch only this file, and a time is found by bisection.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ WHOLE, PARTIAL = 0, 1
 
 
 class Piece(NamedTuple):
-    """One entry: a run of bytes that came from one stream together.
+    """One entry: consecutive bytes of one stream.
 
     Attributes:
-        ns: when it was read, nanoseconds since the epoch; never smaller than that of the entry before.
-        offset: where it begins in the combined log of the attempt, bytes.
-        length: bytes.
+        ns: time of reading, nanoseconds since the epoch; never decreases in the index.
+        offset: its offset in the combined log of the attempt.
+        length: its length in bytes.
         replica: ordinal of the replica within the application.
         attempt: from 1.
         stream: STDOUT or STDERR.
-        flags: PARTIAL when it ends within a line, else WHOLE.
+        flags: PARTIAL if it ends within a line, else WHOLE.
     """
 
     ns: int
@@ -38,23 +38,23 @@ class Piece(NamedTuple):
 
 
 LONGEST_PIECE = 1 << 24
-"""Bytes; a supervisor writes no longer ones."""
+"""Maximum bytes of a piece that a supervisor writes."""
 
 LARGEST_LOG = 1 << 62
-"""Bytes; no file is larger."""
+"""Maximum bytes of a log file."""
 
 
 def is_plausible(piece: Piece) -> bool:
-    """Returns True for an entry that a supervisor can have written; a damaged index may hold anything."""
+    """Returns True if a supervisor can have written the entry; the index may be damaged."""
     return piece.stream in (STDOUT, STDERR) and piece.length <= LONGEST_PIECE and piece.offset <= LARGEST_LOG
 
 
 def encode(piece: Piece) -> bytes:
-    """Returns the entry as it stands in the file."""
+    """Returns the bytes of an entry."""
     return LAYOUT.pack(*piece)
 
 
 def decode(data: bytes) -> Iterator[Piece]:
-    """Yields the entries in some bytes of the file; a last one that is half written is left out."""
+    """Yields the entries in a block of the index; ignores an incomplete last one."""
     whole = len(data) - len(data) % LAYOUT.size
     return map(Piece._make, LAYOUT.iter_unpack(data[:whole]))

@@ -1,4 +1,4 @@
-"""From pieces of output to lines: which pieces are wanted, and how lines are put together from them."""
+"""Select pieces of output for a query and assemble them into lines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, whole_characters
 
 LONGEST_LINE = 1 << 20
-"""Bytes after which a line that has no end yet is handed on in parts."""
+"""Bytes after which an unfinished line is returned in parts."""
 
 STREAMS = {STDOUT: Stream.STDOUT, STDERR: Stream.STDERR}
 
 Source = tuple[int, int, int]
-"""What writes lines: replica, attempt and stream."""
+"""The source of a line: replica, attempt and stream."""
 
 
 class Member(NamedTuple):
@@ -29,21 +29,21 @@ class Member(NamedTuple):
 
 
 def source_of(piece: Piece) -> Source:
-    """Returns what wrote a piece."""
+    """Returns the source of a piece."""
     return piece.replica, piece.attempt, piece.stream
 
 
 class Span:
-    """Chooses what lies within the time of a query, by whole lines: a line has the time that it began at."""
+    """Selects whole lines within the time range of a query; a line has the time of its first piece."""
 
     def __init__(self, query: LogQuery) -> None:
         self._query = query
         self._since = None if query.since is None else query.since.timestamp() * 1e9
         self._until = None if query.until is None else query.until.timestamp() * 1e9
-        self._unfinished: dict[Source, bool] = {}  # whether the line that goes on is wanted
+        self._unfinished: dict[Source, bool] = {}  # whether the unfinished line is selected
 
     def cut(self, piece: Piece, data: bytes) -> bytes:
-        """Returns what is wanted of a piece; of each source all pieces have to come, in their order."""
+        """Returns the selected part of a piece; the pieces of each source must be passed in order."""
         inside = (self._since is None or piece.ns >= self._since) and (
             self._until is None or piece.ns < self._until
         )
@@ -55,28 +55,28 @@ class Span:
         return (data[:end] if wanted else b"") + (data[end:] if inside else b"")
 
     def takes(self, piece: Piece) -> bool:
-        """Returns True if something of a piece may be wanted."""
+        """Returns True if a piece is of the stream of the query."""
         query, stream = self._query, STREAMS.get(piece.stream)
         return stream is not None and query.stream in (Stream.COMBINED, stream)
 
 
 class Unfinished:
-    """Finds the lines that had begun and not ended at a place of an index, going back as far as needed.
+    """Finds the lines that are unfinished at a position of an index, reading backwards as far as needed.
 
     Args:
         descriptor: the index.
-        position: the place.
-        block: bytes that are looked at together.
+        position: the position.
+        block: bytes to read at a time.
     """
 
     def __init__(self, descriptor: int, position: int, block: int) -> None:
         self._descriptor, self._position, self._block = descriptor, position, block
         self._found: dict[Source, list[Piece]] = {}  # backwards
         self._ended: set[Source] = set()
-        self._begun: set[tuple[int, int]] = set()  # attempts whose first piece was seen
+        self._begun: set[tuple[int, int]] = set()  # attempts whose first piece was read
 
     def pieces(self, piece: Piece) -> list[Piece]:
-        """Returns the pieces of the line that a piece goes on with; none where it begins one."""
+        """Returns the earlier pieces of the line that a piece continues."""
         source = source_of(piece)
         attempt = source[:2]
         while not (source in self._ended or attempt in self._begun) and piece.offset and self._position > 0:
@@ -100,7 +100,7 @@ class Unfinished:
 
 
 def with_unfinished(pieces: Sequence[Piece], at: int) -> list[Piece]:
-    """Returns the pieces from a place on, after those of the lines that had begun and not ended there."""
+    """Returns the pieces from a position on, preceded by those of lines that are unfinished there."""
     begun: dict[Source, list[Piece]] = {}
     for piece in pieces[:at]:
         if piece.flags & PARTIAL:
@@ -112,7 +112,7 @@ def with_unfinished(pieces: Sequence[Piece], at: int) -> list[Piece]:
 
 @dataclass
 class _Kept:
-    """Lines that came together, while the last few are chosen; its last line may go on."""
+    """Consecutive lines of one source in a tail; the last line may be unfinished."""
 
     first: LogChunk
     parts: list[bytes]
@@ -127,7 +127,7 @@ class _Kept:
 
 @dataclass
 class _Tail:
-    """The last few lines; one that came in several parts is one."""
+    """The last `count` lines; a line in several parts counts once."""
 
     count: int
     kept: deque[_Kept] = field(default_factory=deque)
@@ -135,7 +135,7 @@ class _Tail:
     unfinished: dict[Source, _Kept] = field(default_factory=dict)
 
     def add(self, source: Source, chunk: LogChunk) -> None:
-        """Takes some lines; the first of them may go on with the one before."""
+        """Adds lines; the first may continue an unfinished one."""
         data = self.go_on(source, chunk.data)
         if not data:
             return
@@ -147,7 +147,7 @@ class _Tail:
         self._shorten()
 
     def go_on(self, source: Source, data: bytes) -> bytes:
-        """Takes what belongs to a line that had begun, and returns the rest."""
+        """Adds the part that continues an unfinished line; returns the rest."""
         kept = self.unfinished.pop(source, None)
         if kept is None:
             return data
@@ -164,55 +164,55 @@ class _Tail:
             if first.lines <= surplus:
                 self.kept.popleft().dropped = True
                 self.lines -= first.lines
-            else:  # a carriage return, as of a progress bar, ends no line
+            else:  # a carriage return, as of a progress bar, does not end a line
                 first.parts = [b"".join(first.parts).split(b"\n", surplus)[-1]]
                 first.lines -= surplus
                 self.lines = self.count
 
 
 class Lines:
-    """Puts parts of lines together, drops lines that do not match, and keeps the last few of a query."""
+    """Assembles lines, drops those that do not match, and applies the tail of a query."""
 
     def __init__(self, query: LogQuery) -> None:
         self._pattern = re.compile(query.regex) if query.regex is not None else None
-        # who follows sees a prompt before its line has an end
-        self._hand_on_parts = query.follow and self._pattern is None
+        # when following, show a prompt before its line ends
+        self._yield_parts = query.follow and self._pattern is None
         self._parts: dict[Source, tuple[int, bytes]] = {}
-        self._matched: dict[Source, bool] = {}  # whether the line that goes on is shown
+        self._matched: dict[Source, bool] = {}  # whether the unfinished line is shown
         self._tail = None if query.tail is None else _Tail(query.tail)
-        self._cut_off: set[Source] = set()  # what writes a line that goes on, and whose begin was left out
+        self._cut_off: set[Source] = set()  # sources of unfinished lines whose start was dropped
 
     def add(self, piece: Piece, data: bytes, member: Member) -> Iterator[LogChunk]:
-        """Takes one piece and yields what can be handed on now."""
+        """Adds one piece; yields the chunks that are complete."""
         source = source_of(piece)
         since, held = self._parts.pop(source, (piece.ns, b""))
         data = held + data if held else data
         if not data:
             return
         if piece.flags & PARTIAL:
-            if not self._hand_on_parts and len(data) < LONGEST_LINE:
+            if not self._yield_parts and len(data) < LONGEST_LINE:
                 self._parts[source] = (since, data)
                 return
             end = whole_characters(data)
             if end < len(data):
                 self._parts[source] = (piece.ns, data[end:])
                 data = data[:end]
-        yield from self._hand_on(since, source, data, member)
+        yield from self._chunks(since, source, data, member)
 
     def rest(self, members: list[Member]) -> Iterator[LogChunk]:
-        """Yields what was held back."""
+        """Yields the lines that are still buffered."""
         for source, (since, data) in self._parts.items():
-            yield from self._hand_on(since, source, data, members[source[0]])
+            yield from self._chunks(since, source, data, members[source[0]])
         yield from self.up_to_now()
 
     def up_to_now(self) -> Iterator[LogChunk]:
-        """Yields the last few lines; what comes from now on is handed on as it comes."""
+        """Yields the lines of the tail; later lines are no longer limited by it."""
         tail, self._tail = self._tail, None
         if tail is not None:
             self._cut_off = {source for source, kept in tail.unfinished.items() if kept.dropped}
             yield from (kept.chunk() for kept in tail.kept)
 
-    def _hand_on(self, since: int, source: Source, data: bytes, member: Member) -> Iterator[LogChunk]:
+    def _chunks(self, since: int, source: Source, data: bytes, member: Member) -> Iterator[LogChunk]:
         if self._pattern is not None:
             data = self._matching(self._pattern, source, data)
         if source in self._cut_off:
@@ -228,7 +228,7 @@ class Lines:
             self._tail.add(source, chunk)
 
     def _matching(self, pattern: re.Pattern[str], source: Source, data: bytes) -> bytes:
-        """Returns the lines that match; one that comes in parts is shown from the first part that does."""
+        """Returns the matching lines; a line in parts is returned from its first matching part on."""
         begin = b""
         if source in self._matched:
             end = data.find(b"\n") + 1 or len(data)
@@ -243,7 +243,7 @@ class Lines:
 
 
 def takes(piece: Piece, query: LogQuery) -> bool:
-    """Returns True if a piece is of the wanted stream and time."""
+    """Returns True if a piece is of the stream and the time range of a query."""
     if query.stream is not Stream.COMBINED and STREAMS.get(piece.stream) is not query.stream:
         return False
     if query.since is not None and piece.ns < query.since.timestamp() * 1e9:
@@ -252,7 +252,7 @@ def takes(piece: Piece, query: LogQuery) -> bool:
 
 
 def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
-    """Returns the lines in which the pattern is found; bytes that are no text stay as they are."""
+    """Returns the lines that match the pattern; invalid UTF-8 is kept unchanged."""
     search = pattern.search
     lines = data.decode("utf-8", "surrogateescape").split("\n")
     last = lines.pop()
@@ -263,7 +263,7 @@ def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
 
 
 def first_at(descriptor: int, ns: int) -> int:
-    """Returns the place in an index of the first entry that is not older than a moment."""
+    """Returns the position in an index of the first entry at or after a time."""
     low, high = 0, os.fstat(descriptor).st_size // LAYOUT.size
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Reads the log of a local job: all replicas in the order of time, from any moment, to the end or further."""
+"""Read and follow the logs of a local job: all replicas, merged by time."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from torchx.machine import files
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 BLOCK = 4096 * LAYOUT.size
-"""Bytes of the index that are looked at together."""
+"""Bytes of the index to read at a time."""
 
 POLL = 0.01
-"""Seconds between two looks at the index while following, at most."""
+"""Maximum seconds between two reads of the index while following."""
 
 QUICK_POLL = 0.001
-"""Seconds until the next look when little came, as a short job has ended by then; doubled at each one."""
+"""Seconds until the next read after a short one, as a short job may end soon; doubled each time."""
 
 LITTLE = 16 * LAYOUT.size
-"""Bytes of the index; when more came together, more will: it is read in larger parts."""
+"""Bytes of the index; after a larger read, the next one waits for `POLL`."""
 
 MOST_OPEN = 256
-"""Log files that a reader holds open at a time, or half of what it may, when that is less."""
+"""Maximum number of log files a reader keeps open; at most half of the process's limit."""
 
 
 class JobLog:
@@ -49,7 +49,7 @@ class JobLog:
     Args:
         paths: its log tree.
         members: its replicas, by ordinal.
-        lives: tells whether more may still be written.
+        lives: returns True while more may be written.
     """
 
     def __init__(self, paths: LogPaths, members: list[Member], lives: Callable[[], bool]) -> None:
@@ -61,10 +61,10 @@ class JobLog:
         self._most_open = max(1, min(MOST_OPEN, soft // 2)) if soft > 0 else MOST_OPEN
 
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
-        """Yields what is asked for, whole lines as far as there are any."""
+        """Yields the output that matches a query, by whole lines as far as possible."""
         wanted = [self._wants(member, query) for member in self._members]
         lines, span = Lines(query), Span(query)
-        ends: dict[int, tuple[int, int]] = {}  # replica: attempt, and how far its combined log is told
+        ends: dict[int, tuple[int, int]] = {}  # replica: attempt, and end of the indexed part of its log
         self._from_begin = True
         self._unfinished: Unfinished | None = None
         self._known: set[Source] = set()
@@ -77,14 +77,14 @@ class JobLog:
                     continue
                 attempt, end = ends.get(piece.replica, (0, 0))
                 if piece.attempt < attempt or (piece.attempt == attempt and piece.offset < end):
-                    continue  # a damaged entry: what was told is not told again
+                    continue  # a damaged entry that repeats earlier output
                 ends[piece.replica] = (piece.attempt, piece.offset + piece.length)
                 if span.takes(piece):
-                    for each in self._from_its_begin(piece):
-                        data = span.cut(each, self._bytes(each))
-                        yield from lines.add(each, data, self._members[each.replica])
+                    for part in self._with_line_start(piece):
+                        data = span.cut(part, self._bytes(part))
+                        yield from lines.add(part, data, self._members[part.replica])
             if query.until is None and not self._lives():
-                if self._from_begin:  # else a replica may have entries before those that were looked at
+                if self._from_begin:  # else a replica may have entries before those that were read
                     ends = {**self._beginnings(wanted), **ends}
                 for piece, data in self._unindexed(query, ends):
                     yield from lines.add(piece, span.cut(piece, data), self._members[piece.replica])
@@ -97,10 +97,10 @@ class JobLog:
     # --- the index -------------------------------------------------------------------------------
 
     def _pieces(self, query: LogQuery, wanted: list[bool]) -> Iterator[Piece | None]:
-        """Yields the entries of the index from the first that can matter on; None after all there is now."""
+        """Yields the entries of the index from the first relevant one; yields None at its current end."""
         pause = QUICK_POLL
         while True:
-            alive = self._lives()  # asked before the look: what was written until then is seen by it
+            alive = self._lives()  # before the read, which then sees everything written until now
             try:
                 descriptor = files.open_file(self._paths.index, own=False)
                 break
@@ -108,7 +108,7 @@ class JobLog:
                 if not (query.follow and alive):
                     return
             except OSError:
-                return  # a pipe or a link in its place is no index
+                return  # not an index: a pipe or a link in its place
             time.sleep(pause)
             pause = min(2 * pause, POLL)
         try:
@@ -137,12 +137,12 @@ class JobLog:
             os.close(descriptor)
 
     def _tail_position(self, descriptor: int, first: int, query: LogQuery, wanted: list[bool]) -> int:
-        """Returns the place in the index from which on there are at least the wanted number of lines."""
+        """Returns a position in the index that at least the requested number of lines follows."""
         assert query.tail is not None
         end = os.fstat(descriptor).st_size // LAYOUT.size * LAYOUT.size
         pattern = re.compile(query.regex) if query.regex is not None else None
-        wanted_lines = query.tail + 2 * len(self._members)  # the begin of a line may be left out by its time
-        found = 0
+        wanted_lines = query.tail + 2 * len(self._members)  # the start of a line may be out of range
+        count = 0
         while end > first:
             begin = max(first, end - BLOCK)
             pieces = list(decode(os.pread(descriptor, end - begin, begin)))
@@ -151,56 +151,56 @@ class JobLog:
                 if self._is_of(piece, wanted) and takes(piece, query):
                     data = self._bytes(piece)
                     # the lines to either side of a partial one may be in other pieces: count low, read more
-                    found += (data if pattern is None else matching(data, pattern)).count(b"\n")
-                if found > wanted_lines:
+                    count += (data if pattern is None else matching(data, pattern)).count(b"\n")
+                if count > wanted_lines:
                     return begin + number * LAYOUT.size
             end = begin
         return first
 
-    def _from_its_begin(self, piece: Piece) -> list[Piece]:
-        """Returns a piece after those that its line begins with, where these were passed over."""
+    def _with_line_start(self, piece: Piece) -> list[Piece]:
+        """Returns a piece, preceded by the skipped pieces of the same line."""
         source = source_of(piece)
         if self._unfinished is None or source in self._known:
             return [piece]
         self._known.add(source)
         return [*self._unfinished.pieces(piece), piece]
 
-    # --- what the index does not tell ------------------------------------------------------------
+    # --- output that is not in the index ---------------------------------------------------------
 
     def _unindexed(self, query: LogQuery, ends: dict[int, tuple[int, int]]) -> Iterator[tuple[Piece, bytes]]:
-        """Yields what was written and not noted: by a killed supervisor, or on a full disk."""
-        for replica, (attempt, told) in sorted(ends.items()):
+        """Yields output that is missing from the index: the supervisor was killed or the disk was full."""
+        for replica, (attempt, indexed) in sorted(ends.items()):
             try:
                 size = os.fstat(self._open(replica, attempt)).st_size
             except OSError:
-                continue  # somebody removed it
-            if size > told and query.stream is not Stream.COMBINED:
+                continue  # removed in the meantime
+            if size > indexed and query.stream is not Stream.COMBINED:
                 yield from self._rest_of_stream(replica, attempt, query.stream)
                 continue
-            for begin in range(told, size, LONGEST_LINE):
+            for begin in range(indexed, size, LONGEST_LINE):
                 length = min(size - begin, LONGEST_LINE)
                 piece = Piece(time.time_ns(), begin, length, replica, attempt, STDOUT, PARTIAL)
                 yield piece, self._bytes(piece)
 
     def _rest_of_stream(self, replica: int, attempt: int, stream: Stream) -> Iterator[tuple[Piece, bytes]]:
-        """Yields what the own file of a stream holds beyond what was noted of it.
+        """Yields the unindexed end of a stream's own log file.
 
-        Of the combined log only the index tells which bytes came from which stream.
+        Without the index, the streams of the combined log cannot be separated.
         """
         number = STDERR if stream is Stream.STDERR else STDOUT
-        with contextlib.suppress(OSError):  # somebody removed the log
-            told = self._noted.get((replica, attempt, number), 0)
+        with contextlib.suppress(OSError):  # the log was removed
+            offset = self._indexed.get((replica, attempt, number), 0)
             path = self._paths.replica(*self._members[replica]) / f"{stream}.log"
             with open(files.open_file(path, own=False), "rb") as file:
-                file.seek(told)
+                file.seek(offset)
                 while data := file.read(LONGEST_LINE):
-                    yield Piece(time.time_ns(), told, len(data), replica, attempt, number, PARTIAL), data
-                    told += len(data)
+                    yield Piece(time.time_ns(), offset, len(data), replica, attempt, number, PARTIAL), data
+                    offset += len(data)
 
     @functools.cached_property
-    def _noted(self) -> dict[tuple[int, int, int], int]:
-        """How many bytes the index tells of, by replica, attempt and stream; read once for all of them."""
-        noted: dict[tuple[int, int, int], int] = {}
+    def _indexed(self) -> dict[tuple[int, int, int], int]:
+        """Indexed bytes by replica, attempt and stream."""
+        counts: dict[tuple[int, int, int], int] = {}
         with (
             contextlib.suppress(OSError),
             open(files.open_file(self._paths.index, own=False), "rb") as index,
@@ -208,11 +208,11 @@ class JobLog:
             while data := index.read(BLOCK):
                 for p in decode(data):
                     key = p.replica, p.attempt, p.stream
-                    noted[key] = noted.get(key, 0) + p.length
-        return noted
+                    counts[key] = counts.get(key, 0) + p.length
+        return counts
 
     def _beginnings(self, wanted: list[bool]) -> dict[int, tuple[int, int]]:
-        """Returns the begin of the current attempt's log for each replica that has one."""
+        """Returns the start of the current attempt's log for each replica that has one."""
         found = {}
         for replica, member in enumerate(self._members):
             folder = self._paths.replica(*member)
@@ -226,7 +226,7 @@ class JobLog:
         try:
             return os.pread(self._open(piece.replica, piece.attempt), piece.length, piece.offset)
         except OSError:
-            return b""  # somebody removed it, or made something else of it
+            return b""  # removed or replaced in the meantime
 
     def _open(self, replica: int, attempt: int) -> int:
         key = (replica, attempt)
@@ -238,7 +238,7 @@ class JobLog:
         return descriptor
 
     def _open_new(self, role: str, replica: int, attempt: int) -> int:
-        """Opens a combined log that may be set aside for a newer attempt at this very moment."""
+        """Opens a combined log, which the supervisor may be moving aside for a new attempt."""
         folder = self._paths.replica(role, replica)
         aside = folder / f"attempt-{attempt}" / "combined.log"
         if not aside.exists():
@@ -250,7 +250,7 @@ class JobLog:
 
     @staticmethod
     def _is_of(piece: Piece, wanted: list[bool]) -> bool:
-        """Tells whether an entry is of a wanted replica; a damaged index may hold anything."""
+        """Returns True if an entry is valid and of a selected replica."""
         return piece.replica < len(wanted) and wanted[piece.replica] and is_plausible(piece)
 
     @staticmethod

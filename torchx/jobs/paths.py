@@ -1,4 +1,4 @@
-"""Where everything of a local job lies: all its paths are properties of one class."""
+"""Paths of the state home, and of the records and logs of local jobs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torchx.machine import files
 
 
 def state_home() -> Path:
-    """Returns the folder that holds all state, private to this user; made when it is not there.
+    """Returns the state home, a folder private to this user; creates it if missing.
 
     Raises:
-        StateError: it cannot be made, is not a folder, or belongs to someone else.
+        StateError: it cannot be created, is not a folder, or belongs to another user.
     """
     home = user_home()
     try:
@@ -30,10 +30,10 @@ def state_home() -> Path:
 
 
 def user_home() -> Path:
-    """Returns the folder that holds all state, there or not.
+    """Returns the state home, which need not exist.
 
     Raises:
-        StateError: nothing says where it should be, it belongs to another user, or others may write to it.
+        StateError: its path is unknown, it belongs to another user, or others may write to it.
     """
     home = _home_folder()
     files.check_home(home)
@@ -41,7 +41,7 @@ def user_home() -> Path:
 
 
 def check_user_home() -> None:
-    """Checks the state home for a command that may do without one.
+    """Checks the state home for a command that can run without one.
 
     Raises:
         StateError: it belongs to another user, or others may write to it.
@@ -54,15 +54,15 @@ def check_user_home() -> None:
 
 
 def _home_folder() -> Path:
-    told = os.environ.get(settings.TORCHX_HOME)
+    path = os.environ.get(settings.TORCHX_HOME)
     try:
-        return Path(told).expanduser().absolute() if told else Path.home() / ".torchx"
+        return Path(path).expanduser().absolute() if path else Path.home() / ".torchx"
     except RuntimeError as error:  # no HOME, and a user without an entry in the password file
         raise StateError("no home folder is known for this user", hint=files.OTHER_HOME) from error
 
 
 def file_name(name: str) -> str:
-    """Returns a name as it may stand in a path: one component, never a dot folder.
+    """Returns a name escaped for use as a file name; never `.` or `..`.
 
     >>> file_name("trainer"), file_name("a/b"), file_name("..")
     ('trainer', 'a%2Fb', '%2E%2E')
@@ -87,31 +87,31 @@ class Home(NamedTuple):
 
     @property
     def jobs(self) -> Path:
-        """Holds one folder for each job that is on record."""
+        """The records: a folder for each job."""
         return self.path / "jobs"
 
     @property
     def ended(self) -> Path:
-        """One line for each job that has ended, so that a listing reads one file."""
+        """The list of ended jobs, one line each, so that a listing reads one file."""
         return self.path / "ended.jsonl"
 
     @property
     def logs(self) -> Path:
-        """Holds the log trees of jobs for which no other place was named."""
+        """The default folder of log trees."""
         return self.path / "logs"
 
     @property
     def images(self) -> Path:
-        """Holds one folder for each archive that was unpacked."""
+        """The unpacked archives, a folder each."""
         return self.path / "images"
 
     @property
     def devices(self) -> Path:
-        """Holds one lock file for each device that a job has leased."""
+        """The lock files of leased devices."""
         return self.path / "devices"
 
     def job(self, app_id: str) -> JobPaths:
-        """Returns the paths of one job, on record or not."""
+        """Returns the paths of a job, which need not exist."""
         return JobPaths(self.jobs / file_name(app_id))
 
 
@@ -119,44 +119,44 @@ class JobPaths(NamedTuple):
     """The files of one job's record.
 
     Attributes:
-        folder: holds them all; private to the user.
+        folder: the folder of the record, private to the user.
     """
 
     folder: Path
 
     @property
     def record(self) -> Path:
-        """What was submitted; written once."""
+        """The submitted job, written once."""
         return self.folder / "job.json"
 
     @property
     def events(self) -> Path:
-        """What has happened since; only ever appended to."""
+        """The event log, append-only."""
         return self.folder / "events.jsonl"
 
     @property
     def lock(self) -> Path:
-        """Held by the supervisor as long as it lives."""
+        """The lock that the supervisor holds while it is alive."""
         return self.folder / "lock"
 
     @property
     def cancel(self) -> Path:
-        """There once someone asked for the end of the job."""
+        """The requests to end the job; exists if there is one."""
         return self.folder / "cancel"
 
     @property
     def reserve(self) -> Path:
-        """Room that is kept for events, for the case that the disk fills up while the job runs."""
+        """Disk space reserved for events, in case the disk fills up while the job runs."""
         return self.folder / "reserve"
 
     @property
     def workspaces(self) -> Path:
-        """Holds the copies of workspaces that the job runs in."""
+        """The copies of workspaces that the job runs in."""
         return self.folder / "workspace"
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor itself had to complain of; empty as a rule."""
+        """The error output of the supervisor, normally empty."""
         return self.folder / "supervisor.log"
 
 
@@ -172,23 +172,23 @@ class LogPaths:
 
     @property
     def index(self) -> Path:
-        """Tells when which piece of which log was written."""
+        """The index of all logs by time."""
         return self.folder / "log.index"
 
     @property
     def success(self) -> Path:
-        """Written when the job has ended, however it did: the name is the field's."""
+        """The summary written when the job has ended, even if it failed; the name is conventional."""
         return self.folder / "SUCCESS"
 
     def torchelastic(self, role: str) -> Path:
-        """Where torchelastic puts the logs of its workers."""
+        """Returns the folder for the worker logs of torchelastic."""
         return self.folder / "torchelastic" / file_name(role)
 
     def replica(self, role: str, replica: int) -> Path:
-        """The folder of a replica: logs of its current attempt, and a folder for each earlier one."""
+        """Returns the folder of a replica: its current logs, and a folder for each earlier attempt."""
         return self.folder / file_name(role) / str(replica)
 
     def attempt(self, role: str, replica: int, attempt: int, current: int) -> Path:
-        """The folder that holds the logs of one attempt, given which attempt is the current one."""
+        """Returns the log folder of an attempt, given the number of the current attempt."""
         folder = self.replica(role, replica)
         return folder if attempt >= current else folder / f"attempt-{attempt}"

@@ -1,4 +1,4 @@
-"""Removes what is kept of ended jobs, and what commands that were killed half-way have left behind."""
+"""Remove ended jobs, unused images and the leftovers of interrupted commands."""
 
 from __future__ import annotations
 
@@ -13,68 +13,68 @@ from torchx.errors import StateError
 from torchx.jobs import ended
 from torchx.jobs.catalog import paths_of
 from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.reconcile import is_supervised
 from torchx.jobs.record import LARGEST, JobRecord
-from torchx.jobs.recovery import end_unreadable, what_could_not_be_ended
+from torchx.jobs.recovery import describe_survivors, end_unreadable
 from torchx.jobs.removal import cannot_be_removed, remove
-from torchx.jobs.settled import is_supervised
 from torchx.jobs.view import load
 from torchx.machine import files
 from torchx.machine import locks as lock
 from torchx.scheduling.query import Pruned
 
-SETTLED = 3600.0
-"""Seconds after which nobody is at work any more on what looks like a leftover."""
+STALE_AFTER = 3600.0
+"""Seconds without a change after which a partial file or folder counts as a leftover."""
 
 FREE_WITHIN = 10.0
-"""Seconds within which a supervisor that was ended lets go of the lock of its job."""
+"""Maximum seconds to wait until an ended supervisor releases the lock of its job."""
 
 
 def prune(home: Home, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
-    """Removes jobs that have ended, then what is left over of broken-off commands.
+    """Removes ended jobs, then leftovers of interrupted commands and unused images.
 
-    A job that runs, or whose supervisor still lives, is passed over.
+    Skips jobs that are running or still have a supervisor.
 
     Args:
         home: the state home.
         app_ids: the jobs.
-        dryrun: yield all the same, and remove nothing.
+        dryrun: yield the same items, but remove nothing.
 
     Raises:
-        StateError: something cannot be removed.
+        StateError: something cannot be removed; raised after everything else was removed.
     """
-    gone: set[str] = set()
-    failed: list[StateError] = []  # what cannot be removed is in the way of nothing else
+    removed: set[str] = set()
+    errors: list[StateError] = []
     for app_id in app_ids:
         paths = paths_of(home, app_id)
         try:
-            room = _remove_ended(home, paths, dryrun)
+            freed = _remove_ended(home, paths, dryrun)
         except StateError as error:
-            failed.append(error)
+            errors.append(error)
             continue
-        if room is not None:
-            gone.add(paths.folder.name)
-            yield Pruned(str(paths.folder), room, app_id)
-    for path in list(_broken_off(home)):
-        room = size(path)
+        if freed is not None:
+            removed.add(paths.folder.name)
+            yield Pruned(str(paths.folder), freed, app_id)
+    for path in list(_leftovers(home)):
+        freed = size(path)
         try:
             if not dryrun:
                 remove(path)
         except StateError as error:
-            failed.append(error)
+            errors.append(error)
             continue
-        yield Pruned(str(path), room)
-    for path in list(_unused_images(home, gone)):
-        room = size(path)
+        yield Pruned(str(path), freed)
+    for path in list(_unused_images(home, removed)):
+        freed = size(path)
         if dryrun or _remove_image(path):
-            yield Pruned(str(path), room)
+            yield Pruned(str(path), freed)
     if not dryrun:
         ended.compact(home)
-    if failed:
-        raise failed[0]
+    if errors:
+        raise errors[0]
 
 
 def _remove_ended(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
-    """Removes one job and returns the room it took; None when it has not ended or is gone already."""
+    """Removes a job and returns the freed bytes, or None if it is running or does not exist."""
     try:
         view = load(paths)
         held = lock.acquire(paths.lock) if view.has_ended or not lock.is_held(paths.lock) else None
@@ -84,16 +84,16 @@ def _remove_ended(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
         return _remove_unreadable(home, paths, dryrun)
     if held is None:
         return None
-    if not view.has_ended:  # its supervisor was killed: who looks at it next finds its end
+    if not view.has_ended:  # its supervisor was killed: the next query finalizes it
         os.close(held)
         return None
     try:
-        room = size(paths.folder)
+        freed = size(paths.folder)
         logs = Path(view.record.log_dir)
-        room += 0 if why_not_removable(logs) else size(logs)
+        freed += 0 if why_not_removable(logs) else size(logs)
         if not dryrun:
             remove_job(paths, logs)
-        return room
+        return freed
     except FileNotFoundError:
         return None
     finally:
@@ -103,23 +103,23 @@ def _remove_ended(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
 def _remove_unreadable(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
     if is_supervised(paths):
         return None
-    room = size(paths.folder) + sum(size(logs) for logs in _default_logs(home, paths))
+    freed = size(paths.folder) + sum(size(logs) for logs in _default_logs(home, paths))
     if not dryrun:
         remove_unreadable(home, paths)
-    return room
+    return freed
 
 
 def remove_job(paths: JobPaths, logs: Path) -> None:
-    """Removes the record and the logs of a job that nobody supervises.
+    """Removes the record and the logs of a job that has no supervisor.
 
     Raises:
-        FileNotFoundError: they are gone already.
-        StateError: something cannot be removed, or the logs are none that torchx has made.
+        FileNotFoundError: they do not exist.
+        StateError: something cannot be removed, or the log folder was not made by torchx.
     """
-    # under another name at once: whoever looks now sees the job whole or not at all
-    going = paths.folder.with_name(f".{paths.folder.name}")
+    # renamed first: other commands see the whole job or none
+    hidden = paths.folder.with_name(f".{paths.folder.name}")
     try:
-        paths.folder.rename(going)
+        paths.folder.rename(hidden)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -127,27 +127,27 @@ def remove_job(paths: JobPaths, logs: Path) -> None:
     why = why_not_removable(logs)
     if not why:
         remove(logs)
-    remove(going)  # last: it names the logs
+    remove(hidden)  # last: it names the logs
     if why:
         raise StateError(
             f"the record of {paths.folder.name} is removed, but not its logs: {logs} {why}",
-            hint="look at that folder, and remove it yourself where it is not needed",
+            hint="check that folder, and remove it by hand if it is not needed",
         )
 
 
 def remove_unreadable(home: Home, paths: JobPaths) -> None:
-    """Removes a job whose record cannot be read; of its logs those in the state home.
+    """Removes a job whose record cannot be read, with its logs in the state home.
 
     Raises:
-        StateError: something cannot be removed, or still runs.
+        StateError: something cannot be removed, or a process cannot be ended.
     """
     left = end_unreadable(paths)
     if left:
-        raise StateError(f"{paths.folder.name} is not removed: {what_could_not_be_ended(left)}")
+        raise StateError(f"{paths.folder.name} is not removed: {describe_survivors(left)}")
     end = time.monotonic() + FREE_WITHIN
     while is_supervised(paths):
         if time.monotonic() > end:
-            raise StateError(f"{paths.folder.name} is not removed: its supervisor runs, and no pid is known")
+            raise StateError(f"{paths.folder.name} is not removed: its supervisor runs with an unknown pid")
         time.sleep(0.02)
     for logs in _default_logs(home, paths):
         remove(logs)
@@ -155,37 +155,37 @@ def remove_unreadable(home: Home, paths: JobPaths) -> None:
 
 
 def _default_logs(home: Home, paths: JobPaths) -> list[Path]:
-    """Returns the log folders that have the name of a job, of all sessions."""
-    found = [session / paths.folder.name for session in _entries(home.logs) if files.is_own_folder(session)]
-    return [logs for logs in found if logs.is_dir() and not why_not_removable(logs)]
+    """Returns the log folders of a job in the state home, in any session."""
+    folders = [session / paths.folder.name for session in _entries(home.logs) if files.is_own_folder(session)]
+    return [logs for logs in folders if logs.is_dir() and not why_not_removable(logs)]
 
 
 def why_not_removable(logs: Path) -> str:
-    """Returns what keeps the log folder of a record from being removed; empty when nothing does.
+    """Returns the reason why the log folder of a record may not be removed, or an empty string.
 
-    A record may be old, copied or damaged: only a folder that is this user's and looks like one that a
-    supervisor has written is removed on its word.
+    A record may be old, copied or damaged: a folder that it names is removed only if it belongs to this user
+    and looks like a log tree.
     """
     try:
         status = logs.lstat()
     except OSError:
-        return ""  # not there, or out of reach
+        return ""  # does not exist, or cannot be accessed
     if not stat.S_ISDIR(status.st_mode):
         return "is not a folder"
     if status.st_uid != os.geteuid():
         return "belongs to another user"
-    return "" if _is_log_tree(logs) else "holds none of the files of a job"
+    return "" if _is_log_tree(logs) else "has none of the files of a job"
 
 
 def _is_log_tree(folder: Path) -> bool:
-    """Returns True for a folder of logs, and for one that is empty."""
+    """Returns True for a log tree or an empty folder."""
     try:
         names = os.listdir(folder)  # noqa: PTH208  # names
     except OSError:
         return False
     if not names or _OF_LOGS.intersection(names):
         return True
-    return any(name.isdigit() for each in names for name in _names(folder / each))
+    return any(replica.isdigit() for role in names for replica in _names(folder / role))
 
 
 _OF_LOGS = frozenset(("log.index", "SUCCESS", "torchelastic"))
@@ -199,7 +199,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def size(path: Path) -> int:
-    """Returns the bytes that a file or a folder takes on the disk; 0 when it is not there."""
+    """Returns the disk usage of a file or a folder in bytes, or 0 if it does not exist."""
     total = 0
     with contextlib.suppress(OSError):
         total = path.lstat().st_blocks * 512
@@ -213,30 +213,30 @@ def size(path: Path) -> int:
     return total
 
 
-def _broken_off(home: Home) -> Iterator[Path]:
-    """Yields what commands that were killed have left: half-made and half-removed jobs, logs of no job."""
+def _leftovers(home: Home) -> Iterator[Path]:
+    """Yields leftovers of killed commands: partially written or removed jobs, and logs without a job."""
     for folder in _entries(home.jobs):
-        if not folder.name.startswith(".") or not _is_settled(folder):
+        if not folder.name.startswith(".") or not _is_stale(folder):
             continue
         if folder.is_symlink() or not is_supervised(JobPaths(folder)):
             logs = _logs_of(JobPaths(folder))
-            if logs is not None and not home.job(logs.name).folder.exists() and _is_settled(logs):
+            if logs is not None and not home.job(logs.name).folder.exists() and _is_stale(logs):
                 yield logs
             yield folder
     for session in _entries(home.logs):
         for logs in _entries(session) if files.is_own_folder(session) else ():
             folder = home.job(logs.name).folder
-            half = folder.with_name(f".{folder.name}")
-            gone = not os.path.lexists(folder) and not os.path.lexists(half)
-            if gone and _is_settled(logs) and not why_not_removable(logs):
+            hidden = folder.with_name(f".{folder.name}")
+            orphaned = not os.path.lexists(folder) and not os.path.lexists(hidden)
+            if orphaned and _is_stale(logs) and not why_not_removable(logs):
                 yield logs
     for path in [*home.path.glob("*.partial"), *home.images.glob(".unpacking-*")]:
-        if _is_settled(path):
+        if _is_stale(path):
             yield path
 
 
 def _logs_of(paths: JobPaths) -> Path | None:
-    """Returns the logs that a half-removed job names; None unless they are its own."""
+    """Returns the log folder of a partially removed job, or None if it may not be removed."""
     try:
         logs = Path(JobRecord.load(paths.record).log_dir)
     except (OSError, StateError):
@@ -244,50 +244,50 @@ def _logs_of(paths: JobPaths) -> Path | None:
     return logs if logs.is_dir() and not why_not_removable(logs) else None
 
 
-def _unused_images(home: Home, gone: set[str]) -> Iterator[Path]:
-    """Yields the unpacked images that no job on record has, other than those that are gone."""
+def _unused_images(home: Home, removed: set[str]) -> Iterator[Path]:
+    """Yields the unpacked images that no recorded job uses, except the given removed jobs."""
     images = {path for path in _entries(home.images) if not path.name.startswith(".")}
     if not images:
         return
     for job in _entries(home.jobs):
-        if job.name in gone:
+        if job.name in removed:
             continue
         paths = JobPaths(job)
         try:
             record = files.read_file(paths.record, LARGEST)
         except OSError:
             if is_supervised(paths):
-                return  # it runs in an image that is not known
+                return  # it runs in an unknown image
             continue
         images = {path for path in images if path.name.encode() not in record}
-    yield from (path for path in sorted(images) if not _is_wanted(path))
+    yield from (path for path in sorted(images) if not _was_just_used(path))
 
 
-def _is_wanted(image: Path) -> bool:
-    """Tells whether a submit may be about to use an image: it marks it with the present time before."""
+def _was_just_used(image: Path) -> bool:
+    """Returns True if a submission may be about to use an image; it sets the image's time first."""
     try:
-        return time.time() - image.stat().st_mtime < SETTLED
+        return time.time() - image.stat().st_mtime < STALE_AFTER
     except OSError:
-        return True  # gone, or not ours to judge
+        return True  # removed, or not accessible
 
 
 def _remove_image(path: Path) -> bool:
-    """Removes an image, unless someone has just come to want it."""
-    going = path.with_name(f".unpacking-{path.name}")
+    """Removes an image unless it was just used; returns True if it was removed."""
+    hidden = path.with_name(f".unpacking-{path.name}")
     try:
-        path.rename(going)
-        if _is_wanted(going):
-            going.rename(path)
+        path.rename(hidden)
+        if _was_just_used(hidden):
+            hidden.rename(path)
             return False
     except OSError:
         return False
-    remove(going)
+    remove(hidden)
     return True
 
 
-def _is_settled(path: Path) -> bool:
-    """Tells whether nothing in a file or folder has changed for a good while."""
-    return time.time() - _last_change(path) > SETTLED
+def _is_stale(path: Path) -> bool:
+    """Returns True if nothing in a file or folder has changed recently."""
+    return time.time() - _last_change(path) > STALE_AFTER
 
 
 def _last_change(path: Path) -> float:

@@ -1,4 +1,4 @@
-"""The state of a job as it is told to people: never that of a job whose supervisor is dead."""
+"""Reconcile the recorded state of a job with its supervisor: finalize a job whose supervisor is dead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchx.machine import locks as lock
 
 
 def is_supervised(paths: JobPaths) -> bool:
-    """Returns True when a supervisor holds the lock of a job, whatever else is wrong with its record."""
+    """Returns True if a supervisor holds the lock of a job, even if its record is damaged."""
     try:
         return files.is_own_folder(paths.folder) and lock.is_held(paths.lock)
     except OSError:
@@ -20,7 +20,7 @@ def is_supervised(paths: JobPaths) -> bool:
 
 
 def _acquire(paths: JobPaths) -> int | None:
-    """Takes the lock of a job whose supervisor is dead; None when it lives."""
+    """Takes the lock of a job; returns None if its supervisor is alive."""
     if lock.is_held(paths.lock):
         return None
     while (held := lock.acquire(paths.lock)) is None:
@@ -30,11 +30,11 @@ def _acquire(paths: JobPaths) -> int | None:
     return held
 
 
-def settle(paths: JobPaths) -> JobView:
-    """Reads the state of a job; one whose supervisor is dead is brought to an end first.
+def reconcile(paths: JobPaths) -> JobView:
+    """Reads the state of a job; finalizes it first if its supervisor is dead.
 
     Raises:
-        FileNotFoundError: no such job is on record.
+        FileNotFoundError: there is no record of the job.
         StateError: its record is damaged, or cannot be read.
     """
     view = load(paths)
@@ -49,11 +49,11 @@ def settle(paths: JobPaths) -> JobView:
     if held is None:
         return view
     try:
-        view = load(paths)  # its supervisor may have ended it properly between the two looks
+        view = load(paths)  # again: the job may have ended properly in the meantime
         if not view.has_ended:
-            from torchx.jobs.recovery import bury  # on demand: few supervisors die
+            from torchx.jobs.recovery import finalize_orphaned_job  # on demand: few supervisors die
 
-            bury(view, paths)
+            finalize_orphaned_job(view, paths)
     finally:
         os.close(held)
     return view

@@ -1,4 +1,4 @@
-"""The record of a job: what was submitted, plain and complete enough to find, tell and repeat the job."""
+"""The record of a job: everything needed to find, describe and repeat it, as plain data."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torchx.jobs.paths import file_name
 from torchx.machine import files
 
 SCHEMA = 1
-"""Version of the record; a newer version of this program reads all the older ones."""
+"""Version of the record format; all older versions can be read."""
 
 LARGEST = 1 << 26
-"""Bytes of a record; one with more is not read."""
+"""Maximum bytes of a record."""
 
 
 class ReplicaRecord(NamedTuple):
-    """One replica as it is started.
+    """The process of one replica.
 
     Attributes:
         args: the program and its arguments.
-        env: what it gets beyond its role's environment.
+        env: variables in addition to its role's environment.
     """
 
     args: list[str]
@@ -40,12 +40,12 @@ class RoleRecord(NamedTuple):
     Attributes:
         name: the role.
         replicas: its replicas, by id.
-        env: what each of them gets beyond the environment of the submitting process.
+        env: variables in addition to the environment of the submitting process.
         cwd: their working directory.
-        max_retries: how often a failure may be answered by a new start.
+        max_retries: maximum number of retries.
         retry_policy: REPLICA, ROLE or APPLICATION.
         gpus: GPUs leased for each replica.
-        workspace: the folder that holds the copy of the workspace they run in; None without one.
+        workspace: the copy of the workspace that they run in, or None.
     """
 
     name: str
@@ -59,7 +59,7 @@ class RoleRecord(NamedTuple):
 
 
 class JobRecord(NamedTuple):
-    """What was submitted.
+    """A submitted job.
 
     Attributes:
         app_id: the id, as in the handle.
@@ -72,7 +72,7 @@ class JobRecord(NamedTuple):
         app: the whole application as plain data.
         cfg: the run options.
         grace: seconds between TERM and KILL when something is ended.
-        fail_fast: a failure for good ends all other replicas.
+        fail_fast: end all other replicas when one fails permanently.
         backoff: seconds before the first retry.
     """
 
@@ -103,19 +103,21 @@ class JobRecord(NamedTuple):
                 ordinal += 1
 
     def save(self, path: Path) -> None:
-        """Writes the record, whole or not at all, readable by this user only.
+        """Writes the record atomically, readable by this user only.
 
         Raises:
             OSError: it cannot be written.
-            StateError: it is larger than a record may be.
+            StateError: it exceeds the maximum size of a record.
         """
         data = json.dumps(self._plain(), separators=(",", ":")).encode()
         if len(data) > LARGEST:
-            raise StateError(f"the application takes {len(data) >> 20} MB on record; at most {LARGEST >> 20}")
+            raise StateError(
+                f"the record of the application takes {len(data) >> 20} MB, maximum {LARGEST >> 20} MB"
+            )
         files.write_file(path, data)
 
     def _plain(self) -> dict[str, Any]:
-        """Returns it as JSON takes it: a tuple with names would lose them."""
+        """Returns plain dictionaries and lists for JSON."""
         roles = [
             {**role._asdict(), "replicas": [replica._asdict() for replica in role.replicas]}
             for role in self.roles
@@ -124,12 +126,10 @@ class JobRecord(NamedTuple):
 
     @classmethod
     def load(cls, path: Path) -> JobRecord:
-        """Reads a record.
-
-        Fields that this version does not know are left out.
+        """Reads a record; ignores unknown fields.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: it does not exist.
             StateError: it is damaged, cannot be read, is not this user's, or was written by a newer version.
         """
         try:
@@ -139,7 +139,7 @@ class JobRecord(NamedTuple):
                 path, "it is nested too deep" if isinstance(error, RecursionError) else error
             ) from error
         try:
-            schema = shape.whole(shape.mapping(data, "record").get("schema"), "schema", least=1)
+            schema = shape.integer(shape.mapping(data, "record").get("schema"), "schema", minimum=1)
             if schema > SCHEMA:
                 raise StateError(
                     f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",
@@ -155,7 +155,7 @@ class JobRecord(NamedTuple):
 
 
 def is_own_log_dir(log_dir: str, session: str, app_id: str) -> bool:
-    """Returns True for ``<folder>/<session>/<app_id>``: no other folder is a job's own.
+    """Returns True if the path is ``<folder>/<session>/<app_id>``.
 
     >>> is_own_log_dir("/logs/torchx/a-1", "torchx", "a-1"), is_own_log_dir("/home/me", "torchx", "a-1")
     (True, False)
@@ -171,7 +171,7 @@ def is_own_log_dir(log_dir: str, session: str, app_id: str) -> bool:
 
 
 def damaged(path: Path, why: object) -> StateError:
-    """Returns the error of a record that cannot be believed."""
+    """Returns the error for a damaged record."""
     import shlex  # on demand: few records are damaged
 
     folder = path.parent
@@ -193,7 +193,7 @@ def _read(path: Path) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # no job was ever called so
+        if error.errno == errno.ENAMETOOLONG:  # not the name of any job
             raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
         if error.errno in (errno.EINVAL, errno.EPERM, errno.EFBIG):
             raise damaged(path, error.strerror) from error
@@ -204,11 +204,11 @@ def _read(path: Path) -> bytes:
 
 def _record(data: Mapping[str, Any]) -> JobRecord:
     return JobRecord(
-        app_id=shape.word(data["app_id"], "app_id"),
-        scheduler=shape.word(data["scheduler"], "scheduler"),
-        session=shape.word(data["session"], "session"),
+        app_id=shape.handle_text(data["app_id"], "app_id"),
+        scheduler=shape.handle_text(data["scheduler"], "scheduler"),
+        session=shape.handle_text(data["session"], "session"),
         name=shape.text(data["name"], "name"),
-        submitted_at=shape.moment(data["submitted_at"], "submitted_at"),
+        submitted_at=shape.timestamp(data["submitted_at"], "submitted_at"),
         log_dir=shape.system_text(data["log_dir"], "log_dir"),
         roles=[_role(shape.mapping(role, "roles")) for role in shape.sequence(data["roles"], "roles")],
         app=dict(shape.mapping(data["app"], "app")),
@@ -224,13 +224,13 @@ def _role(data: Mapping[str, Any]) -> RoleRecord:
     return RoleRecord(
         name=shape.system_text(data["name"], "name of a role"),
         replicas=[
-            _replica(shape.mapping(each, "replicas")) for each in shape.sequence(data["replicas"], "replicas")
+            _replica(shape.mapping(item, "replicas")) for item in shape.sequence(data["replicas"], "replicas")
         ],
         env=shape.environment(data["env"], "env"),
         cwd=None if cwd is None else shape.system_text(cwd, "cwd"),
-        max_retries=shape.whole(data.get("max_retries", 0), "max_retries"),
-        retry_policy=shape.word(data.get("retry_policy", "APPLICATION"), "retry_policy"),
-        gpus=shape.whole(data.get("gpus", 0), "gpus"),
+        max_retries=shape.integer(data.get("max_retries", 0), "max_retries"),
+        retry_policy=shape.handle_text(data.get("retry_policy", "APPLICATION"), "retry_policy"),
+        gpus=shape.integer(data.get("gpus", 0), "gpus"),
         workspace=None if workspace is None else shape.system_text(workspace, "workspace"),
     )
 
@@ -240,10 +240,10 @@ def _replica(data: Mapping[str, Any]) -> ReplicaRecord:
 
 
 def _check_place(record: JobRecord, folder: str) -> None:
-    """Checks that a record lies in the folder of its job, and names no folder that is not its own.
+    """Checks that a record is in the folder of its job, and names a log folder of its job.
 
     Raises:
-        ValueError: it does not, or it does.
+        ValueError: one of these is not true.
     """
     if folder.removeprefix(".") != file_name(record.app_id):  # a dot: it is being made or removed
         raise ValueError("it is the record of another job")

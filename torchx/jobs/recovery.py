@@ -1,4 +1,4 @@
-"""The end of jobs whose supervisor died: their left-over processes are ended, their state is set."""
+"""Recovery of jobs whose supervisor died: ends their remaining processes and records their end."""
 
 from __future__ import annotations
 
@@ -20,72 +20,72 @@ from torchx.machine import processes
 from torchx.machine.processes import Process
 
 LONGEST_GRACE = 5.0
-"""Seconds that the left-over processes of a dead supervisor get between TERM and KILL at most."""
+"""Maximum seconds between TERM and KILL for the remaining processes of a dead supervisor."""
 
 GIVE_UP_AFTER = 5.0
-"""Seconds after the first KILL at which what still runs is left: another user's, or stuck in the kernel."""
+"""Seconds after the first KILL before giving up on a process: another user's, or stuck in the kernel."""
 
 
-def bury(
+def finalize_orphaned_job(
     view: JobView, paths: JobPaths, descendants: Callable[[], set[Process]] = lambda: set[Process]()
 ) -> None:
-    """Ends what is left of a job and notes how it ended, on disk where there is room, and in the view.
+    """Ends the remaining processes of a job; records its end, on disk if possible, and in the view.
 
     Args:
-        view: the job as it is on record.
-        paths: where that is.
-        descendants: what this process knows besides to be of the job.
+        view: the recorded state of the job.
+        paths: its record.
+        descendants: returns further processes of the job that the caller knows of.
     """
     rebooted = bool(view.boot_id) and view.boot_id != processes.boot_id()
     why = "the machine was restarted while it ran" if rebooted else "its supervisor was killed"
-    # before they are ended: then no process tells any more which replica it was
-    what = [] if rebooted else _announced_that_run(view)
-    for event in what:
+    # before they are ended: afterwards their environments cannot be read
+    events = [] if rebooted else _unrecorded_starts(view)
+    for event in events:
         event["t"] = view.seen_at
         fold(view, event)
-    left = set() if rebooted else end_left_overs(view, descendants)
+    left = set() if rebooted else end_remaining(view, descendants)
     lost: tuple[int, int] | None = None
     for ordinal, replica in enumerate(view.replicas):
         number = replica.announced or replica.current
         if replica.announced:
-            msg = f"{why} at the moment of this start: whether it ran is not known"
-            what.append({"e": "not_started", "r": ordinal, "a": number, "code": None, "msg": msg})
+            msg = f"{why} during this start: it is not known whether the replica ran"
+            events.append({"e": "not_started", "r": ordinal, "a": number, "code": None, "msg": msg})
         elif replica.attempts and replica.attempts[-1].ended_at is None:
-            msg = f"{why}: nobody saw its end, and what it printed last may be missing"
-            what.append({"e": "exit", "r": ordinal, "a": number, "msg": msg})
+            msg = f"{why}: its exit code is unknown, and its last output may be missing"
+            events.append({"e": "exit", "r": ordinal, "a": number, "msg": msg})
         else:
             continue
         lost = lost or (ordinal, number)
     if left:
-        why += f"; {what_could_not_be_ended(left)}"
+        why += f"; {describe_survivors(left)}"
     state = "CANCELLED" if view.cancelling else "FAILED"
     first = (_failed_first(view) or lost) if state == "FAILED" else None
-    what.append({"e": "end", "state": state, "msg": why, "first": first})
+    events.append({"e": "end", "state": state, "msg": why, "first": first})
     clock = Clock(view.seen_at)
     now = clock.now()
-    for event in what:
+    for event in events:
         if event["e"] != "start":  # those have been folded
             event["t"] = now
             fold(view, event)
-    with contextlib.suppress(OSError):  # a full or read-only disk: the next one who asks finds the same
-        events = EventLog(paths.events, clock, paths.reserve)
-        with contextlib.closing(events):
-            for event in what:
-                events.add(event.pop("e"), **event)
+    with contextlib.suppress(OSError):  # a full or read-only disk: the next query repeats this
+        log = EventLog(paths.events, clock, paths.reserve)
+        with contextlib.closing(log):
+            for event in events:
+                log.add(event.pop("e"), **event)
         paths.reserve.unlink(missing_ok=True)
         ended.write_success(view, LogPaths(Path(view.record.log_dir)))
         ended.remember(view, paths)
 
 
-def _announced_that_run(view: JobView) -> list[dict[str, Any]]:
-    """Returns the starts of replicas that were announced and have a process, of which no pid is on record."""
+def _unrecorded_starts(view: JobView) -> list[dict[str, Any]]:
+    """Returns start events for announced replicas that have a process without a recorded pid."""
     starts = []
     marked = _marked(view) if any(replica.announced for replica in view.replicas) else ()
     for ordinal, replica in enumerate(view.replicas):
         if replica.announced is not None:
             own = [process for process in marked if _is_of(process, f"{replica.role}/{replica.id}")]
             if own:
-                first = min(own, key=lambda p: (p.start, p.pid))  # what it has started itself is younger
+                first = min(own, key=lambda p: (p.start, p.pid))  # its child processes are younger
                 facts = {"r": ordinal, "a": replica.announced, "pid": first.pid, "start": first.start}
                 starts.append({"e": "start", **facts})
     return starts
@@ -96,48 +96,49 @@ def _is_of(process: Process, replica: str) -> bool:
     return mark in process_marks.environment_of(process)
 
 
-def what_could_not_be_ended(left: set[Process]) -> str:
-    """Returns the words for processes that neither TERM nor KILL has ended."""
+def describe_survivors(left: set[Process]) -> str:
+    """Returns the message about processes that neither TERM nor KILL has ended."""
     pids = ", ".join(str(process.pid) for process in sorted(left, key=lambda p: p.start)[:8])
-    return f"still running, as they cannot be ended: pid {pids}{', …' if len(left) > 8 else ''}"
+    return f"still running, cannot be ended: pid {pids}{', …' if len(left) > 8 else ''}"
 
 
-def end_left_overs(
+def end_remaining(
     view: JobView, descendants: Callable[[], set[Process]] = lambda: set[Process]()
 ) -> set[Process]:
-    """Ends what still runs of a job that nobody supervises any more, and returns what cannot be ended."""
-    return _end(lambda: _left_overs(view) | descendants(), min(view.record.grace, LONGEST_GRACE))
+    """Ends the remaining processes of a job without a supervisor; returns those that cannot be ended."""
+    return _end(lambda: _remaining(view) | descendants(), min(view.record.grace, LONGEST_GRACE))
 
 
 def end_unreadable(paths: JobPaths) -> set[Process]:
-    """Ends what runs of a job whose record cannot be read, and returns what cannot be ended."""
+    """Ends the processes of a job whose record cannot be read; returns those that cannot be ended."""
     mark = process_marks.mark_of(paths.folder.name)
     return _end(lambda: {*process_marks.limit_marked(mark), *_supervisor_on_record(paths)}, LONGEST_GRACE)
 
 
 def _supervisor_on_record(paths: JobPaths) -> set[Process]:
-    """Returns the supervisor, where its events tell of one: a job of an older version carries no mark."""
+    """Returns the supervisor that the events name; the processes of jobs of older versions have no mark."""
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
         for event in read_events(paths.events):
             if event["e"] == "supervisor" and event["boot"] == processes.boot_id():
-                return {Process(shape.whole(event["pid"], "pid", 2), shape.whole(event["start"], "start"))}
+                pid, start = shape.integer(event["pid"], "pid", 2), shape.integer(event["start"], "start")
+                return {Process(pid, start)}
     return set()
 
 
 def _end(find: Callable[[], set[Process]], grace: float) -> set[Process]:
-    """Ends processes and what they start meanwhile: TERM, then KILL; returns what cannot be ended."""
+    """Ends processes and their new children: TERM, then KILL; returns those that cannot be ended."""
     spared = _self_and_ancestors()
     known: set[Process] = set()
 
-    def left_overs() -> set[Process]:
+    def alive() -> set[Process]:
         known.update(find() - spared)
         return {process for process in known if processes.is_alive(process)}
 
     end = time.monotonic() + grace
-    for process in sorted(left_overs(), key=lambda p: (p.start, p.pid)):  # supervisors within it first
+    for process in sorted(alive(), key=lambda p: (p.start, p.pid)):  # parents before their children
         processes.send(process, signal.SIGTERM)
         processes.send(process, signal.SIGCONT)
-    while left := left_overs():
+    while left := alive():
         now = time.monotonic()
         if now > end + GIVE_UP_AFTER:
             return left
@@ -148,11 +149,11 @@ def _end(find: Callable[[], set[Process]], grace: float) -> set[Process]:
     return set()
 
 
-def _left_overs(view: JobView) -> set[Process]:
-    """Returns the job's replicas that still run and their families.
+def _remaining(view: JobView) -> set[Process]:
+    """Returns the running processes of the job's replicas, with their descendants.
 
-    What has moved to another parent is known by the handle in its environment; what has taken that off as
-    well by its limits. Sessions of ended leaders tell nothing: they may be someone else's by now.
+    Reparented processes are found by the handle in their environment, or by their mark. Sessions of ended
+    leaders are ignored: their numbers may have been reused.
     """
     leaders = [
         r.attempts[-1].process for r in view.replicas if r.attempts and r.attempts[-1].ended_at is None
@@ -162,8 +163,8 @@ def _left_overs(view: JobView) -> set[Process]:
 
 
 def _marked(view: JobView) -> set[Process]:
-    """Returns the processes that carry a mark of the job."""
-    # nothing that is older than the job is of it, whatever its environment says
+    """Returns the processes with a mark of the job."""
+    # a process older than the job does not belong to it, whatever its environment
     since = view.supervisor.start if view.supervisor is not None else 0
     marked = process_marks.marked(settings.TORCHX_JOB_ID, view.record.handle)
     marked += process_marks.limit_marked(process_marks.mark_of(view.record.app_id))
@@ -171,7 +172,7 @@ def _marked(view: JobView) -> set[Process]:
 
 
 def _failed_first(view: JobView) -> tuple[int, int] | None:
-    """Returns the replica that had failed before, and its attempt."""
+    """Returns the replica that failed first, and its attempt."""
     failed = [
         (replica.attempts[-1].ended_at or 0.0, ordinal, replica.current)
         for ordinal, replica in enumerate(view.replicas)
@@ -181,10 +182,10 @@ def _failed_first(view: JobView) -> tuple[int, int] | None:
 
 
 def _self_and_ancestors() -> set[Process]:
-    """Returns this process and those above it: who asks from inside a job is not ended by asking."""
-    found = set()
+    """Returns this process and its ancestors, which are spared if the command runs inside the job."""
+    ancestry = set()
     pid = os.getpid()
     while pid > 1 and (entry := processes.look_up(pid)) is not None:
-        found.add(entry.process)
+        ancestry.add(entry.process)
         pid = entry.parent
-    return found
+    return ancestry

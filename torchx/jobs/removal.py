@@ -1,4 +1,4 @@
-"""Removes files and folders, those that nobody may write to as well."""
+"""Remove files and folders, including read-only ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torchx.errors import StateError
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a folder, there or not.
+    """Removes a file or a folder if it exists.
 
     Raises:
-        StateError: something of it cannot be removed.
+        StateError: it cannot be removed completely.
     """
     try:
         if not path.is_dir() or path.is_symlink():
@@ -22,11 +22,11 @@ def remove(path: Path) -> None:
             return
         try:
             shutil.rmtree(path)
-        except PermissionError:  # a folder that nobody may write to, such as one of a workspace
+        except PermissionError:  # a read-only folder, such as one of a workspace
             _open_up(path)
             shutil.rmtree(path)
     except FileNotFoundError:
-        return  # someone else was faster
+        return  # removed by another process
     except OSError as error:
         raise cannot_be_removed(error, path) from error
 
@@ -43,5 +43,5 @@ def _open_up(path: Path) -> None:
 
 
 def cannot_be_removed(error: OSError, path: Path) -> StateError:
-    """Returns the error of something that cannot be removed."""
+    """Returns the error for a path that cannot be removed."""
     return StateError(f"{error.filename or path} cannot be removed: {error.strerror}")

@@ -1,4 +1,4 @@
-"""Checks of values that were read from a file: each is of its type and within its bounds, or an error."""
+"""Validators for values read from files: type, bounds and format."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Mapping
 from typing import Any
 
 LATEST = 250_000_000_000.0
-"""Seconds since the epoch; later times cannot be shown in every time zone."""
+"""Latest valid time in seconds since the epoch; later ones cannot be converted to every time zone."""
 
 LARGEST_NUMBER = 1 << 53
-"""A number up to here can be added to and divided without surprise."""
+"""Default maximum of integers: up to here, floats are exact."""
 
-# what would break a line, a handle or a terminal
+# characters that would break a line, a handle or a terminal
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SIGNAL = re.compile(r"SIG(?:[A-Z]{2,12}[0-9]{0,2}|[0-9]{1,3})")
 
 
 def text(value: Any, name: str) -> str:
-    """Returns a text for people; what no terminal can be given, half of a character, is replaced.
+    """Returns a text for display; replaces lone surrogates.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: it is not a string.
     """
     if not isinstance(value, str):
         raise TypeError(f"`{name}` is not a string")
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
 
 
-def word(value: Any, name: str) -> str:
-    """Returns a text that can stand in a handle.
+def handle_text(value: Any, name: str) -> str:
+    """Returns a text that is valid in a handle.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: it is not a string.
         ValueError: it has line breaks or other control characters.
     """
     if not isinstance(value, str):
@@ -44,11 +44,11 @@ def word(value: Any, name: str) -> str:
 
 
 def system_text(value: Any, name: str) -> str:
-    """Returns a text that can be a path or an argument of a program, bytes that are no UTF-8 included.
+    """Returns a text that is valid as a path or an argument; it may have escaped bytes.
 
     Raises:
-        TypeError: it is no text.
-        ValueError: it stands for no bytes.
+        TypeError: it is not a string.
+        ValueError: it cannot be encoded.
     """
     if not isinstance(value, str):
         raise TypeError(f"`{name}` is not a string")
@@ -58,83 +58,83 @@ def system_text(value: Any, name: str) -> str:
 
 
 def system_texts(value: Any, name: str) -> list[str]:
-    """Returns a list of such texts.
+    """Returns a list of texts that are valid as paths or arguments.
 
     Raises:
-        TypeError: it is no list of texts.
-        ValueError: one of them stands for no bytes.
+        TypeError: it is not a list of strings.
+        ValueError: one of them cannot be encoded.
     """
     if not isinstance(value, list):
         raise TypeError(f"`{name}` is not a list")
-    return [system_text(each, name) for each in value]
+    return [system_text(item, name) for item in value]
 
 
 def environment(value: Any, name: str) -> dict[str, str]:
     """Returns an environment.
 
     Raises:
-        TypeError: it is no mapping of texts to texts.
-        ValueError: one of them stands for no bytes.
+        TypeError: it is not a mapping of strings to strings.
+        ValueError: one of them cannot be encoded.
     """
     if not isinstance(value, dict):
         raise TypeError(f"`{name}` is not an object")
-    return {system_text(key, name): system_text(each, name) for key, each in value.items()}
+    return {system_text(key, name): system_text(item, name) for key, item in value.items()}
 
 
-def moment(value: Any, name: str) -> float:
+def timestamp(value: Any, name: str) -> float:
     """Returns a time in seconds since the epoch.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
         ValueError: it is out of range.
     """
     return number(value, name, LATEST)
 
 
-def number(value: Any, name: str, most: float) -> float:
-    """Returns a number from 0 to a bound.
+def number(value: Any, name: str, maximum: float) -> float:
+    """Returns a number from 0 to a maximum.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
         ValueError: it is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"`{name}` is not a number")
-    if not (0 <= value <= most) or math.isnan(value):
+    if not (0 <= value <= maximum) or math.isnan(value):
         raise ValueError(f"`{name}` is out of range")
     return value
 
 
-def whole(value: Any, name: str, least: int = 0, most: int = LARGEST_NUMBER) -> int:
-    """Returns a whole number within bounds.
+def integer(value: Any, name: str, minimum: int = 0, maximum: int = LARGEST_NUMBER) -> int:
+    """Returns an integer within bounds.
 
     Raises:
-        TypeError: it is no whole number.
+        TypeError: it is not an integer.
         ValueError: it is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"`{name}` is not a whole number")
-    if not least <= value <= most:
+        raise TypeError(f"`{name}` is not an integer")
+    if not minimum <= value <= maximum:
         raise ValueError(f"`{name}` is out of range")
     return value
 
 
 def exit_code(value: Any, name: str) -> int | None:
-    """Returns an exit code, None for none.
+    """Returns an exit code or None.
 
     Raises:
-        TypeError: it is no whole number.
-        ValueError: no program can end with it.
+        TypeError: it is not an integer.
+        ValueError: it is out of range.
     """
-    return None if value is None else whole(value, name, -(1 << 31), (1 << 32) - 1)
+    return None if value is None else integer(value, name, -(1 << 31), (1 << 32) - 1)
 
 
 def signal_name(value: Any, name: str) -> str | None:
-    """Returns the name of a signal, None for none.
+    """Returns the name of a signal or None.
 
     Raises:
-        TypeError: it is no text.
-        ValueError: no signal has such a name.
+        TypeError: it is not a string.
+        ValueError: it is not the name of a signal.
     """
     if value is None:
         return None
@@ -146,10 +146,10 @@ def signal_name(value: Any, name: str) -> str | None:
 
 
 def mapping(value: Any, name: str) -> Mapping[str, Any]:
-    """Returns an object of JSON.
+    """Returns a JSON object.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not an object.
     """
     if not isinstance(value, dict):
         raise TypeError(f"`{name}` is not an object")
@@ -157,10 +157,10 @@ def mapping(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def sequence(value: Any, name: str) -> list[Any]:
-    """Returns a list of JSON.
+    """Returns a JSON list.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a list.
     """
     if not isinstance(value, list):
         raise TypeError(f"`{name}` is not a list")

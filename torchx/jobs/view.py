@@ -1,4 +1,4 @@
-"""The state of a job as its record and its events tell it."""
+"""The state of a job, from its record and its events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchx.machine.processes import Process
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 _LARGEST_PID = 1 << 22
-"""The most that Linux gives."""
+"""The maximum pid of Linux."""
 
 
 @dataclass
@@ -27,14 +27,14 @@ class AttemptView:
 
     Attributes:
         number: from 1.
-        process: what runs or ran; None when it could not be started.
+        process: its process; None if it could not be started.
         started_at: seconds since the epoch.
         ended_at: seconds since the epoch; None while it runs.
-        exit_code: what it returned; None while it runs or when a signal ended it.
+        exit_code: its exit code; None while it runs, or if a signal ended it.
         signal: name of the signal that ended it.
-        stopped: why the supervisor ended it; empty when it ended by itself.
-        msg: why it could not be started, or what is odd about its end.
-        peak_kib: the most memory that one process of it held at a time, KiB.
+        stopped: why the supervisor ended it; empty if it ended by itself.
+        msg: why it could not be started, or a remark about its end.
+        peak_kib: peak memory of its largest process, KiB.
     """
 
     number: int
@@ -49,7 +49,7 @@ class AttemptView:
 
     @property
     def state(self) -> str:
-        """RUNNING, SUCCEEDED, FAILED, or CANCELLED when the supervisor ended it."""
+        """RUNNING, SUCCEEDED, FAILED, or CANCELLED if the supervisor ended it."""
         if self.ended_at is None:
             return "RUNNING"
         if self.stopped:
@@ -59,14 +59,14 @@ class AttemptView:
 
 @dataclass
 class ReplicaView:
-    """One replica: its place in the application and its attempts so far.
+    """One replica and its attempts so far.
 
     Attributes:
         role: its role.
         id: within the role, from 0.
-        max_retries: how often a failure may be answered by a new start.
-        attempts: those that were started, or could not be.
-        announced: the number of an attempt whose start was announced, and of which no more is known.
+        max_retries: maximum number of retries.
+        attempts: its attempts, including those that could not be started.
+        announced: the number of an attempt whose start was announced, but not recorded yet.
     """
 
     role: str
@@ -77,28 +77,28 @@ class ReplicaView:
 
     @property
     def current(self) -> int:
-        """The number of the current attempt; 0 before the first."""
+        """The number of the current attempt, or 0 before the first."""
         return self.attempts[-1].number if self.attempts else 0
 
 
 @dataclass
 class JobView:
-    """All that is known of a job.
+    """The state of a job.
 
     Attributes:
-        record: what was submitted.
+        record: the record.
         replicas: all replicas, by ordinal.
         state: SUBMITTED, RUNNING, SUCCEEDED, FAILED or CANCELLED.
-        msg: why.
-        restarts: how often something of it was started again.
+        msg: the reason for the state.
+        restarts: number of restarts.
         started_at: when the first replica started, seconds since the epoch.
-        ended_at: when the job had ended.
-        first_failure: ordinal and attempt of the failure that could not be mended.
+        ended_at: when the job ended.
+        first_failure: ordinal and attempt of the failure that ended the job.
         supervisor: the supervisor's process.
-        guard: the process that stands behind it.
-        boot_id: the start of the machine on which it ran.
-        cancelling: someone asked for the end of it.
-        seen_at: when the last thing happened that is known, seconds since the epoch.
+        guard: the guard's process.
+        boot_id: the boot id of the machine while it ran.
+        cancelling: whether its cancellation was requested.
+        seen_at: time of the last event, seconds since the epoch.
     """
 
     record: JobRecord
@@ -117,12 +117,12 @@ class JobView:
 
     @property
     def has_ended(self) -> bool:
-        """True when it is in a state that it cannot leave."""
+        """True if the job is in a final state."""
         return self.ended_at is not None
 
     @property
     def exit_code(self) -> int | None:
-        """What the job ended with, as a shell tells it; None while it runs or where there is no such code."""
+        """The exit code of the job, as a shell reports it, or None if it runs or has none."""
         if self.state == "SUCCEEDED":
             return 0
         if self.first_failure is None:
@@ -138,7 +138,7 @@ def load(paths: JobPaths) -> JobView:
     """Reads the state of a job.
 
     Raises:
-        FileNotFoundError: no such job is on record.
+        FileNotFoundError: there is no record of the job.
         StateError: its record is damaged, or cannot be read.
     """
     record = JobRecord.load(paths.record)
@@ -158,24 +158,24 @@ def load(paths: JobPaths) -> JobView:
 
 
 def fold(view: JobView, event: dict[str, Any]) -> None:
-    """Takes one event into the state of a job; one that is damaged, unknown or too late changes nothing."""
+    """Applies one event to the state of a job; ignores damaged, unknown and late events."""
     apply = _FOLD.get(event["e"])
-    if apply is not None and not view.has_ended:  # an event of a newer version is no reason to know nothing
+    if apply is not None and not view.has_ended:  # unknown: an event of a newer version
         with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
-            at = shape.moment(event["t"], "t")
+            at = shape.timestamp(event["t"], "t")
             apply(view, event, at)
             view.seen_at = max(view.seen_at, at)
 
 
-# each reads all of its values before it changes anything
+# each function reads all of its values before it changes anything
 
 
 def _process(pid: Any, start: Any) -> Process:
-    return Process(shape.whole(pid, "pid", 2, _LARGEST_PID), shape.whole(start, "start"))
+    return Process(shape.integer(pid, "pid", 2, _LARGEST_PID), shape.integer(start, "start"))
 
 
 def _replica(view: JobView, event: dict[str, Any]) -> ReplicaView:
-    return view.replicas[shape.whole(event["r"], "r")]
+    return view.replicas[shape.integer(event["r"], "r")]
 
 
 def _supervisor(view: JobView, event: dict[str, Any], at: float) -> None:
@@ -186,11 +186,11 @@ def _supervisor(view: JobView, event: dict[str, Any], at: float) -> None:
 
 
 def _starting(view: JobView, event: dict[str, Any], at: float) -> None:
-    _replica(view, event).announced = shape.whole(event["a"], "a", least=1)
+    _replica(view, event).announced = shape.integer(event["a"], "a", minimum=1)
 
 
 def _start(view: JobView, event: dict[str, Any], at: float) -> None:
-    replica, number = _replica(view, event), shape.whole(event["a"], "a", least=1)
+    replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
     attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at)
     replica.attempts.append(attempt)
     replica.announced = None
@@ -200,7 +200,7 @@ def _start(view: JobView, event: dict[str, Any], at: float) -> None:
 
 
 def _not_started(view: JobView, event: dict[str, Any], at: float) -> None:
-    replica, number = _replica(view, event), shape.whole(event["a"], "a", least=1)
+    replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
     code, msg = shape.exit_code(event["code"], "code"), shape.text(event["msg"], "msg")
     replica.attempts.append(AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg))
     replica.announced = None
@@ -214,7 +214,7 @@ def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
     )
     stopped, msg = shape.text(event.get("stopped", ""), "stopped"), shape.text(event.get("msg", ""), "msg")
     peak = event.get("peak_kib")
-    attempt.peak_kib = None if peak is None else shape.whole(peak, "peak_kib")
+    attempt.peak_kib = None if peak is None else shape.integer(peak, "peak_kib")
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
     attempt.stopped, attempt.msg = stopped, msg
 
@@ -228,10 +228,10 @@ def _cancel(view: JobView, event: dict[str, Any], at: float) -> None:
 
 
 def _end(view: JobView, event: dict[str, Any], at: float) -> None:
-    first, state = event.get("first"), shape.word(event["state"], "state")
+    first, state = event.get("first"), shape.handle_text(event["state"], "state")
     msg = shape.text(event.get("msg", ""), "msg")
     if first:
-        ordinal, number = (shape.whole(each, "first") for each in first)
+        ordinal, number = (shape.integer(item, "first") for item in first)
         view.first_failure = (range(len(view.replicas))[ordinal], number)
     view.state, view.msg, view.ended_at = state if state in ENDS else "FAILED", msg, at
 

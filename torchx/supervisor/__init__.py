@@ -1,5 +1,5 @@
-"""The supervisor: a small process of its own that starts replicas, keeps their output and ends them.
+"""The supervisor: a small separate process that starts replicas, saves their output and ends them.
 
-It imports neither the specs nor a scheduler: what it needs is in the job's record, so it stays small and
-starts at once.
+It imports neither the specs nor a scheduler, since the job's record has all it needs. So it is small and
+starts fast.
 """

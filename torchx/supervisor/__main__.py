@@ -1,4 +1,4 @@
-"""The supervisor's process, started by launch.py alone."""
+"""Entry point of the supervisor's process, which only launch.py starts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from torchx.supervisor.loop import Supervisor
 
 
 def main(argv: list[str]) -> None:
-    """Runs a job, with a guard behind.
+    """Runs a job with a guard.
 
     Args:
-        argv: the job's folder, and the descriptor on which to say ``ready`` once the job is on record.
+        argv: the job's folder, and the descriptor to write ``ready`` to when the supervisor is recorded.
     """
     paths, ready = JobPaths(Path(argv[0])), int(argv[1])
     processes.keep_descriptors_to_itself()
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what the caller has blocked is to reach us
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked signals
     guard.detach()
     processes.become_subreaper()
     supervisor = os.fork()
@@ -37,29 +37,29 @@ def main(argv: list[str]) -> None:
     else:
         processes.become_subreaper()
         supervise(paths, ready)
-    os._exit(0)  # all is written; taking down the interpreter would only make others wait
+    os._exit(0)  # all is written; a normal exit of the interpreter would take longer
 
 
 def supervise(paths: JobPaths, ready: int) -> None:
     """Runs a job to its end.
 
     Args:
-        paths: where it is on record.
-        ready: descriptor on which to say that the job has a supervisor.
+        paths: its record.
+        ready: descriptor to write ``ready`` to when the supervisor is recorded.
     """
-    umask = os.umask(0o077)  # all that it makes is private; the replicas get back the one of the caller
+    umask = os.umask(0o077)  # its own files are private; the replicas get the caller's umask
     record = JobRecord.load(paths.record)
     process_marks.mark_limit(process_marks.mark_of(record.app_id))
     supervisor = Supervisor(record, paths, os.environ, umask)
-    me, behind = _process(os.getpid()), _process(os.getppid())
+    me, parent = _process(os.getpid()), _process(os.getppid())  # the parent is the guard
     supervisor.note(
         "supervisor",
         pid=me.pid,
         start=me.start,
         boot=processes.boot_id(),
-        guard=[behind.pid, behind.start],
+        guard=[parent.pid, parent.start],
     )
-    with contextlib.suppress(BrokenPipeError):  # whoever started it was killed: the job runs all the same
+    with contextlib.suppress(BrokenPipeError):  # the submitting process was killed: the job runs anyway
         os.write(ready, b"ready")
     os.close(ready)
     supervisor.run()
@@ -67,7 +67,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
     paths.reserve.unlink(missing_ok=True)
     ended.write_success(view, LogPaths(Path(record.log_dir)))
     ended.remember(view, paths)
-    processes.send(behind, signal.SIGCONT)  # a guard that was stopped would hold the job's lock
+    processes.send(parent, signal.SIGCONT)  # a stopped guard would keep the job's lock
 
 
 def _process(pid: int) -> Process:

@@ -1,4 +1,4 @@
-"""How processes are ended: TERM to all of them, a time of grace, then KILL to all that are left."""
+"""Functions to end processes: TERM to all, a grace period, then KILL to the remaining ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torchx.machine.processes import Process, family, send
 
 
 def terminate(processes: Iterable[Process]) -> None:
-    """Asks processes to end; a stopped one is woken so that it can."""
-    # parents first: what looks after others is to know of it before they end
+    """Sends TERM to processes, and CONT so that stopped ones can end."""
+    # parents first: a process that manages others should get the signal before they end
     for process in sorted(processes, key=lambda p: (p.start, p.pid)):
         if send(process, signal.SIGTERM):
             send(process, signal.SIGCONT)
@@ -26,33 +26,33 @@ def kill(processes: Iterable[Process]) -> None:
 
 
 def with_family(replicas: Sequence[Process]) -> set[Process]:
-    """Returns running replicas with all that they have started."""
+    """Returns replicas together with their descendants."""
     return set(replicas) | family([replica.pid for replica in replicas])
 
 
-def may_have_left_some(leader: int) -> bool:
-    """Tells, at the price of one call, whether something of an ended replica's process group runs on."""
+def group_exists(leader: int) -> bool:
+    """Returns True if the process group of an ended replica has members; takes one system call."""
     try:
         os.killpg(leader, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it runs as another user: there, and not ours to end
+        pass  # a process of another user
     return True
 
 
 def started_for(handle: str, replicas: Collection[str]) -> set[Process]:
-    """Returns what descends from this process and was started for one of these replicas, ``role/id``."""
+    """Returns the descendants of this process that belong to these replicas (``role/id``)."""
     job = f"{settings.TORCHX_JOB_ID}={handle}".encode("utf-8", "surrogateescape")
     marks = [f"{settings.TORCHX_REPLICA}={name}".encode("utf-8", "surrogateescape") for name in replicas]
-    found = set()
-    for process in of_this_process():
+    matching = set()
+    for process in descendants():
         env = environment_of(process)
         if job in env and any(mark in env for mark in marks):
-            found.add(process)
-    return found
+            matching.add(process)
+    return matching
 
 
-def of_this_process() -> set[Process]:
-    """Returns everything that descends from this process, what it has adopted included."""
+def descendants() -> set[Process]:
+    """Returns all descendants of this process, including adopted ones."""
     return family([os.getpid()])

@@ -1,7 +1,7 @@
-"""Stands behind a supervisor: when that is killed, ends all that it left, at once, and says so on record.
+"""The guard of a supervisor: if the supervisor is killed, ends its processes and records the end of the job.
 
-What a killed supervisor had started becomes the guard's: nothing gets out of its sight, not even a daemon
-that has taken off its environment. While the supervisor lives the guard sleeps, and shares its memory.
+The guard adopts all processes of a killed supervisor, even a daemon that has cleared its environment. While
+the supervisor is alive, the guard sleeps and shares its memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 
 from torchx.errors import TorchxError
 from torchx.jobs.paths import JobPaths
-from torchx.jobs.recovery import bury  # now, not when it is needed: this program may be upgraded meanwhile
+from torchx.jobs.recovery import finalize_orphaned_job  # now: torchx may be upgraded while the job runs
 from torchx.jobs.view import load
 from torchx.machine import processes
 from torchx.machine.processes import Process
@@ -20,20 +20,20 @@ from torchx.supervisor import ending
 
 
 def detach() -> None:
-    """Goes on in a child process, so that the one who started this process need not look after it."""
+    """Continues in a child process, so that the parent can reap this process immediately."""
     if os.fork():
         os._exit(0)
 
 
 def watch(supervisor: int, paths: JobPaths) -> None:
-    """Waits for the end of the supervisor, and ends its job if it could not do so itself.
+    """Waits for the end of the supervisor; ends the job if the supervisor could not.
 
     Args:
         supervisor: its pid, a child of this process.
-        paths: where the job is on record.
+        paths: the record of the job.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # whoever asks the guard to end means the job
+        # a request to end the guard is meant for the job
         signal.signal(number, lambda number, _: os.kill(supervisor, number))
     os.waitid(os.P_PID, supervisor, os.WEXITED | os.WNOWAIT)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -41,15 +41,15 @@ def watch(supervisor: int, paths: JobPaths) -> None:
     _, status = os.waitpid(supervisor, 0)
     if status == 0:
         return
-    with contextlib.suppress(OSError, TorchxError):  # a record that was removed or damaged meanwhile
+    with contextlib.suppress(OSError, TorchxError):  # the record was removed or damaged in the meantime
         view = load(paths)
         if not view.has_ended:
-            bury(view, paths, _left)
-    ending.kill(ending.of_this_process())
+            finalize_orphaned_job(view, paths, _remaining)
+    ending.kill(ending.descendants())
 
 
-def _left() -> set[Process]:
-    """Returns what the supervisor has left; what has ended of it is reaped on the way."""
+def _remaining() -> set[Process]:
+    """Reaps ended processes; returns the remaining processes of the supervisor."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""The supervisor's loop: carries out what the rules order, and tells them what happened."""
+"""The supervisor's event loop: reports events to the policy and executes its actions."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
-from torchx.jobs.recovery import what_could_not_be_ended
+from torchx.jobs.recovery import describe_survivors
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.supervisor import ending
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop
-from torchx.supervisor.replicas import Replicas, Running, how_it_ended, shell_code, why_not_started
+from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, shell_code
 
 STARTS_AT_A_TIME = 16
-"""Replicas started before output, ends and requests are looked at again."""
+"""Replicas to start before output, exits and requests are handled again."""
 
 GIVE_UP_AFTER = 5.0
-"""Seconds after the first KILL at which a process that still runs is taken for one that cannot be ended."""
+"""Seconds after the first KILL before giving up on a process that is still running."""
 
 LARGEST_REQUEST = 1 << 16
-"""Bytes of all requests for the end of a job."""
+"""Maximum bytes of all requests to end a job."""
 
-LOOK_EVERY = 0.03
-"""Seconds between two looks at processes whose end is no event here, as they are children of others."""
+CHECK_INTERVAL = 0.03
+"""Seconds between two checks of processes whose end is not reported, as they are not own children."""
 
 
 class Supervisor:
@@ -39,9 +39,9 @@ class Supervisor:
 
     Args:
         record: the job.
-        paths: where its record lies.
-        base_env: the environment below that of the roles.
-        umask: that of the replicas; this process's own when -1.
+        paths: its record.
+        base_env: the environment that those of the roles extend.
+        umask: the umask of the replicas; -1 for that of this process.
     """
 
     def __init__(
@@ -62,35 +62,35 @@ class Supervisor:
         self._gang = Gang(rules, record.fail_fast, record.backoff)
         self._due: dict[int, float] = {}
         self._stopping: dict[int, str] = {}
-        self._ending: dict[Process, float] = {}  # was sent TERM, and gets KILL at this time
+        self._ending: dict[Process, float] = {}  # processes that got TERM; the time at which they get KILL
         self._killed_at: dict[Process, float] = {}
-        self._looked_at = 0.0  # when it was last looked at whether those still run
-        self._last_call: float | None = None  # from then on, what is left at the end gets no time any more
+        self._checked_at = 0.0  # when these processes were last checked
+        self._kill_rest_at: float | None = None  # when the remaining processes are killed at the end
         self._unendable: set[Process] = set()
         self._failed: tuple[int, int] | None = None
         self._start_error = ""
         self._end: End | None = None
-        self._hurry = False
+        self._killing = False
         self._set_up_signals()
 
     def note(self, event: str, **facts: Any) -> None:
-        """Appends to the job's events; a full disk must not keep the job from being run and ended."""
+        """Appends to the job's events; ignores errors, as a full disk must not affect the job."""
         with contextlib.suppress(OSError):
             self._events.add(event, **facts)
 
     def run(self) -> None:
-        """Runs the job; returns when nothing of it runs any more."""
+        """Runs the job; returns when none of its processes is running."""
         try:
             self._run()
         except BaseException as error:
-            # whatever it was: nothing may stay behind that nobody looks after
-            ending.kill(ending.of_this_process())
+            # no process may be left without a supervisor
+            ending.kill(ending.descendants())
             self.note("end", state="FAILED", msg=f"its supervisor failed: {error!r}", first=self._failed)
             raise
 
     def _run(self) -> None:
-        self._do(self._gang.begin())
-        self._look_at_requests()
+        self._execute(self._gang.begin())
+        self._read_requests()
         while self._end is None or self._clean_up():
             self._start_due()
             for key, _ in self._selector.select(self._pause()):
@@ -107,9 +107,9 @@ class Supervisor:
         first = self._failed if self._end.state == "FAILED" else None
         self.note("end", state=self._end.state, msg=self._message(), first=first)
 
-    # --- orders ----------------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------
 
-    def _do(self, actions: Sequence[Action]) -> None:
+    def _execute(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if isinstance(action, Start):
                 at = time.monotonic() + action.delay
@@ -130,11 +130,11 @@ class Supervisor:
 
     def _start_due(self) -> None:
         if not self._due or self._ending:
-            return  # what is left of an earlier attempt may still hold its ports and files
+            return  # processes of an earlier attempt may still use its ports and files
         now = time.monotonic()
         due = [n for n, at in self._due.items() if at <= now][:STARTS_AT_A_TIME]
-        again = [self._replicas.label(n) for n in due if self._replicas.attempt(n)]
-        strays = ending.started_for(self._record.handle, again) if again else set()
+        restarted = [self._replicas.label(n) for n in due if self._replicas.attempt(n)]
+        strays = ending.started_for(self._record.handle, restarted) if restarted else set()
         if strays:
             self._end_all(strays)
             return
@@ -147,62 +147,62 @@ class Supervisor:
         for old in self._replicas.still_open():
             if old.ordinal == ordinal:
                 self._replicas.finish(old)
-        # on record before there is a process: whoever finds this process killed looks for that one
+        # recorded before the process exists: recovery looks for it if this supervisor is killed now
         self.note("starting", r=ordinal, a=self._replicas.attempt(ordinal) + 1)
         try:
             running = self._replicas.start(ordinal)
-        except (OSError, ValueError) as error:  # ValueError: what cannot be told to the system
+        except (OSError, ValueError) as error:  # ValueError: an invalid argument or variable
             self._not_started(ordinal, error)
             return
         self._gang.started(ordinal)
         self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
 
     def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
-        reason = why_not_started(error)
+        reason = describe_start_error(error)
         attempt = self._replicas.attempt(ordinal)
         self.note("not_started", r=ordinal, a=attempt, code=shell_code(error), msg=reason)
         self._failed = self._failed or (ordinal, attempt)
         self._start_error = (
             self._start_error or f"{self._replicas.label(ordinal)} could not be started: {reason}"
         )
-        self._do(self._gang.give_up(ordinal))
+        self._execute(self._gang.give_up(ordinal))
 
     def _stop(self, action: Stop) -> None:
         wanted = set(action.replicas)
         running = [r for r in self._replicas.by_pid.values() if r.ordinal in wanted]
-        for one in running:
-            self._stopping.setdefault(one.ordinal, action.why)
-        self._end_all(ending.with_family([one.process for one in running]))
+        for replica in running:
+            self._stopping.setdefault(replica.ordinal, action.why)
+        self._end_all(ending.with_family([replica.process for replica in running]))
 
-    def _end_all(self, these: set[Process]) -> None:
-        new = these - self._ending.keys()
-        deadline = time.monotonic() + (0.0 if self._hurry else self._record.grace)
+    def _end_all(self, targets: set[Process]) -> None:
+        new = targets - self._ending.keys()
+        deadline = time.monotonic() + (0.0 if self._killing else self._record.grace)
         self._ending.update(dict.fromkeys(new, deadline))
-        ending.kill(new) if self._hurry else ending.terminate(new)
+        ending.kill(new) if self._killing else ending.terminate(new)
 
-    # --- what happens ----------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def _reap(self) -> None:
         ended = []
         with contextlib.suppress(ChildProcessError):
-            while (one := os.wait4(-1, os.WNOHANG))[0]:
-                running = self._replicas.by_pid.pop(one[0], None)
-                if running is not None:  # else something that was adopted
+            while (result := os.wait4(-1, os.WNOHANG))[0]:
+                running = self._replicas.by_pid.pop(result[0], None)
+                if running is not None:  # else an adopted process
                     self._ending.pop(running.process, None)
-                    ended.append((running, one[1], one[2].ru_maxrss))
+                    ended.append((running, result[1], result[2].ru_maxrss))
         if not ended:
             return
-        self._clear_wakeup()  # whoever ends all of us asks us first: that is why these have ended, then
-        # its end is the end of all of it; one look at the process table for all that have ended together
+        self._clear_wakeup()  # handle a TERM first: if all processes got it, it caused these exits
+        # the rest of a replica ends with its main process; read the process table once for all of them
         leaders = [running.process.pid for running, _, _ in ended]
-        left = processes.left_behind(list(filter(ending.may_have_left_some, leaders)))
-        for these in left.values():
-            self._end_all(these)
+        left = processes.left_behind(list(filter(ending.group_exists, leaders)))
+        for rest in left.values():
+            self._end_all(rest)
         for running, status, peak_kib in ended:
             self._exited(running, status, peak_kib, leaves_some=running.process.pid in left)
 
     def _exited(self, running: Running, status: int | None, peak_kib: int, leaves_some: bool) -> None:
-        """Takes note of the end of a replica; without a wait status, of one that cannot be ended."""
+        """Records the end of a replica; a status of None means that it cannot be ended."""
         running.ended = True
         self._replicas.drain(running)
         if not leaves_some:
@@ -211,9 +211,9 @@ class Supervisor:
         stopped = self._stopping.pop(ordinal, "")
         facts: dict[str, Any] = {}
         if status is None:
-            facts["msg"] = what_could_not_be_ended({running.process})
+            facts["msg"] = describe_survivors({running.process})
         else:
-            code, signal_name = how_it_ended(status)
+            code, signal_name = decode_status(status)
             facts = {"code": code} if signal_name is None else {"signal": signal_name}
         if stopped:
             facts["stopped"] = stopped
@@ -224,27 +224,27 @@ class Supervisor:
         actions = self._gang.exited(ordinal, status == 0, bool(stopped))
         if before is None and self._gang.first_failure is not None:
             self._failed = (ordinal, running.attempt)
-        self._do(actions)
+        self._execute(actions)
 
     def _kill_overdue(self) -> None:
         if not self._ending:
             return
         now = time.monotonic()
-        if now - self._looked_at < LOOK_EVERY:
+        if now - self._checked_at < CHECK_INTERVAL:
             return
-        self._looked_at = now
+        self._checked_at = now
         self._ending = {p: at for p, at in self._ending.items() if processes.is_alive(p)}
         overdue = [p for p, at in self._ending.items() if at <= now]
         if overdue:
-            # what they have started since the TERM goes with them
+            # with the processes that they have started since the TERM
             ending.kill(ending.with_family(overdue))
-            self._ending.update(dict.fromkeys(overdue, now + 2 * LOOK_EVERY))
+            self._ending.update(dict.fromkeys(overdue, now + 2 * CHECK_INTERVAL))
             for process in overdue:
                 if now - self._killed_at.setdefault(process, now) > GIVE_UP_AFTER:
                     self._give_up(process)
 
     def _give_up(self, process: Process) -> None:
-        """Goes on without a process that cannot be ended: another user's, or stuck in the kernel."""
+        """Ignores a process that cannot be ended: another user's, or stuck in the kernel."""
         del self._ending[process]
         self._unendable.add(process)
         running = self._replicas.by_pid.pop(process.pid, None)
@@ -252,18 +252,18 @@ class Supervisor:
             self._exited(running, None, 0, leaves_some=False)
 
     def _clean_up(self) -> bool:
-        """Ends what is left when all replicas have ended; False when nothing is."""
+        """Ends the remaining processes when all replicas have ended; returns False if there are none."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            return False  # as the subreaper, this process would have inherited whatever is left
+            return False  # as the subreaper, this process would have adopted them
         now = time.monotonic()
-        if self._last_call is None:
-            self._last_call = now + (0.0 if self._hurry else self._record.grace)
-        left = ending.of_this_process() - self._unendable
+        if self._kill_rest_at is None:
+            self._kill_rest_at = now + (0.0 if self._killing else self._record.grace)
+        left = ending.descendants() - self._unendable
         self._end_all(left)
-        if now >= self._last_call:
-            ending.kill(left)  # also what came since: who starts others all the time gets no more of it
+        if now >= self._kill_rest_at:
+            ending.kill(left)  # new ones too: a process may keep starting others
         return bool(left) or not self._unendable
 
     # --- requests and waiting --------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Supervisor:
         self._reader = reader
         self._selector.register(reader, selectors.EVENT_READ, None)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        # handlers, not SIG_IGN: what is ignored here would stay ignored in the replicas
+        # handlers, not SIG_IGN: replicas would inherit ignored signals
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, lambda *_: None)
@@ -282,36 +282,36 @@ class Supervisor:
     def _clear_wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):
             if signal.SIGTERM in os.read(self._reader, 4096):
-                self._look_at_requests()
-                self._cancel("its supervisor was asked to end")  # by someone who left no request
+                self._read_requests()
+                self._cancel("its supervisor was terminated")  # a signal without a request
 
-    def _look_at_requests(self) -> None:
+    def _read_requests(self) -> None:
         try:
             text = files.read_file(self._paths.cancel, LARGEST_REQUEST).decode("utf-8", "replace")
         except OSError:
             return
         self._cancel("cancelled")
-        if "kill" in text.split() and not self._hurry:
-            self._hurry = True
+        if "kill" in text.split() and not self._killing:
+            self._killing = True
             self._ending = dict.fromkeys(self._ending, 0.0)
-            self._end_all(ending.of_this_process())
+            self._end_all(ending.descendants())
 
     def _cancel(self, why: str) -> None:
         if not self._gang.cancelled:
             self.note("cancel", why=why)
-            self._do(self._gang.cancel())
+            self._execute(self._gang.cancel())
 
     def _pause(self) -> float | None:
-        """Returns how long nothing will happen by itself, seconds; None for ever."""
+        """Returns the seconds until the next timer, or None if there is none."""
         waits = []
         if self._due and not self._ending:
             waits.append(min(self._due.values()) - time.monotonic())
         if self._ending:
-            waits.append(LOOK_EVERY)
+            waits.append(CHECK_INTERVAL)
         if self._replicas.holds:
             waits.append(PARTIAL_AFTER)
         if self._end is not None:
-            waits.append(LOOK_EVERY)
+            waits.append(CHECK_INTERVAL)
         return max(min(waits), 0.0) if waits else None
 
     def _message(self) -> str:
@@ -321,5 +321,5 @@ class Supervisor:
             parts.append(f"{self._replicas.lost} bytes of output were lost: {self._replicas.lost_why}")
         left = {process for process in self._unendable if processes.is_alive(process)}
         if left:
-            parts.append(what_could_not_be_ended(left))
+            parts.append(describe_survivors(left))
         return "; ".join(filter(None, parts))

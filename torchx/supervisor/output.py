@@ -1,4 +1,4 @@
-"""Where the output of replicas goes: raw per stream, combined by whole lines, and the index over all."""
+"""Log files of replicas: raw per stream, combined by whole lines, and the index of all of them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torchx.jobs.log_index import PARTIAL, STDERR, STDOUT, WHOLE, Piece, encode
 from torchx.machine import files
 
 PARTIAL_AFTER = 0.3
-"""Seconds after which the begin of a line is kept although its end has not come: a prompt, a progress bar."""
+"""Seconds after which an unfinished line is written, such as a prompt or a progress bar."""
 
 LONGEST_HELD = 1 << 16
-"""Bytes of a line that are held back at most, so that a line without end needs no memory."""
+"""Maximum bytes of an unfinished line that are buffered."""
 
 NAMES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 COMBINED = "combined.log"
 
 
 class LogFile:
-    """A file that is only ever appended to.
+    """An append-only file.
 
     Args:
-        path: the file; what it held is gone.
-        keep_open: hold the descriptor; without, each write opens the file, for when descriptors are scarce.
+        path: the file; existing content is removed.
+        keep_open: keep the descriptor; otherwise each write opens the file, to save descriptors.
     """
 
     def __init__(self, path: Path, keep_open: bool) -> None:
@@ -40,7 +40,7 @@ class LogFile:
         """Appends all of the data.
 
         Raises:
-            OSError: the disk is full or the file cannot be written; a part may be in it.
+            OSError: the disk is full or the file cannot be written; a part may have been written.
         """
         descriptor = self._descriptor
         if descriptor is None:
@@ -54,17 +54,17 @@ class LogFile:
                 os.close(descriptor)
 
     def close(self) -> None:
-        """Gives the descriptor back; a later write still works."""
+        """Closes the descriptor; later writes still work."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 class Index:
-    """Collects the entries of the log index and writes them together.
+    """Buffers entries of the log index and writes them together.
 
     Args:
-        path: the file; appended to.
+        path: the file, which is appended to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,17 +72,17 @@ class Index:
         self._waiting = bytearray()
 
     def add(self, piece: Piece) -> None:
-        """Notes one entry; :meth:`flush` writes it."""
+        """Buffers one entry; :meth:`flush` writes it."""
         self._waiting += encode(piece)
 
     def flush(self) -> None:
-        """Writes what was noted, after the bytes it speaks of; what a full disk refuses waits for later."""
+        """Writes the buffered entries; keeps them if the disk is full."""
         with contextlib.suppress(OSError):
             while self._waiting:
                 del self._waiting[: os.write(self._descriptor, self._waiting)]
 
     def close(self) -> None:
-        """Writes what was noted and closes the file."""
+        """Writes the buffered entries and closes the file."""
         self.flush()
         os.close(self._descriptor)
 
@@ -92,13 +92,14 @@ class AttemptOutput:
     """The output of one attempt of one replica.
 
     Attributes:
-        folder: holds its log files.
+        folder: the folder of its log files.
         replica: ordinal within the application.
         attempt: from 1.
         index: the job's index.
         clock: the job's clock.
         keep_open: whether its files stay open between writes.
-        lost: bytes that could not be kept, and why.
+        lost: bytes that could not be written.
+        lost_why: the error that caused the loss.
     """
 
     folder: Path
@@ -119,7 +120,7 @@ class AttemptOutput:
         self._combined = LogFile(self.folder / COMBINED, self.keep_open)
 
     def feed(self, stream: int, data: bytes) -> None:
-        """Keeps what was read from one stream."""
+        """Writes output that was read from one stream."""
         now = self.clock.ns()
         try:
             self._raw[stream].write(data)
@@ -129,42 +130,42 @@ class AttemptOutput:
         held = self._held.pop(stream, b"")
         cut = data.rfind(b"\n") + 1
         if cut:
-            self._keep(stream, held + data[:cut] if held else data[:cut], WHOLE, now)
+            self._write(stream, held + data[:cut] if held else data[:cut], WHOLE, now)
             held = b""
             self._held_since.pop(stream, None)
         held += data[cut:]
         if len(held) >= LONGEST_HELD:
-            self._keep(stream, held, PARTIAL, now)
+            self._write(stream, held, PARTIAL, now)
             self._held_since.pop(stream, None)
         elif held:
             self._held[stream] = held
             self._held_since.setdefault(stream, now)
 
     def flush(self, older_than: float = 0.0) -> None:
-        """Keeps the begins of lines that have waited for their end for so many seconds."""
+        """Writes unfinished lines that have been buffered for `older_than` seconds."""
         now = self.clock.ns()
         for stream, since in list(self._held_since.items()):
             if now - since >= older_than * 1e9:
                 del self._held_since[stream]
-                self._keep(stream, self._held.pop(stream), PARTIAL, now)
+                self._write(stream, self._held.pop(stream), PARTIAL, now)
 
     @property
     def holds(self) -> bool:
-        """True while the begin of a line waits for its end."""
+        """True if an unfinished line is buffered."""
         return bool(self._held)
 
     def close(self) -> None:
-        """Keeps what was held back and closes the files."""
+        """Writes unfinished lines and closes the files."""
         self.flush()
         for file in (*self._raw.values(), self._combined):
             file.close()
 
-    def _keep(self, stream: int, data: bytes, flags: int, now: int) -> None:
+    def _write(self, stream: int, data: bytes, flags: int, now: int) -> None:
         try:
             self._combined.write(data)
         except OSError as error:
-            # a part may have gone in: go on behind it, so that later offsets stay true
-            with contextlib.suppress(OSError):  # the file itself may be gone
+            # a part may have been written: continue after it, so that later offsets are right
+            with contextlib.suppress(OSError):  # the file may have been removed
                 self._offset = self._combined.path.stat().st_size
             self._lose(len(data), error)
             return

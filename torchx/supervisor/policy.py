@@ -1,7 +1,7 @@
-"""What happens next to a set of replicas: retries, fail-fast and the end, as a pure state machine.
+"""The retry and fail-fast policy of a set of replicas, as a pure state machine.
 
-It starts nothing and knows no process: events go in (a replica ended), actions come out (start these,
-stop those, the application has ended). One set of rules thus serves every engine that has none of its own.
+It has no side effects: it takes events (a replica ended) and returns actions (start these, stop those, the
+application has ended). All engines without such a policy of their own use it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ REPLICA, ROLE, APPLICATION = "REPLICA", "ROLE", "APPLICATION"
 
 
 class RoleRules(NamedTuple):
-    """How the replicas of one role are retried.
+    """The retry rules of one role.
 
     Attributes:
         name: the role.
         replicas: the ordinals of its replicas within the application.
-        max_retries: how often a failure may be answered by a new start.
-        retry_policy: what is started again: REPLICA, ROLE or APPLICATION.
+        max_retries: maximum number of retries.
+        retry_policy: the scope of a restart: REPLICA, ROLE or APPLICATION.
     """
 
     name: str
@@ -37,21 +37,21 @@ class Start(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """End these running replicas; ``why`` is told in the record."""
+    """End these running replicas; ``why`` is recorded."""
 
     replicas: tuple[int, ...]
     why: str
 
 
 class Retry(NamedTuple):
-    """A failure is answered by a new start; for the record only.
+    """A retry after a failure, to be recorded.
 
     Attributes:
         scope: REPLICA, ROLE or APPLICATION.
-        failed: ordinal of the replica whose failure it answers.
-        number: which retry of this scope it is, from 1.
-        allowed: how many there may be.
-        delay: seconds until the new start.
+        failed: ordinal of the replica that failed.
+        number: number of the retry within its scope, from 1.
+        allowed: maximum number of retries.
+        delay: seconds until the restart.
     """
 
     scope: str
@@ -62,11 +62,11 @@ class Retry(NamedTuple):
 
 
 class End(NamedTuple):
-    """Nothing is left to do.
+    """The end of the application.
 
     Attributes:
         state: SUCCEEDED, FAILED or CANCELLED.
-        first_failure: ordinal of the replica whose failure could not be mended; None without one.
+        first_failure: ordinal of the replica that failed permanently first, or None.
     """
 
     state: str
@@ -77,7 +77,7 @@ Action = Start | Stop | Retry | End
 
 
 class _Restart(NamedTuple):
-    """A group on its way to a new start: it waits until all its members have ended."""
+    """A group to restart once all its members have ended."""
 
     members: range
     delay: float
@@ -85,15 +85,15 @@ class _Restart(NamedTuple):
 
 @dataclass
 class Gang:
-    """The replicas of one application and the rules for them.
+    """The replicas of one application and their rules.
 
     Attributes:
         roles: the rules of each role; together they number all replicas from 0.
-        fail_fast: a failure for good ends all the others.
-        backoff: seconds before the first retry; doubled at each further one, up to ``max_backoff``.
-        max_backoff: the longest wait before a retry, seconds.
-        used_retries: how many retries have been used: by the ordinal of a replica, ``role NAME``, or
-            ``application``. Given when the story of a job is taken up in its middle.
+        fail_fast: a permanent failure ends all other replicas.
+        backoff: seconds before the first retry; doubled for each further one, up to ``max_backoff``.
+        max_backoff: maximum seconds before a retry.
+        used_retries: number of used retries by the ordinal of a replica, ``role NAME``, or ``application``;
+            passed in to resume a running application.
     """
 
     roles: Sequence[RoleRules]
@@ -108,28 +108,28 @@ class Gang:
         self._role_of = {n: role for role in self.roles for n in role.replicas}
         self._all = range(len(self._role_of))
         self._running: set[int] = set()
-        self._waiting: set[int] = set()  # a start was ordered and has not been reported yet
+        self._waiting: set[int] = set()  # start requested, but not reported yet
         self._restarts: list[_Restart] = []
-        self._for_good: set[int] = set()  # no retry is left for these: no restart of others starts them
+        self._failed_permanently: set[int] = set()  # no retries left; restarts of others exclude these
         self._over = False
-        self._lost = False  # it has failed; the rest is only being ended
+        self._lost = False  # the application has failed; the other replicas are being ended
 
     def begin(self) -> list[Action]:
-        """Returns the first actions: start everything."""
+        """Returns the first actions, which start all replicas."""
         return [self._start(self._all)] if len(self._all) else [self._end("SUCCEEDED")]
 
     def started(self, replica: int) -> None:
-        """A replica that was to be started runs now."""
+        """Handles the start of a replica."""
         self._waiting.discard(replica)
         self._running.add(replica)
 
     def exited(self, replica: int, succeeded: bool, stopped: bool = False) -> list[Action]:
-        """A replica has ended, or could not be started.
+        """Handles the end of a replica, or a failed start; returns the next actions.
 
         Args:
             replica: its ordinal.
-            succeeded: it ended by itself, with success.
-            stopped: it was ended by a :class:`Stop`: what it returned does not count.
+            succeeded: it ended by itself and succeeded.
+            stopped: it was ended by a :class:`Stop`, so its exit code is ignored.
         """
         self._running.discard(replica)
         self._waiting.discard(replica)
@@ -137,30 +137,30 @@ class Gang:
         counts = not (succeeded or stopped or self.cancelled or self._is_restarting(replica))
         if counts and (self.first_failure is None or not self.fail_fast):
             actions += self._failed(replica)
-        return actions + self._settle()
+        return actions + self._advance()
 
     def cancel(self) -> list[Action]:
-        """Ends the application on request; replicas that have ended keep their result.
+        """Cancels the application; ended replicas keep their results.
 
-        One that has failed, so that its other replicas are being ended already, has failed all the same.
+        If it has failed already and its other replicas are being ended, it is still FAILED.
         """
         if self.cancelled or self._over:
             return []
         self.cancelled = True
         self._drop_starts()
-        return self._stop(self._all, "cancelled") + self._settle()
+        return self._stop(self._all, "cancelled") + self._advance()
 
     def give_up(self, replica: int) -> list[Action]:
-        """A replica cannot be started at all: no retry mends that, and nothing of the start may stay."""
+        """Fails the application without retries, because a replica cannot be started at all."""
         self._running.discard(replica)
         if self.first_failure is None:
             self.first_failure = replica
         self._lost = self._lost or not self.cancelled
         self._drop_starts()
-        return self._stop(self._all, "the start failed") + self._settle()
+        return self._stop(self._all, "the start failed") + self._advance()
 
     def wants(self, replica: int) -> bool:
-        """Tells whether a start that was ordered for this replica still stands."""
+        """Returns True if a requested start of this replica is still valid."""
         return replica in self._waiting
 
     # --- the rules -------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Gang:
         if used >= role.max_retries:
             if self.first_failure is None:
                 self.first_failure = replica
-            self._for_good.add(replica)
+            self._failed_permanently.add(replica)
             if not self.fail_fast:
                 return []
             self._lost = True
@@ -181,7 +181,7 @@ class Gang:
         self.used_retries[key] = used + 1
         delay = min(self.backoff * 2**used, self.max_backoff)
         retry = Retry(scope, replica, used + 1, role.max_retries, delay)
-        # a smaller restart that was under way is part of this one now
+        # pending smaller restarts become part of this one
         inside = [r for r in self._restarts if set(r.members) <= set(members)]
         self._restarts = [r for r in self._restarts if r not in inside]
         self._waiting.difference_update(members)
@@ -195,14 +195,14 @@ class Gang:
             return ROLE, f"role {role.name}", role.replicas
         return APPLICATION, "application", self._all
 
-    def _settle(self) -> list[Action]:
-        """Orders the restarts whose members have all ended; tells the end when nothing is left."""
+    def _advance(self) -> list[Action]:
+        """Returns the starts of groups whose members have all ended, and the end if nothing remains."""
         actions: list[Action] = []
         for restart in list(self._restarts):
             if not any(n in restart.members for n in self._running):
                 self._restarts.remove(restart)
-                again = [n for n in restart.members if n not in self._for_good]
-                actions.append(self._start(again, restart.delay))
+                replicas = [n for n in restart.members if n not in self._failed_permanently]
+                actions.append(self._start(replicas, restart.delay))
         if self._over or self._running or self._waiting or self._restarts:
             return actions
         return [*actions, self._end(self._result())]

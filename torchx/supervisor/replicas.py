@@ -1,4 +1,4 @@
-"""The replicas of a job as processes: started with their pipes, known by pid, ended by signal."""
+"""The processes of a job's replicas: start them, read their pipes and decode how they ended."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from torchx.machine.processes import Process
 from torchx.supervisor.output import PARTIAL_AFTER, AttemptOutput, Index
 
 READ_SIZE = 1 << 16
-PIPES_OF_A_REPLICA = 2
-FILES_OF_A_REPLICA = PIPES_OF_A_REPLICA + 3  # its pipes and its logs
+PIPES_PER_REPLICA = 2
+FILES_PER_REPLICA = PIPES_PER_REPLICA + 3  # its pipes and its logs
 OTHER_FILES = 64
-KEPT_OF_AN_ATTEMPT = ("stdout.log", "stderr.log", "combined.log", "error.json")
+ATTEMPT_FILES = ("stdout.log", "stderr.log", "combined.log", "error.json")
 
 
 @dataclass
 class Running:
-    """A replica that runs, or whose output is still being read.
+    """A replica that is running, or whose output is still being read.
 
     Attributes:
-        ordinal: its place in the application.
+        ordinal: its ordinal within the application.
         attempt: from 1.
         process: its main process.
-        output: where its output is kept.
-        pipes: the read ends that are still open, by stream.
-        ended: its main process has ended.
+        output: its log files.
+        pipes: the open read ends, by stream.
+        ended: whether its main process has ended.
     """
 
     ordinal: int
@@ -53,14 +53,14 @@ class Running:
 
 
 class Replicas:
-    """Starts replicas and reads what they print.
+    """Starts replicas and reads their output.
 
     Args:
         record: the job.
         clock: the job's clock.
-        selector: where the pipes are watched; the data of its keys are ``(Running, stream)``.
-        base_env: the environment below that of the roles.
-        umask: that of the replicas; this process's own when -1.
+        selector: the selector for the pipes; the data of its keys are ``(Running, stream)``.
+        base_env: the environment that those of the roles extend.
+        umask: the umask of the replicas; -1 for that of this process.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Replicas:
         self._keep_open = self._raise_file_limit()
         self.by_pid: dict[int, Running] = {}
         self.index = Index(self._logs.index)
-        self.lost = 0  # bytes of output that could not be kept
+        self.lost = 0  # bytes of output that could not be written
         self.lost_why = ""
         self._holding: set[int] = set()
-        self._open: dict[int, Running] = {}  # by id(): all whose files or pipes are open
+        self._open: dict[int, Running] = {}  # by id(): replicas with open files or pipes
 
     def __len__(self) -> int:
         return len(self._specs)
@@ -96,14 +96,14 @@ class Replicas:
         return f"{role.name}/{replica}"
 
     def attempt(self, ordinal: int) -> int:
-        """Returns the number of a replica's current attempt, 0 before the first."""
+        """Returns the number of a replica's current attempt, or 0 before the first."""
         return self._attempts[ordinal]
 
     def start(self, ordinal: int) -> Running:
         """Starts the next attempt of a replica.
 
         Raises:
-            OSError: it could not be started; nothing of it is left but its log folder.
+            OSError: it cannot be started; only its log folder remains.
         """
         role, replica = self._specs[ordinal]
         attempt = self._attempts[ordinal] + 1
@@ -146,10 +146,10 @@ class Replicas:
         return running
 
     def read(self, running: Running, stream: int) -> int:
-        """Keeps what one stream of a replica has ready, one read of it.
+        """Reads available output of one stream once and writes it to the logs.
 
         Returns:
-            How many bytes; 0 when there was nothing, now or for good.
+            The number of bytes; 0 if no output is available, or the stream has ended.
         """
         descriptor = running.pipes.get(stream)
         if descriptor is None:
@@ -167,14 +167,14 @@ class Replicas:
         return len(data)
 
     def drain(self, running: Running) -> None:
-        """Keeps all that a replica's pipes hold at this moment, and no more: others may write on for ever."""
+        """Reads the current content of a replica's pipes, but not later output, which may never end."""
         for stream, descriptor in list(running.pipes.items()):
             left = _waiting_in(descriptor)
             while left > 0 and (count := self.read(running, stream)):
                 left -= count
 
     def flush(self) -> None:
-        """Writes the index; keeps the begins of lines that have waited long enough."""
+        """Writes the index, and unfinished lines older than `PARTIAL_AFTER`."""
         for key in list(self._holding):
             running = self._open.get(key)
             if running is not None:
@@ -185,15 +185,15 @@ class Replicas:
 
     @property
     def holds(self) -> bool:
-        """True while the begin of some line waits for its end."""
+        """True if an unfinished line is buffered."""
         return bool(self._holding)
 
     def still_open(self) -> list[Running]:
-        """Returns those whose pipes are still open."""
+        """Returns the replicas whose pipes are still open."""
         return list(self._open.values())
 
     def finish(self, running: Running) -> None:
-        """Reads what is left of a replica's output and gives its descriptors back."""
+        """Reads the rest of a replica's output and closes its descriptors."""
         self.drain(running)
         for stream in list(running.pipes):
             self._close_pipe(running, stream)
@@ -209,39 +209,39 @@ class Replicas:
             self.lost_why = running.output.lost_why or self.lost_why
 
     def _raise_file_limit(self) -> bool:
-        """Allows this process as many files as it may have; tells whether all logs can stay open."""
+        """Raises the limit of open files; returns True if all logs can stay open."""
         _, hard = self._own_limit
-        wanted = FILES_OF_A_REPLICA * len(self._specs) + OTHER_FILES
+        wanted = FILES_PER_REPLICA * len(self._specs) + OTHER_FILES
         for limit in (hard, wanted) if 0 <= hard < wanted else (hard,):
-            with contextlib.suppress(ValueError, OSError):  # more than the hard limit is for root alone
+            with contextlib.suppress(ValueError, OSError):  # only root may exceed the hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return soft == resource.RLIM_INFINITY or soft >= wanted
 
 
 def files_needed(replicas: int) -> int:
-    """Returns how many files a supervisor of so many replicas must be allowed to have open."""
-    return PIPES_OF_A_REPLICA * replicas + OTHER_FILES
+    """Returns the minimum limit of open files for a supervisor of this number of replicas."""
+    return PIPES_PER_REPLICA * replicas + OTHER_FILES
 
 
 def _waiting_in(pipe: int) -> int:
-    """Returns how many bytes a pipe holds."""
+    """Returns the number of unread bytes in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def set_aside(folder: Path, attempt: int) -> None:
-    """Moves the logs of an attempt that has ended out of the way of the next."""
+    """Moves the logs of an ended attempt to a folder of their own."""
     aside = folder / f"attempt-{attempt}"
     files.make_folder(aside)
-    for name in KEPT_OF_AN_ATTEMPT:
+    for name in ATTEMPT_FILES:
         with contextlib.suppress(FileNotFoundError):
             (folder / name).rename(aside / name)
 
 
-def how_it_ended(status: int) -> tuple[int | None, str | None]:
+def decode_status(status: int) -> tuple[int | None, str | None]:
     """Returns the exit code or the signal's name of a wait status.
 
-    >>> how_it_ended(3 << 8), how_it_ended(9)
+    >>> decode_status(3 << 8), decode_status(9)
     ((3, None), (None, 'SIGKILL'))
     """
     if os.WIFEXITED(status):
@@ -249,26 +249,26 @@ def how_it_ended(status: int) -> tuple[int | None, str | None]:
     number = os.WTERMSIG(status)
     try:
         return None, signal.Signals(number).name
-    except ValueError:  # a real-time signal has no name of its own
+    except ValueError:  # a real-time signal has no name
         return None, f"SIG{number}"
 
 
 def shell_code(error: Exception) -> int:
-    """Returns what a shell returns when a program could not be started: 127 not found, 126 otherwise."""
+    """Returns a shell's exit code for a program that cannot be started: 127 if not found, otherwise 126."""
     return 127 if isinstance(error, FileNotFoundError) else 126
 
 
-def why_not_started(error: OSError | ValueError) -> str:
-    """Returns the reason why a replica could not be started, for a person to read.
+def describe_start_error(error: OSError | ValueError) -> str:
+    """Returns the message for a replica that could not be started.
 
-    >>> why_not_started(FileNotFoundError(2, "No such file or directory", "trian"))
+    >>> describe_start_error(FileNotFoundError(2, "No such file or directory", "trian"))
     'trian: No such file or directory'
-    >>> why_not_started(BlockingIOError(11, "Resource temporarily unavailable"))
+    >>> describe_start_error(BlockingIOError(11, "Resource temporarily unavailable"))
     'Resource temporarily unavailable: too many processes (ulimit -u)'
     """
     if not isinstance(error, OSError):
         return str(error)
     reason = error.strerror or str(error)
     more = {errno.EAGAIN: ": too many processes (ulimit -u)", errno.EMFILE: " (ulimit -n)"}
-    what = f"{error.filename}: " if isinstance(error.filename, str) else ""
-    return f"{what}{reason}{more.get(error.errno or 0, '')}"
+    file = f"{error.filename}: " if isinstance(error.filename, str) else ""
+    return f"{file}{reason}{more.get(error.errno or 0, '')}"

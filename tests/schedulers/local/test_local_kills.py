@@ -94,7 +94,7 @@ def test_kill_9_of_the_supervisor_ends_the_job_with_nobody_asking(tmp_path: Path
     assert '"e":"end"' in paths(app_id).events.read_text()
     done = describe(app_id)
     assert (done.state, done.msg) == (AppState.FAILED, "its supervisor was killed")
-    why = "its supervisor was killed: nobody saw its end, and what it printed last may be missing"
+    why = "its supervisor was killed: its exit code is unknown, and its last output may be missing"
     assert replicas(done)[0].attempts[0].msg == why
     assert text(app_id) == "ready\n"
     assert_nothing_runs(app_id)

@@ -201,7 +201,7 @@ def test_options_are_checked() -> None:
 def test_a_request_is_submitted_once() -> None:
     info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {})
     app_id = scheduler().schedule(info)
-    with pytest.raises(UsageError, match="on record already"):
+    with pytest.raises(UsageError, match="already exists"):
         scheduler().schedule(info)
     assert ended(app_id).state is AppState.SUCCEEDED
 

@@ -238,7 +238,7 @@ def test_gpus_are_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     wait_until(lambda: len(text(one).split()) == 2 and text(two), "both say what they see")
     assert sorted(text(one).split()) == ["0=0", "1=1"]
     assert text(two) == "0=2\n"
-    with pytest.raises(StateError, match="asks for 2 GPUs; this machine has 4, 1 of them free"):
+    with pytest.raises(StateError, match="requests 2 GPUs; this machine has 4, 1 of them free"):
         submit(gpu_job(2), auto_set_cuda_visible_devices=True)
     for app_id in (one, two):
         scheduler().cancel(app_id)

@@ -81,7 +81,7 @@ def test_a_start_that_was_announced_and_left_no_process_is_told() -> None:
     (replica,) = replicas(describe(app_id))
     (attempt,) = replica.attempts
     assert (attempt.number, attempt.state, attempt.pid) == (1, AppState.FAILED, None)
-    assert attempt.msg.endswith("at the moment of this start: whether it ran is not known")
+    assert attempt.msg.endswith("during this start: it is not known whether the replica ran")
 
 
 def test_a_start_is_on_record_before_there_is_a_process(tmp_path: Path) -> None:
