@@ -248,7 +248,7 @@ def main(argv: list[str]) -> None:
         argv: the job's folder, the application's id, and the descriptor to write ``ready`` to.
     """
     folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
-    processes.keep_descriptors_to_itself()
+    processes.disable_descriptor_inheritance()
     with suppress(BrokenPipeError):  # its parent was killed, but it is still needed
         os.write(ready, b"ready")
     os.close(ready)

@@ -224,7 +224,7 @@ def left_behind(leaders: Collection[int]) -> dict[int, set[Process]]:
     }
 
 
-def keep_descriptors_to_itself() -> None:
+def disable_descriptor_inheritance() -> None:
     """Makes all descriptors of this process except the standard three non-inheritable.
 
     A lock is held while any process has its descriptor, so children must not inherit one.

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
         argv: the job's folder, and the descriptor to write ``ready`` to when the supervisor is recorded.
     """
     paths, ready = JobPaths(Path(argv[0])), int(argv[1])
-    processes.keep_descriptors_to_itself()
+    processes.disable_descriptor_inheritance()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked signals
     guard.detach()
     processes.become_subreaper()

@@ -136,7 +136,7 @@ def _start(paths: JobPaths, held: Sequence[int]) -> None:
         os.close(error_log)
     try:
         if not _is_ready(reader):
-            raise StateError(f"the supervisor did not start: {_last_error(paths) or 'timed out'}")
+            raise StateError(f"the supervisor did not start: {_last_error(paths) or 'no answer'}")
     except BaseException:
         # its whole session; it is not reaped yet, so its pid cannot have been reused
         with contextlib.suppress(ProcessLookupError):

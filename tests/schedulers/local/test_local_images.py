@@ -109,7 +109,7 @@ def test_an_archive_that_is_damaged_or_reaches_out_is_refused(tmp_path: Path) ->
     (tmp_path / "none.tar").write_bytes(b"no tar")
     with pytest.raises(UsageError) as none:
         run(str(tmp_path / "none.tar"))
-    assert none.value.message.endswith("can be unpacked: file could not be opened successfully")
+    assert none.value.message.endswith("not a valid archive: file could not be opened successfully")
     evil = tmp_path / "evil.tar"
     with tarfile.open(evil, "w") as tar:
         tar.add(damaged, "../../evil")
