@@ -122,9 +122,9 @@ class LocalScheduler(Scheduler["PopenRequest"]):
             if len(file_name(name)) > LONGEST_NAME:
                 raise UsageError(f"the name of the {kind} `{name[:24]}…` is too long for a file")
 
-    def takes_workspaces(self, *, asked: bool = True) -> bool:
+    def takes_workspaces(self, *, requested: bool = True) -> bool:
         """Returns True if a workspace is copied: only if the user requests it."""
-        return asked
+        return requested
 
     def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Notes:
         """Scans the workspaces; they are copied on submission."""

@@ -10,7 +10,7 @@ from functools import cache
 
 from torchx.errors import AbsentError, StateError
 from torchx.schedulers.slurm.controller import refusing_addresses, require_slurm
-from torchx.scheduling.protocols import AwayError
+from torchx.scheduling.protocols import UnavailableError
 
 TIMEOUT = 30.0
 """Seconds after which a call times out."""
@@ -39,7 +39,7 @@ class SlurmError(StateError):
         self.output = output
 
 
-class NoAnswerError(SlurmError, AwayError):
+class NoAnswerError(SlurmError, UnavailableError):
     """The controller or the accounting database does not respond."""
 
 

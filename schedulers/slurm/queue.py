@@ -80,8 +80,8 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         if record is not None and saved is None and not by_files:
             from torchx.schedulers.slurm.status import describe
 
-            error.left = describe(record, app_id, outcome_without_slurm(record), ())
-        if record is None or error.left is not None:
+            error.last_known = describe(record, app_id, outcome_without_slurm(record), ())
+        if record is None or error.last_known is not None:
             raise
         return SlurmJob(app_id, record, (), saved or outcome_without_slurm(record))
     own = [part for part in queue if not is_foreign(part)]

@@ -33,16 +33,16 @@ class Forgetful(LocalScheduler):
     """Describes an application without what it was given."""
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        told = super().describe(app_id)
-        return told and replace(told, roles=[replace(role, env={}) for role in told.roles])
+        report = super().describe(app_id)
+        return report and replace(report, roles=[replace(role, env={}) for role in report.roles])
 
 
 class Untruthful(LocalScheduler):
     """Tells what was cancelled as failed."""
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        told = super().describe(app_id)
-        return told and replace(told, state=AppState(min(told.state, AppState.FAILED)))
+        report = super().describe(app_id)
+        return report and replace(report, state=AppState(min(report.state, AppState.FAILED)))
 
 
 class Deaf(LocalScheduler):
@@ -105,51 +105,61 @@ def test_what_is_declared_as_lacking_has_to_be_refused() -> None:
     class Lacking(Suite):
         lacks = (Ability.STREAMS, Ability.WAITS)
 
-    told = fails(Deaf, "test_each_stream_can_be_read_alone", suite=Lacking)
-    assert "`streams` is declared as lacking" in told
-    told = fails(LocalScheduler, "test_waiting_ends_with_the_application", suite=Lacking)
-    assert re.search(r"LocalScheduler is a .*\.Waits, and `lacks` says that it is none", told)
+    report = fails(Deaf, "test_each_stream_can_be_read_alone", suite=Lacking)
+    assert "`streams` is declared as lacking" in report
+    report = fails(LocalScheduler, "test_waiting_ends_with_the_application", suite=Lacking)
+    assert re.search(r"LocalScheduler implements .*\.Waits, but `lacks` names it", report)
 
 
 def test_a_policy_that_is_not_followed_is_noticed() -> None:
     from torchx.specs.app import RetryPolicy
 
-    told = fails(Hasty, "test_a_policy_says_what_is_started_again", RetryPolicy.REPLICA)
-    assert "how often each replica was started by REPLICA" in told
+    report = fails(Hasty, "test_a_policy_selects_the_restarted_replicas", RetryPolicy.REPLICA)
+    assert "the starts of each replica by REPLICA" in report
 
 
-def test_what_is_ignored_in_silence_is_noticed() -> None:
+def test_a_silently_ignored_field_is_noticed() -> None:
     field = "test_a_field_means_what_is_declared"
-    told = fails(Silent, field, "mounts")
-    assert "`mounts` is declared as told, and no note says that it is not honoured" in told
+    report = fails(Silent, field, "mounts")
+    assert "`mounts` is declared as warned, but no note mentions it" in report
 
     class Wrong(Suite):
         fields = {  # noqa: RUF012
-            "retry_policy=ROLE": Meaning.REFUSED,
-            "resource.cpu": Meaning.UNUSED,
+            "retry_policy=ROLE": Meaning.REJECTED,
+            "resource.cpu": Meaning.IGNORED,
         }
 
-    assert "ignored in silence" in fails(Silent, field, "mounts", suite=Wrong)
-    told = fails(LocalScheduler, field, "retry_policy=ROLE", suite=Wrong)
-    assert "declared as refused, and a dry-run takes it" in told
+    assert "silently ignored" in fails(Silent, field, "mounts", suite=Wrong)
+    report = fails(LocalScheduler, field, "retry_policy=ROLE", suite=Wrong)
+    assert "declared as rejected, but a dry-run accepts it" in report
 
 
-def test_what_is_declared_as_not_used_and_changes_the_request_is_noticed() -> None:
+def test_an_ignored_field_that_changes_the_request_is_noticed() -> None:
     class Wrong(Suite):
         image = "any"
         cfg = {}  # noqa: RUF012
-        fields = {"resource.cpu": Meaning.UNUSED}  # noqa: RUF012
+        fields = {"resource.cpu": Meaning.IGNORED}  # noqa: RUF012
 
-    told = fails(DockerScheduler, "test_a_field_means_what_is_declared", "resource.cpu", suite=Wrong)
-    assert "declared as not used, but the request has these lines for it: ['  nano_cpus: 1" in told
+    report = fails(DockerScheduler, "test_a_field_means_what_is_declared", "resource.cpu", suite=Wrong)
+    assert "declared as ignored, but adds these lines to the request: ['  nano_cpus: 1" in report
+
+
+def test_former_names_of_meanings_still_work() -> None:
+    for former, meaning in (("TOLD", "warned"), ("REFUSED", "rejected"), ("UNUSED", "ignored")):
+        assert Meaning[former] is Meaning(meaning)
+    for former, meaning in (("told", "WARNED"), ("refused", "REJECTED"), ("not used", "IGNORED")):
+        assert Meaning(former) is Meaning[meaning]
+        page = f"| field of Role | a |\n|---|---|\n| `args` | {former}: as before |\n"
+        assert meanings_of_page(page, "a") == {"args": Meaning[meaning]}
+    assert [meaning.name for meaning in Meaning] == ["HONOURED", "WARNED", "REJECTED", "IGNORED"]
 
 
 def test_a_page_that_says_otherwise_is_noticed() -> None:
-    page = "| field of Role | a | b |\n|---|---|---|\n| `args`, `env` | told: no | the same |\n"
-    assert meanings_of_page(page, "b") == {"args": Meaning.TOLD, "env": Meaning.TOLD}
+    page = "| field of Role | a | b |\n|---|---|---|\n| `args`, `env` | warned: no | the same |\n"
+    assert meanings_of_page(page, "b") == {"args": Meaning.WARNED, "env": Meaning.WARNED}
     with pytest.raises(AssertionError, match="no column `c`, but a, b"):
         meanings_of_page(page, "c")
-    with pytest.raises(AssertionError, match="2 cells in place of 3"):
-        meanings_of_page(page + "| `image` | told |\n", "b")
+    with pytest.raises(AssertionError, match="2 cells instead of 3"):
+        meanings_of_page(page + "| `image` | warned |\n", "b")
     with pytest.raises(AssertionError, match="no table"):
         meanings_of_page("nothing", "b")

@@ -22,10 +22,10 @@ IMAGE = "registry.example.com/shell"
 
 # a Job starts a failed pod again alone
 FIELDS_OF_JOBS = {
-    "resource.tags": Meaning.UNUSED,
-    "retry_policy=APPLICATION": Meaning.TOLD,
-    "retry_policy=ROLE": Meaning.TOLD,
-    "min_replicas": Meaning.TOLD,
+    "resource.tags": Meaning.IGNORED,
+    "retry_policy=APPLICATION": Meaning.WARNED,
+    "retry_policy=ROLE": Meaning.WARNED,
+    "min_replicas": Meaning.WARNED,
 }
 
 
@@ -75,6 +75,6 @@ class TestJobSets(OnKubernetes, FieldConformance):
     """Where the kind matters: the meaning of each field, restarts of the whole, the end of the whole."""
 
     cfg = {"grace_period": 1.0, "kind": "jobset"}  # noqa: RUF012
-    fields = {"resource.tags": Meaning.UNUSED, "min_replicas": Meaning.TOLD}  # noqa: RUF012
+    fields = {"resource.tags": Meaning.IGNORED, "min_replicas": Meaning.WARNED}  # noqa: RUF012
     test_retries_are_counted = RetryConformance.test_retries_are_counted
     test_one_failure_ends_all = RetryConformance.test_one_failure_ends_all

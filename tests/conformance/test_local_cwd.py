@@ -20,14 +20,14 @@ class OnProcesses:
     cfg = {"retry_backoff": 0.1}  # noqa: RUF012  # as the suite declares it
     begins_within = 0.5
     fields = {  # noqa: RUF012
-        "min_replicas": Meaning.TOLD,
-        "resource.cpu": Meaning.TOLD,
-        "resource.memMB": Meaning.TOLD,
-        "resource.gpu": Meaning.TOLD,
-        "resource.devices": Meaning.TOLD,
-        "resource.capabilities": Meaning.UNUSED,
-        "resource.tags": Meaning.UNUSED,
-        "mounts": Meaning.TOLD,
+        "min_replicas": Meaning.WARNED,
+        "resource.cpu": Meaning.WARNED,
+        "resource.memMB": Meaning.WARNED,
+        "resource.gpu": Meaning.WARNED,
+        "resource.devices": Meaning.WARNED,
+        "resource.capabilities": Meaning.IGNORED,
+        "resource.tags": Meaning.IGNORED,
+        "mounts": Meaning.WARNED,
     }
     probes = {"metadata": {"metadata": {"requires": {"no-such-program": "write it"}}}}  # noqa: RUF012
     page = PAGE
@@ -35,7 +35,7 @@ class OnProcesses:
 
 class TestLocalCwd(OnProcesses, SchedulerConformance):
     factory = staticmethod(create)
-    fields = {**OnProcesses.fields, "image": Meaning.UNUSED}  # noqa: RUF012
+    fields = {**OnProcesses.fields, "image": Meaning.IGNORED}  # noqa: RUF012
     column = "local_cwd"
 
 

@@ -24,9 +24,9 @@ class InContainers:
     cfg = {"grace_period": 2.0, "retry_backoff": 0.1}  # noqa: RUF012  # as the suite declares it
     begins_within = 1.0
     fields = {  # noqa: RUF012
-        "min_replicas": Meaning.TOLD,
-        "resource.capabilities": Meaning.UNUSED,
-        "resource.tags": Meaning.UNUSED,
+        "min_replicas": Meaning.WARNED,
+        "resource.capabilities": Meaning.IGNORED,
+        "resource.tags": Meaning.IGNORED,
     }
     probes = {"metadata": {"metadata": {"local_docker": {"user": "1000:1000"}}}}  # noqa: RUF012
 

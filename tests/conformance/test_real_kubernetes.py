@@ -69,7 +69,7 @@ class TestAbilities(OnACluster, AbilityConformance):
 
 
 class TestJobSets(OnACluster, RetryConformance):
-    fields = {"resource.tags": Meaning.UNUSED, "min_replicas": Meaning.TOLD}  # noqa: RUF012
+    fields = {"resource.tags": Meaning.IGNORED, "min_replicas": Meaning.WARNED}  # noqa: RUF012
     options = {**OnACluster.options, "kind": "jobset"}  # noqa: RUF012
 
     @pytest.fixture(autouse=True)

@@ -27,12 +27,12 @@ class TestSlurm(SchedulerConformance, AbilityConformance):
     page = PAGE
     column = "slurm"
     fields = {  # noqa: RUF012
-        "image": Meaning.UNUSED,
-        "min_replicas": Meaning.TOLD,
-        "resource.devices": Meaning.TOLD,
-        "resource.capabilities": Meaning.UNUSED,
-        "resource.tags": Meaning.UNUSED,
-        "mounts": Meaning.TOLD,
+        "image": Meaning.IGNORED,
+        "min_replicas": Meaning.WARNED,
+        "resource.devices": Meaning.WARNED,
+        "resource.capabilities": Meaning.IGNORED,
+        "resource.tags": Meaning.IGNORED,
+        "mounts": Meaning.WARNED,
     }
     probes = {"metadata": {"metadata": {"slurm": {"constraint": "a100"}}}}  # noqa: RUF012
 

@@ -85,17 +85,17 @@ class OverSsh:
     cfg: ClassVar[dict[str, Any]] = {}
     begins_within = 0.7
     fields: ClassVar[dict[str, Meaning]] = {
-        "image": Meaning.UNUSED,
-        "min_replicas": Meaning.TOLD,
-        "resource.cpu": Meaning.TOLD,
-        "resource.memMB": Meaning.TOLD,
-        "resource.gpu": Meaning.TOLD,
-        "resource.devices": Meaning.TOLD,
-        "resource.capabilities": Meaning.UNUSED,
-        "resource.tags": Meaning.UNUSED,
-        "mounts": Meaning.TOLD,
-        "metadata": Meaning.UNUSED,
-        "workspace": Meaning.REFUSED,
+        "image": Meaning.IGNORED,
+        "min_replicas": Meaning.WARNED,
+        "resource.cpu": Meaning.WARNED,
+        "resource.memMB": Meaning.WARNED,
+        "resource.gpu": Meaning.WARNED,
+        "resource.devices": Meaning.WARNED,
+        "resource.capabilities": Meaning.IGNORED,
+        "resource.tags": Meaning.IGNORED,
+        "mounts": Meaning.WARNED,
+        "metadata": Meaning.IGNORED,
+        "workspace": Meaning.REJECTED,
     }
 
     @pytest.fixture(autouse=True)

@@ -203,7 +203,7 @@ def test_errors_in_names_and_handles(runner: Runner) -> None:
 
 def test_a_workspace_that_the_scheduler_does_not_take_is_refused(runner: Runner) -> None:
     assert runner.takes_workspace("memory") is False
-    with pytest.raises(UsageError, match="takes no workspace"):
+    with pytest.raises(UsageError, match="does not accept workspaces"):
         runner.run(make(), "memory", workspace=".")
 
 

@@ -62,17 +62,17 @@ class Engines:
         """
         return self._scheduler(scheduler).run_opts()
 
-    def takes_workspace(self, scheduler: str, *, asked: bool = True) -> bool:
+    def takes_workspace(self, scheduler: str, *, requested: bool = True) -> bool:
         """Returns True if a scheduler honours workspaces.
 
         Args:
             scheduler: the scheduler.
-            asked: whether the user requested it for this run; otherwise it comes from a configuration file.
+            requested: whether the user requested it for this run; otherwise it comes from a configuration file.
 
         Raises:
             UnknownSchedulerException: no scheduler has this name.
         """
-        return self._scheduler(scheduler).takes_workspaces(asked=asked)
+        return self._scheduler(scheduler).takes_workspaces(requested=requested)
 
     def exists(self, app_handle: str) -> bool:
         """Returns True if the scheduler knows an application."""

@@ -1,7 +1,7 @@
-"""The interface of an engine: what the core asks of a scheduler, and no more.
+"""The interface of a scheduler.
 
 A scheduler has two halves: :meth:`Scheduler._submit_dryrun`, a pure function from an application and
-options to a request, and :meth:`Scheduler.schedule`, the thin hand that submits such a request.
+options to a request, and :meth:`Scheduler.schedule`, which submits such a request.
 ``torchx.schedulers.api`` is the documented name of this module.
 """
 
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Lines = list[str]
-# named here, since within the class `list` is a method
+# an alias, since `list` is a method within the class
 
 
 @dataclass
 class DescribeAppResponse:
-    """All that an engine knows of one application.
+    """The description of an application by its engine.
 
     Attributes:
-        app_id: the id that the engine gave, as in the handle.
-        state: the state of the whole application.
-        num_restarts: how often the application as a whole was started again; -1 when not known.
-        msg: why it is in this state, one line; empty when the state says it all.
-        structured_error_msg: the error file of the replica that failed first, as JSON text.
-        ui_url: where to look at it in a browser.
+        app_id: the id assigned by the engine, as in the handle.
+        state: the state of the application.
+        num_restarts: the number of restarts of the whole application; -1 if unknown.
+        msg: the reason for the state, one line; may be empty.
+        structured_error_msg: the error file of the first failed replica, as JSON text.
+        ui_url: its page in a browser.
         metadata: the application's metadata.
         roles_statuses: the replicas of each role, in the order of the roles.
-        roles: the application's roles as they were submitted.
-        name: the application's name; empty when the engine does not keep it.
-        submitted_at: when it was submitted.
-        started_at: when its first replica started.
-        ended_at: when the last of it ended.
+        roles: the roles as submitted.
+        name: the application's name; empty if the engine does not keep it.
+        submitted_at: the time of its submission.
+        started_at: the start of its first replica.
+        ended_at: the end of its last replica.
         first_failure: the replica that failed first.
-        log_dir: the folder that holds its logs, where they are files on this machine.
-        workspaces: the folder that holds the copy each role runs in, where it is one on this machine.
+        log_dir: the folder of its logs, if they are files on this machine.
+        workspaces: the folder of each role's copy of the workspace, if it is on this machine.
         cfg: the run options it was submitted with.
     """
 
@@ -87,19 +87,19 @@ class DescribeAppResponse:
 
 @dataclass
 class ListAppResponse:
-    """One line of a listing.
+    """An application in a listing.
 
     Attributes:
-        app_id: the id that the engine gave.
-        state: the state of the whole application.
-        app_handle: the handle; filled in by the runner.
+        app_id: the id assigned by the engine.
+        state: the state of the application.
+        app_handle: the handle; set by the runner.
         name: the application's name.
-        submitted_at: when it was submitted.
-        started_at: when its first replica started.
-        ended_at: when the last of it ended.
-        exit_code: what the application ended with: 0, or the exit code of the replica that failed
-            first (128 + N when signal N killed it); None while it runs or where nobody knows.
-        msg: why it is in this state, one line.
+        submitted_at: the time of its submission.
+        started_at: the start of its first replica.
+        ended_at: the end of its last replica.
+        exit_code: the result of the application: 0, or the exit code of the replica that failed first
+            (128 + N if signal N killed it); None while it runs or if unknown.
+        msg: the reason for the state, one line.
     """
 
     app_id: str
@@ -122,7 +122,7 @@ class Scheduler(abc.ABC, Generic[T]):
 
     Args:
         backend: the name of the scheduler in handles.
-        session_name: the session part of the handles it makes.
+        session_name: the session part of its handles.
 
     ``T`` is the type of its requests.
     """
@@ -132,15 +132,15 @@ class Scheduler(abc.ABC, Generic[T]):
         self.session_name = session_name
 
     def close(self) -> None:
-        """Gives back what this object holds in this process; running applications are not touched."""
+        """Releases the resources of this object; does not affect running applications."""
 
     def submit(self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | Workspace | None = None) -> str:
         """Submits an application.
 
         Args:
-            app: what to run; never changed.
+            app: the application; not changed.
             cfg: run options, checked by :meth:`run_opts`.
-            workspace: folders to lay over the image of the first role, and over the same image of others.
+            workspace: folders to overlay on the image of the first role, and on the same image of others.
 
         Returns:
             The id of the application.
@@ -149,18 +149,18 @@ class Scheduler(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def schedule(self, dryrun_info: AppDryRunInfo[T]) -> str:
-        """Submits a request that :meth:`submit_dryrun` has made and returns the application's id."""
+        """Submits a request of :meth:`submit_dryrun` and returns the application's id."""
 
     def submit_dryrun(
         self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | Workspace | None = None
     ) -> AppDryRunInfo[T]:
-        """Makes the request that :meth:`submit` would send; contacts no engine, and writes nothing.
+        """Makes the request that :meth:`submit` would send; contacts no engine and writes nothing.
 
         Raises:
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
-            UsageError: the application asks for what this engine cannot give.
+            UsageError: this engine cannot run the application.
         """
-        # on demand, here and below: who only asks how an application fares need not know what one is
+        # loaded on demand, here and below: a query of the status does not need these
         from torchx.specs.app import resolve_overrides
         from torchx.specs.workspace import lay_over
 
@@ -180,10 +180,10 @@ class Scheduler(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[T]:
-        """Returns the request for an application; pure: no engine, no file is touched."""
+        """Returns the request for an application; contacts no engine and accesses no file."""
 
     def run_opts(self) -> runopts:
-        """Returns the run options that this scheduler takes, with those of its workspaces."""
+        """Returns the run options of this scheduler, including those of its workspaces."""
         opts = self._run_opts()
         return opts | self.workspace_opts() if isinstance(self, BuildsWorkspaces) else opts
 
@@ -194,39 +194,39 @@ class Scheduler(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns what is known of an application, None when the engine does not know it."""
+        """Returns the description of an application, or None if the engine does not know it."""
 
     def describe_native(self, app_id: str) -> Any:
-        """Returns the engine's own object for an application, None when it does not know it."""
+        """Returns the engine's own object for an application, or None."""
         return None
 
     @abc.abstractmethod
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
-        """Returns the applications that the engine knows, newest first."""
+        """Returns the applications of the engine, newest first."""
 
     def reconcile(self, app_id: str) -> None:
-        """Brings an application to its due state: ends what a failure leaves, for `wait` and `log -f`."""
+        """Ends the replicas that a failed one leaves behind; called by `wait` and `log -f`."""
 
     def exists(self, app_id: str) -> bool:
-        """Tells whether the engine knows the application, running or ended."""
+        """Returns True if the engine knows the application, running or ended."""
         return self.describe(app_id) is not None
 
     def cancel(self, app_id: str) -> None:
-        """Ends an application; nothing happens when it has ended already or is not known."""
+        """Cancels an application; does nothing if it has ended or is unknown."""
         if self.exists(app_id):
             self._cancel_existing(app_id)
 
     @abc.abstractmethod
     def _cancel_existing(self, app_id: str) -> None:
-        """Ends an application that is known to the engine."""
+        """Cancels an application that the engine knows."""
 
     def delete(self, app_id: str) -> None:
-        """Removes an application from the engine with all that is kept of it; cancels it first."""
+        """Cancels an application, and removes it with its records and logs."""
         if self.exists(app_id):
             self._delete_existing(app_id)
 
     def _delete_existing(self, app_id: str) -> None:
-        """Removes an application that is known to the engine; an engine that keeps nothing cancels."""
+        """Removes an application that the engine knows (default: only cancels it)."""
         self._cancel_existing(app_id)
 
     def log_iter(
@@ -249,14 +249,14 @@ class Scheduler(abc.ABC, Generic[T]):
             regex: only lines in which this pattern is found.
             since: only lines written at or after this time.
             until: only lines written before this time.
-            should_tail: go on until the application has ended.
-            streams: which output; both in their true order unless told.
+            should_tail: follow until the application has ended.
+            streams: the output stream (default: both, in the order they were written).
 
         Raises:
             NotImplementedError: the engine keeps no logs: neither this nor `LogChunks` is implemented.
         """
         if not isinstance(self, LogChunks):
-            raise NotImplementedError(f"{self.backend} gives no access to logs")
+            raise NotImplementedError(f"{self.backend} does not provide logs")
         from torchx.scheduling.logs import LogQuery, Stream, lines_of
 
         stream = streams or Stream.COMBINED
@@ -264,10 +264,10 @@ class Scheduler(abc.ABC, Generic[T]):
         return lines_of(self.log_chunks(app_id, query))
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Refuses an application before its workspace is built."""
+        """Rejects an invalid application before its workspace is built."""
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        """Refuses an application that this engine cannot run: by default, one without resources."""
+        """Rejects an application that this engine cannot run (default: one without resources)."""
         from torchx.specs.resources import NULL_RESOURCE
 
         for role in app.roles:
@@ -275,29 +275,28 @@ class Scheduler(abc.ABC, Generic[T]):
                 raise UsageError(f"role `{role.name}` has no resource, and {scheduler} needs one")
 
     def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
-        """Prepares the workspaces of an application's roles, in the roles.
+        """Plans the workspaces of an application's roles, at a dry-run.
 
-        Called at a dry-run when a role has one: it looks at the files (what
-        :func:`torchx.workspace.tree.look_at` has found stands in the role then) and may set ``role.image``
-        to what the image will be called. To copy, build and push is the work of :meth:`schedule`.
+        Lists the files, keeps the plan in the role, and may set ``role.image`` to the name of the future
+        image. :meth:`schedule` copies, builds and pushes.
 
         Returns:
-            What a person should know, a line each.
+            Notes for the user, one line each.
 
         Raises:
-            UsageError: this scheduler takes no workspace, or not this one.
+            UsageError: this scheduler does not accept workspaces, or not this one.
         """
         if isinstance(self, BuildsWorkspaces):
             self.build_workspaces(app.roles, cfg)
             return []
-        raise UsageError(f"{self.backend} takes no workspace")
+        raise UsageError(f"{self.backend} does not accept workspaces")
 
-    def takes_workspaces(self, *, asked: bool = True) -> bool:
-        """Tells whether this scheduler lays workspaces over images.
+    def takes_workspaces(self, *, requested: bool = True) -> bool:
+        """Returns True if this scheduler honours workspaces.
 
         Args:
-            asked: someone asks for this one; else the configuration of a project has one for all runs, and
-                replicas that see the files of this machine as they are can do without a copy of them.
+            requested: the user requested it for this run. Otherwise it comes from a configuration file, and
+                replicas that use the files of this machine directly do not need a copy.
         """
         prepares = type(self)._apply_workspaces is not Scheduler._apply_workspaces
         return prepares or isinstance(self, BuildsWorkspaces)
@@ -306,16 +305,16 @@ class Scheduler(abc.ABC, Generic[T]):
 def replicas_of(
     app: AppDef, *, app_id: str, img_root: str, rank0_env: str
 ) -> Iterator[tuple[Role, int, Role]]:
-    """Yields every replica of an application with its macros filled in: the one place that does so.
+    """Yields every replica of an application with its macros replaced.
 
     Args:
-        app: the application; left as it is.
+        app: the application; not changed.
         app_id: its id.
-        img_root: where the image lies as the replica sees it.
-        rank0_env: name of the environment variable that holds the host of replica 0 of the first role.
+        img_root: the root of the image in the replica.
+        rank0_env: the environment variable with the host of replica 0 of the first role.
 
     Yields:
-        The role, the replica's id within it, and a copy of the role as that replica has it.
+        The role, the replica's id within it, and the replica's copy of the role.
     """
     from torchx.specs.macro import macros
 
@@ -328,7 +327,7 @@ def replicas_of(
 
 
 def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
-    """Yields the lines in which a pattern is found.
+    """Returns the lines in which a pattern is found.
 
     >>> list(filter_regex("o", ["one", "three", "two"]))
     ['one', 'two']

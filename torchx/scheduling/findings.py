@@ -1,4 +1,4 @@
-"""What a look at an engine has found: how it is reached, what it can do, what is wrong and how to mend it."""
+"""Findings about an engine: its address, its abilities, its problems and their fixes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import Enum
 
 
 class Verdict(str, Enum):
-    """What a finding means for somebody who wants to run something there."""
+    """The verdict of a finding."""
 
     GOOD = "ok"
-    """It is there and works."""
+    """It works."""
 
     ABSENT = "none"
-    """It is not there, and need not be."""
+    """It does not exist, and is optional."""
 
     WRONG = "wrong"
-    """It keeps applications from running."""
+    """It prevents applications from running."""
 
     def __str__(self) -> str:
         return self.value
@@ -24,13 +24,13 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        what: what was looked at, a word or two.
-        verdict: what it means.
-        detail: what was found.
-        hint: how to mend it; empty where there is nothing to mend.
+        what: the subject, in one or two words.
+        verdict: the verdict.
+        detail: the observation.
+        hint: how to fix it; empty if nothing is wrong.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Log lines as they travel from an engine to a reader."""
+"""Log lines and queries for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Stream(str, Enum):
-    """Which output of a replica: one of its two streams, or both in their true order."""
+    """An output stream of a replica, or both streams in the order they were written."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -21,17 +21,17 @@ class Stream(str, Enum):
 
 @dataclass(frozen=True)
 class LogQuery:
-    """Which log lines of an application are wanted.
+    """A filter of an application's log lines.
 
     Attributes:
-        replicas: role name to replica ids; a role without ids (empty set) means all its replicas;
-            an empty mapping means all roles.
+        replicas: replica ids by role name; an empty set selects all replicas of a role, an empty mapping
+            all roles.
         regex: only lines in which this pattern is found (``re.search``).
         since: only lines written at or after this time.
         until: only lines written before this time.
-        tail: only the last N lines of what matches; None for all.
-        follow: go on until the application has ended.
-        stream: which output.
+        tail: only the last N matching lines; None for all.
+        follow: continue until the application has ended.
+        stream: the output stream.
     """
 
     replicas: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -45,15 +45,15 @@ class LogQuery:
 
 @dataclass(frozen=True)
 class LogChunk:
-    """Some lines of one output of one replica, together since they came together.
+    """Consecutive lines of one stream of one replica.
 
     Attributes:
         role: name of the role.
         replica: id of the replica within its role.
-        attempt: which attempt of the replica wrote it, from 1.
-        stream: stdout or stderr; combined where the engine does not tell them apart.
-        time: when the first byte of it was read, seconds since the epoch; 0.0 when not known.
-        data: whole lines with their line ends; the last line of an output may lack its own.
+        attempt: number of the attempt that wrote it, from 1.
+        stream: stdout or stderr; combined if the engine does not separate them.
+        time: when its first byte was read, in seconds since the epoch; 0.0 if unknown.
+        data: whole lines with their line ends; the last line of a stream may lack its own.
     """
 
     role: str
@@ -65,14 +65,14 @@ class LogChunk:
 
 
 def whole_characters(data: bytes) -> int:
-    """Returns how many of the bytes are whole characters of UTF-8: at the end one may be cut in two.
+    """Returns the number of bytes that form whole UTF-8 characters: the last may be incomplete.
 
     >>> whole_characters("né".encode()), whole_characters("né".encode()[:-1]), whole_characters(b"\\xff")
     (3, 1, 1)
     """
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
-        if byte >= 0xC0:  # the first byte of a character tells how many it has
+        if byte >= 0xC0:  # the first byte of a character determines its length
             needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4 if byte < 0xF5 else 1
             return len(data) - back if needed > back else len(data)
         if byte < 0x80:
@@ -81,7 +81,7 @@ def whole_characters(data: bytes) -> int:
 
 
 def lines_of(chunks: Iterable[LogChunk]) -> Iterator[str]:
-    """Yields the lines of one replica, each with its line end; a last one that has none comes without."""
+    """Yields the lines of one replica, each with its line end, if it has one."""
     held = b""
     for chunk in chunks:
         *whole, held = (held + chunk.data).split(b"\n")

@@ -1,7 +1,4 @@
-"""What not every engine can do: small protocols, each of which a scheduler may have or not.
-
-``torchx.scheduling.base`` hands them on.
-"""
+"""Optional protocols of schedulers; ``torchx.scheduling.base`` re-exports them."""
 
 from __future__ import annotations
 
@@ -20,98 +17,98 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
 
-class AwayError(StateError):
+class UnavailableError(StateError):
     """An engine does not answer.
 
     Attributes:
-        left: what is known of the application without it, enough to read the log that it has left; None
-            when nothing is.
+        last_known: the description of the application from local records, sufficient to read its log, or
+            None.
     """
 
-    left: DescribeAppResponse | None = None
+    last_known: DescribeAppResponse | None = None
 
 
 @runtime_checkable
 class BuildsWorkspaces(Protocol):
-    """A scheduler that builds workspaces as plugins for TorchX do: at the dry-run, role by role."""
+    """A scheduler that builds workspaces at the dry-run, role by role, as plugins for TorchX do."""
 
     def workspace_opts(self) -> runopts:
-        """Returns the run options that workspaces add to those of the scheduler."""
+        """Returns the run options for workspaces."""
         ...
 
     def build_workspaces(self, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
-        """Lays the workspace of each role over its image, and sets ``role.image`` to the result."""
+        """Overlays the workspace of each role on its image, and sets ``role.image`` to the result."""
         ...
 
 
 @runtime_checkable
 class BuildsImages(Protocol):
-    """A scheduler that plans images for workspaces at a dry-run, and can build them without a submission."""
+    """A scheduler that plans images at the dry-run, and can build them without a submission."""
 
     def build_planned_images(self, app: AppDef) -> None:
-        """Builds the images that a dry-run has planned for an application, and pushes those that are to be.
+        """Builds the planned images of an application, and pushes them if required.
 
-        Sets ``role.image`` to what each is from then on, and takes the workspace off the role.
+        Sets ``role.image`` to the result, and removes the workspace from the role.
         """
         ...
 
 
 @runtime_checkable
 class Waits(Protocol):
-    """A scheduler that wakes when an application ends, in place of being asked again and again."""
+    """A scheduler that can block until an application ends, without polling by the caller."""
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until the application has ended; False when ``timeout`` seconds passed before."""
+        """Blocks until the application has ended; returns False after ``timeout`` seconds."""
         ...
 
 
 @runtime_checkable
 class Glances(Protocol):
-    """A scheduler that can tell how an application fares without telling what it is."""
+    """A scheduler that can return the status of an application without its roles."""
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
-        """As :meth:`Scheduler.describe`, but roles and metadata may be left out."""
+        """Returns the same as :meth:`Scheduler.describe`; roles and metadata may be omitted."""
         ...
 
 
 @runtime_checkable
 class Kills(Protocol):
-    """A scheduler that can end an application at once, with no time to clean up."""
+    """A scheduler that can end an application without a grace period."""
 
     def kill(self, app_id: str) -> None:
-        """Kills all of an application; nothing happens when it has ended already."""
+        """Kills all replicas of an application; does nothing if it has ended."""
         ...
 
 
 @runtime_checkable
 class Executes(Protocol):
-    """A scheduler that can run a program in a replica, beside what runs there."""
+    """A scheduler that can run another program in a replica."""
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
-        """Runs a program in a replica to its end.
+        """Runs a program in a replica, and waits for its end.
 
         Args:
             app_id: the application.
             role_name: name of the role.
             k: id of the replica within the role.
             command: the program and its arguments; no shell.
-            streams: what it reads and prints to.
+            streams: its standard streams.
 
         Returns:
             Its exit code.
 
         Raises:
-            StateError: the replica does not run, or has no such program.
+            StateError: the replica is not running, or has no such program.
         """
         ...
 
 
 @runtime_checkable
 class Selects(Protocol):
-    """A scheduler that finds applications without reading all that it knows of the others."""
+    """A scheduler that can filter applications without reading all records."""
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
-        """Yields the wanted ones of :meth:`Scheduler.list`, newest first, each as it is asked for."""
+        """Yields the matching applications of :meth:`Scheduler.list`, newest first, lazily."""
         ...
 
 
@@ -120,25 +117,25 @@ class Prunes(Protocol):
     """A scheduler that keeps ended applications until they are removed."""
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
-        """Removes ended applications, then leftovers, and yields each; never touches what runs."""
+        """Removes ended applications, then leftovers, and yields each; never a running one."""
         ...
 
 
 @runtime_checkable
 class Diagnoses(Protocol):
-    """A scheduler that can say how its engine is, and what keeps applications from running there."""
+    """A scheduler that can check its engine."""
 
     def diagnose(self) -> Iterable[Finding]:
-        """Looks at the engine, and changes nothing there; what is wrong is a finding, not an error."""
+        """Checks the engine without changing it; a problem is a finding, not an error."""
         ...
 
 
 @runtime_checkable
 class Shared(Protocol):
-    """A scheduler that other people use, too: nothing is removed there unless the scheduler is named.
+    """A scheduler with other users: nothing is removed there unless the user names the scheduler.
 
     Attributes:
-        shared_by: who shares it, for people.
+        shared_by: the users who share it, for display.
     """
 
     shared_by: str
@@ -146,8 +143,8 @@ class Shared(Protocol):
 
 @runtime_checkable
 class LogChunks(Protocol):
-    """A scheduler that gives the log of all replicas as one stream, in the order of time."""
+    """A scheduler that returns the logs of all replicas as one stream, ordered by time."""
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the wanted lines; ends when they are told, with ``follow`` when the job has ended."""
+        """Returns the matching lines; with ``follow``, until the application has ended."""
         ...

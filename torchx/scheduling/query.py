@@ -1,4 +1,4 @@
-"""Which applications of a scheduler are wanted, and what was removed of them."""
+"""Queries for applications of a scheduler, and the record of a removal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class AppQuery:
-    """Which applications are wanted; all of them where nothing is said.
+    """A filter of applications (default: all).
 
     Attributes:
-        called: only those that answer to this: its id, its name, or the start of its id.
-        name: only those whose name fits this pattern, as in ``train*``.
+        called: only those with this id, name, or start of an id.
+        name: only those whose name matches this pattern, such as ``train*``.
         states: only those in one of these states, by name.
-        since: only those that were submitted at or after this time.
+        since: only those submitted at or after this time.
     """
 
     called: str = ""
@@ -25,12 +25,12 @@ class AppQuery:
 
     @property
     def literal(self) -> str:
-        """How the wanted names begin, before the first sign of the pattern that stands for others."""
+        """The literal prefix of the name pattern."""
         end = min((at for sign in "*?[" if (at := self.name.find(sign)) >= 0), default=len(self.name))
         return self.name[:end]
 
     def takes(self, app_id: str, name: str, state: str, submitted_at: datetime | None) -> bool:
-        """Tells whether an application is wanted.
+        """Returns True if an application matches.
 
         >>> AppQuery(name="tr*").takes("train-b1", "train", "RUNNING", None)
         True
@@ -44,7 +44,7 @@ class AppQuery:
 
 
 def begins(app_id: str, text: str) -> bool:
-    """Tells whether an id begins with a text; a namespace before a colon may be left out.
+    """Returns True if an id begins with a text; a namespace before a colon may be omitted.
 
     >>> begins("research:train-b1", "train"), begins("research:train-b1", "res"), begins("train-b1", "b1")
     (True, True, False)
@@ -53,18 +53,18 @@ def begins(app_id: str, text: str) -> bool:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    from fnmatch import fnmatchcase  # on demand: few ask for a pattern
+    from fnmatch import fnmatchcase  # loaded on demand: patterns are rare
 
     return fnmatchcase(name, pattern)
 
 
 class Pruned(NamedTuple):
-    """What was removed, or would be.
+    """Something that was removed, or would be.
 
     Attributes:
-        path: the folder or file; of an application, that of its record.
-        bytes: the room it took on the disk.
-        app_id: the application it was; empty for what a broken-off command has left behind.
+        path: the folder or file; for an application, that of its record.
+        bytes: its size on disk.
+        app_id: the application; empty for leftovers of an interrupted command.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""A program that is run in a replica from outside: what goes in, and what takes what comes out."""
+"""Input and output of a program that `torchx exec` runs in a replica."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Output(Protocol):
-    """Takes what a program prints, such as ``sys.stdout.buffer``."""
+    """A receiver of a program's output, such as ``sys.stdout.buffer``."""
 
     def write(self, data: bytes, /) -> object:
-        """Takes some bytes."""
+        """Writes some bytes."""
         ...
 
     def flush(self) -> object:
-        """Shows them."""
+        """Flushes them."""
         ...
 
 
@@ -25,14 +25,14 @@ def _no_size() -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Streams:
-    """What a program in a replica reads and prints to.
+    """Standard streams of a program in a replica.
 
     Attributes:
-        stdout: takes what it prints.
-        stderr: takes what it prints there; on a terminal all comes to stdout.
-        stdin: file descriptor of what it reads; None for nothing.
-        terminal: whether it gets a terminal.
-        size: the rows and columns of that, asked again and again.
+        stdout: receives its output.
+        stderr: receives its error output; with a terminal, everything is written to stdout.
+        stdin: file descriptor of its input; None for no input.
+        terminal: whether it runs in a terminal.
+        size: returns the rows and columns of the terminal; called repeatedly.
     """
 
     stdout: Output

@@ -1,8 +1,8 @@
-"""For authors of schedulers: the conformance suite that every scheduler here passes (needs pytest)."""
+"""The conformance suite for schedulers, for their authors (needs pytest)."""
 
 import pytest
 
-# before the import below: its assertions then tell what they compared
+# before the imports below, so that their assertions report the compared values
 pytest.register_assert_rewrite(
     *(
         f"torchx.testing.{name}"

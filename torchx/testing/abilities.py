@@ -1,4 +1,4 @@
-"""What holds for the optional abilities of a scheduler: to wake at the end, to kill, to merge the logs."""
+"""Conformance tests of optional protocols: waiting, killing, merged logs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ PROTOCOLS: Mapping[Ability, type[Any]] = {
 
 
 class AbilityConformance(Harness):
-    """The tests of a scheduler that has all optional abilities but those that it is declared to lack.
-
-    :class:`Harness` tells what to fill in.
-    """
+    """Tests of the optional protocols, except those declared as lacking; see :class:`Harness`."""
 
     def without(self, scheduler: Scheduler[Any], ability: Ability) -> bool:
-        """Tells whether an ability is declared as lacking; fails when that is not so."""
+        """Returns True if an ability is declared as lacking; fails if the declaration is wrong."""
         protocol, lacking = PROTOCOLS[ability], ability in self.lacks
         has = isinstance(scheduler, protocol)
         assert has is not lacking, (
-            f"{type(scheduler).__name__} is {'a' if has else 'no'} torchx.schedulers.api.{ability}, and "
-            f"`lacks` says {'that it is none' if lacking else 'nothing of it: have it, or declare it'}"
+            f"{type(scheduler).__name__} {'implements' if has else 'does not implement'} "
+            f"torchx.schedulers.api.{ability}, but `lacks` {'names it' if lacking else 'does not name it'}"
         )
         return lacking
 
@@ -45,17 +42,17 @@ class AbilityConformance(Harness):
         self.until_state(scheduler, app_id, AppState.RUNNING)
         scheduler.cancel(app_id)
         assert scheduler.wait(app_id, timeout=self.patience) is True
-        told = scheduler.describe(app_id)
-        assert told is not None
-        assert told.state is AppState.CANCELLED
-        assert scheduler.wait(app_id) is True, "what has ended need not be waited for"
+        status = scheduler.describe(app_id)
+        assert status is not None
+        assert status.state is AppState.CANCELLED
+        assert scheduler.wait(app_id) is True, "an ended application needs no waiting"
 
     def test_kill_gives_no_time(self, scheduler: Scheduler[Any]) -> None:
         if self.without(scheduler, Ability.KILLS):
             return
         assert isinstance(scheduler, Kills)
         app_id = self.submit(scheduler, "trap '' TERM; echo deaf; while true; do sleep 1; done")
-        self.until(lambda: list(scheduler.log_iter(app_id, "worker", 0)), "it hears no TERM")
+        self.until(lambda: list(scheduler.log_iter(app_id, "worker", 0)), "TERM is ignored")
         scheduler.kill(app_id)
         assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
         scheduler.kill(app_id)
@@ -74,17 +71,17 @@ class AbilityConformance(Harness):
         assert chunks[-1].data == b"later\n"
         assert [c.time for c in chunks] == sorted(c.time for c in chunks)
 
-    def test_a_part_of_the_logs_can_be_asked_for(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_part_of_the_logs_can_be_requested(self, scheduler: Scheduler[Any]) -> None:
         if self.without(scheduler, Ability.LOG_CHUNKS):
             return
         assert isinstance(scheduler, LogChunks)
         both = [self.role("seq 10", name=name, num_replicas=2) for name in ("a", "b")]
-        told = self.run(scheduler, self.app(*both))
+        status = self.run(scheduler, self.app(*both))
 
         def read(query: LogQuery) -> list[tuple[str, int, bytes]]:
             assert isinstance(scheduler, LogChunks)
             joined: dict[tuple[str, int], bytes] = {}
-            for chunk in scheduler.log_chunks(told.app_id, query):
+            for chunk in scheduler.log_chunks(status.app_id, query):
                 key = chunk.role, chunk.replica
                 joined[key] = joined.get(key, b"") + chunk.data
             return [(*key, data) for key, data in sorted(joined.items())]

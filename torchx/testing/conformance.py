@@ -1,11 +1,11 @@
-"""What holds for every scheduler: life cycle, results, cancel, delete, bad input; logs, retries and fields.
+"""Conformance tests of every scheduler: life cycle, results, cancel, delete, bad input.
 
 A scheduler's tests are one class::
 
     class TestMine(SchedulerConformance):
         factory = staticmethod(create_my_scheduler)
         image = "busybox"
-        fields = {"mounts": Meaning.REFUSED}
+        fields = {"mounts": Meaning.REJECTED}
         lacks = {Ability.STREAMS}
 """
 
@@ -36,8 +36,8 @@ from torchx.testing.retries import RetryConformance
 
 def describe_state(factory: Callable[[], Scheduler[Any]], app_id: str) -> str:
     """Returns the name of an application's state; called in another process."""
-    told = factory().describe(app_id)
-    return "not known" if told is None else told.state.name
+    status = factory().describe(app_id)
+    return "not known" if status is None else status.state.name
 
 
 def cancel(factory: Callable[[], Scheduler[Any]], app_id: str) -> None:
@@ -56,9 +56,9 @@ def log_of(factory: Callable[[], Scheduler[Any]], app_id: str) -> list[str]:
 
 
 class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
-    """The tests that every scheduler passes.
+    """The tests of every scheduler, with those of logs, retries and fields.
 
-    :class:`Harness` and :class:`FieldConformance` tell what to fill in.
+    See :class:`Harness` and :class:`FieldConformance` for the attributes to set.
     """
 
     # --- life cycle ------------------------------------------------------------------------------
@@ -66,17 +66,17 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
     def test_an_application_runs_and_succeeds(self, scheduler: Scheduler[Any]) -> None:
         app_id = self.submit(scheduler, "true")
         assert scheduler.exists(app_id)
-        told = self.until_ended(scheduler, app_id)
-        assert (told.app_id, told.state) == (app_id, AppState.SUCCEEDED)
-        assert told.first_failure is None
-        (replica,) = told.roles_statuses[0].replicas
+        status = self.until_ended(scheduler, app_id)
+        assert (status.app_id, status.state) == (app_id, AppState.SUCCEEDED)
+        assert status.first_failure is None
+        (replica,) = status.roles_statuses[0].replicas
         assert (replica.role, replica.id, replica.state) == ("worker", 0, AppState.SUCCEEDED)
 
-    def test_it_is_seen_while_it_runs(self, scheduler: Scheduler[Any]) -> None:
+    def test_it_is_visible_while_it_runs(self, scheduler: Scheduler[Any]) -> None:
         app_id = self.submit(scheduler, "sleep 600")
-        told = self.until_state(scheduler, app_id, AppState.RUNNING)
-        assert not is_terminal(told.state)
-        (replica,) = told.roles_statuses[0].replicas
+        status = self.until_state(scheduler, app_id, AppState.RUNNING)
+        assert not is_terminal(status.state)
+        (replica,) = status.roles_statuses[0].replicas
         assert replica.state is AppState.RUNNING
 
     def test_it_is_listed_once_from_its_submission_to_its_deletion(self, scheduler: Scheduler[Any]) -> None:
@@ -90,14 +90,14 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         scheduler.delete(app_id)
         assert states() == []
 
-    def test_times_are_told_in_order(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "true")
-        times = [told.submitted_at, told.started_at, told.ended_at]
+    def test_times_are_in_order(self, scheduler: Scheduler[Any]) -> None:
+        status = self.run(scheduler, "true")
+        times = [status.submitted_at, status.started_at, status.ended_at]
         known = [time for time in times if time is not None]
         assert known == sorted(known)
-        assert all(time.tzinfo is not None for time in known), "a time without its zone"
+        assert all(time.tzinfo is not None for time in known), "a time without time zone"
 
-    def test_two_of_the_same_name_are_two(self, scheduler: Scheduler[Any]) -> None:
+    def test_applications_of_one_name_are_separate(self, scheduler: Scheduler[Any]) -> None:
         first, second = self.submit(scheduler, "exit 0"), self.submit(scheduler, "exit 3")
         assert first != second
         assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
@@ -105,80 +105,80 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     # --- results ---------------------------------------------------------------------------------
 
-    def test_a_failure_tells_its_exit_code(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "exit 3")
-        assert told.state is AppState.FAILED
-        assert told.first_failure is not None
-        assert (told.first_failure.role, told.first_failure.replica, told.first_failure.exit_code) == (
+    def test_a_failure_has_its_exit_code(self, scheduler: Scheduler[Any]) -> None:
+        status = self.run(scheduler, "exit 3")
+        assert status.state is AppState.FAILED
+        assert status.first_failure is not None
+        assert (status.first_failure.role, status.first_failure.replica, status.first_failure.exit_code) == (
             "worker",
             0,
             3,
         )
 
-    def test_no_success_unless_each_replica_ends_with_0(self, scheduler: Scheduler[Any]) -> None:
+    def test_success_requires_exit_0_of_every_replica(self, scheduler: Scheduler[Any]) -> None:
         good = self.role("true", name="good", num_replicas=2)
         app_id = self.submit(scheduler, self.app(good, self.role("sleep 1; exit 3", name="bad")))
         seen: set[AppState] = set()
 
         def ended() -> bool:
-            told = scheduler.describe(app_id)
-            seen.update({told.state} if told is not None else ())
-            return bool(seen) and is_terminal(told.state) if told is not None else False
+            status = scheduler.describe(app_id)
+            seen.update({status.state} if status is not None else ())
+            return bool(seen) and is_terminal(status.state) if status is not None else False
 
         self.until(ended, f"{app_id} has ended")
         assert AppState.FAILED in seen
         assert AppState.SUCCEEDED not in seen
 
-    def test_a_signal_is_told_as_one(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "kill -KILL $$$$")  # macros take two dollar signs for one
-        assert told.state is AppState.FAILED
-        assert told.first_failure is not None
-        assert told.first_failure.result == 128 + 9
+    def test_a_signal_is_reported(self, scheduler: Scheduler[Any]) -> None:
+        status = self.run(scheduler, "kill -KILL $$$$")  # macros turn two dollar signs into one
+        assert status.state is AppState.FAILED
+        assert status.first_failure is not None
+        assert status.first_failure.result == 128 + 9
 
-    def test_the_replica_that_failed_first_is_named(self, scheduler: Scheduler[Any]) -> None:
+    def test_the_first_failure_is_reported(self, scheduler: Scheduler[Any]) -> None:
         good = self.role("sleep 600", name="good", num_replicas=2)
         bad = self.role('test "$NUMBER" != 1 || exit 4; sleep 600', name="bad", num_replicas=2)
         bad.env["NUMBER"] = macros.replica_id
-        told = self.run(scheduler, self.app(good, bad))
-        assert told.state is AppState.FAILED
-        assert told.first_failure is not None
-        assert (told.first_failure.role, told.first_failure.replica, told.first_failure.result) == (
+        status = self.run(scheduler, self.app(good, bad))
+        assert status.state is AppState.FAILED
+        assert status.first_failure is not None
+        assert (status.first_failure.role, status.first_failure.replica, status.first_failure.result) == (
             "bad",
             1,
             4,
         )
 
-    def test_a_program_that_is_not_there_is_an_error_with_a_reason(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_missing_program_is_an_error_with_a_reason(self, scheduler: Scheduler[Any]) -> None:
         app = self.app(self.role("", entrypoint="no-such-program-here"))
         try:
-            told = self.run(scheduler, app)
+            status = self.run(scheduler, app)
         except TorchxError as error:
             assert "no-such-program-here" in str(error)
         else:
-            assert told.state is AppState.FAILED
-            assert told.msg or told.first_failure
+            assert status.state is AppState.FAILED
+            assert status.msg or status.first_failure
 
-    # --- what replicas are given -----------------------------------------------------------------
+    # --- input of replicas -----------------------------------------------------------------------
 
-    def test_arguments_and_environment_arrive_as_they_are(self, scheduler: Scheduler[Any]) -> None:
+    def test_arguments_and_environment_arrive_unchanged(self, scheduler: Scheduler[Any]) -> None:
         odd = "a b\t'\" \\ * ; | é $$HOME"
         role = self.role('printf "%s\\n" "$1" "$ODD"', env={"ODD": "x=1,y;z 'q' \"w\""})
         role.args += ["sh", odd]
-        told = self.run(scheduler, self.app(role))
-        lines = [line.rstrip("\n") for line in scheduler.log_iter(told.app_id, "worker", 0)]
+        status = self.run(scheduler, self.app(role))
+        lines = [line.rstrip("\n") for line in scheduler.log_iter(status.app_id, "worker", 0)]
         assert lines == [odd.replace("$$", "$"), role.env["ODD"]]
 
-    def test_macros_are_filled_in_for_each_replica(self, scheduler: Scheduler[Any]) -> None:
+    def test_macros_are_replaced_for_each_replica(self, scheduler: Scheduler[Any]) -> None:
         script = f"echo {macros.app_id} {macros.replica_id} $${macros.rank0_env}"
         if Ability.ATTEMPT not in self.lacks:
             script += '; test "$TORCHX_ATTEMPT" = 1 || exit 9'
-        told = self.run(scheduler, self.app(self.role(script, num_replicas=2)))
-        assert told.state is AppState.SUCCEEDED, "exit 9: TORCHX_ATTEMPT is not 1"
+        status = self.run(scheduler, self.app(self.role(script, num_replicas=2)))
+        assert status.state is AppState.SUCCEEDED, "exit 9: TORCHX_ATTEMPT is not 1"
         for replica in (0, 1):
-            (line,) = scheduler.log_iter(told.app_id, "worker", replica)
-            assert line.split()[:2] == [told.app_id, str(replica)]
+            (line,) = scheduler.log_iter(status.app_id, "worker", replica)
+            assert line.split()[:2] == [status.app_id, str(replica)]
 
-    def test_nothing_that_is_handed_in_is_changed(self, scheduler: Scheduler[Any]) -> None:
+    def test_input_objects_are_not_changed(self, scheduler: Scheduler[Any]) -> None:
         app = self.app(self.role(f"echo {macros.app_id}", env={"A": macros.replica_id}))
         cfg = dict(self.cfg)
         before = copy.deepcopy((app, cfg))
@@ -198,7 +198,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             "min_replicas": 1,
             "retry_policy": RetryPolicy.ROLE,
         }
-        refused = {name.partition("=")[0] for name, says in self.fields.items() if says is Meaning.REFUSED}
+        rejected = {name.partition("=")[0] for name, m in self.fields.items() if m is Meaning.REJECTED}
         role = self.role(
             "true # é $$HOME",
             env={"A": "1", "B": "x=y, 'é'"},
@@ -207,28 +207,28 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             port_map={"web": 18081},
             resource=Resource(cpu=1, gpu=0, memMB=256, tags={"conformance": [1]}),
             metadata={"conformance": {"a": ["b"]}},
-            **{name: value for name, value in changes.items() if name not in refused},
+            **{name: value for name, value in changes.items() if name not in rejected},
         )
         app = self.app(role, self.role("true", name="other"), metadata={"team": "a", "note": "é, = 'x'"})
-        told = self.run(scheduler, app)
-        assert told.name in ("", app.name)
-        assert [found.name for found in told.roles] == [role.name, "other"]
+        status = self.run(scheduler, app)
+        assert status.name in ("", app.name)
+        assert [each.name for each in status.roles] == [role.name, "other"]
         for field in dataclasses.fields(Role):
-            found, given = getattr(told.roles[0], field.name), getattr(role, field.name)
+            described, given = getattr(status.roles[0], field.name), getattr(role, field.name)
             if field.name == "env":  # the scheduler may add to it
-                found = {name: value for name, value in found.items() if name in given}
-            if field.name != "overrides":  # worked out before
-                assert found == given, f"`{field.name}` is described as {found!r}"
-        assert told.metadata.items() >= app.metadata.items()
+                described = {name: value for name, value in described.items() if name in given}
+            if field.name != "overrides":  # resolved at dry-run
+                assert described == given, f"`describe` returns `{field.name}` as {described!r}"
+        assert status.metadata.items() >= app.metadata.items()
 
-    def test_what_is_described_can_be_run_again(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, self.app(self.role(f"echo again {macros.replica_id}", env={"A": "1"})))
-        again = self.run(scheduler, AppDef("conformance", told.roles, told.metadata))
-        assert again.app_id != told.app_id
+    def test_a_described_application_can_be_run_again(self, scheduler: Scheduler[Any]) -> None:
+        status = self.run(scheduler, self.app(self.role(f"echo again {macros.replica_id}", env={"A": "1"})))
+        again = self.run(scheduler, AppDef("conformance", status.roles, status.metadata))
+        assert again.app_id != status.app_id
         assert again.state is AppState.SUCCEEDED
         assert self.log(scheduler, again.app_id) == ["again 0\n"]
 
-    # --- the end, on request ---------------------------------------------------------------------
+    # --- cancel and delete -----------------------------------------------------------------------
 
     def test_cancel_ends_it(self, scheduler: Scheduler[Any]) -> None:
         app_id = self.submit(scheduler, self.app(self.role("sleep 600", num_replicas=2)))
@@ -238,20 +238,20 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         scheduler.cancel(app_id)  # again: nothing happens
         assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
 
-    def test_cancel_does_not_change_what_has_ended(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "true")
-        scheduler.cancel(told.app_id)
-        assert self.until_ended(scheduler, told.app_id).state is AppState.SUCCEEDED
+    def test_cancel_does_not_change_an_ended_application(self, scheduler: Scheduler[Any]) -> None:
+        status = self.run(scheduler, "true")
+        scheduler.cancel(status.app_id)
+        assert self.until_ended(scheduler, status.app_id).state is AppState.SUCCEEDED
 
     def test_delete_leaves_nothing(self, scheduler: Scheduler[Any]) -> None:
         app_id = self.submit(scheduler, "sleep 600")
         self.until_state(scheduler, app_id, AppState.RUNNING)
         scheduler.delete(app_id)
-        self.until(lambda: not scheduler.exists(app_id), f"{app_id} is forgotten")
+        self.until(lambda: not scheduler.exists(app_id), f"{app_id} is removed")
         assert scheduler.describe(app_id) is None
         scheduler.delete(app_id)  # again: nothing happens
 
-    def test_what_is_not_known_is_told_as_such(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_unknown_application_is_no_error(self, scheduler: Scheduler[Any]) -> None:
         assert scheduler.describe(UNKNOWN_APP) is None
         assert not scheduler.exists(UNKNOWN_APP)
         scheduler.cancel(UNKNOWN_APP)
@@ -279,15 +279,15 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     # --- bad input -------------------------------------------------------------------------------
 
-    def test_an_option_of_the_wrong_type_is_refused(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_option_of_the_wrong_type_is_rejected(self, scheduler: Scheduler[Any]) -> None:
         options = list(scheduler.run_opts())
         if not options:
-            return  # one that takes no options cannot be given a wrong one
+            return  # no options, no wrong values
         name = options[0][0]
         with pytest.raises(UsageError, match=name):
             scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, name: object()})  # type: ignore[dict-item]
 
-    def test_an_unknown_option_is_refused(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_unknown_option_is_rejected(self, scheduler: Scheduler[Any]) -> None:
         with pytest.raises(UsageError, match="no_such_option"):
             scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, "no_such_option": 1})
 
@@ -302,9 +302,9 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         try:
             second = scheduler.schedule(info)
         except TorchxError:
-            second = ""  # so is it best: it says that there is one already
+            second = ""  # the better choice: it says that the application exists
         self._submitted += [second] * bool(second)
-        assert second != first, "two submissions, and one id"
+        assert second != first, "two submissions have one id"
         assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
 
     def test_a_submission_that_fails_leaves_nothing(self, scheduler: Scheduler[Any]) -> None:
@@ -314,5 +314,5 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             app_id = self.submit(scheduler, self.app(good, bad, name=name))
         except TorchxError:
             assert self.listed(scheduler, name) == []
-        else:  # found out when it is started: then it ends with all that was
+        else:  # detected at its start: then the application fails as a whole
             assert self.until_ended(scheduler, app_id).state is AppState.FAILED

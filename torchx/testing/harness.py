@@ -1,4 +1,4 @@
-"""What the conformance tests stand on: applications of shell commands, and waiting for what becomes true."""
+"""Base of the conformance tests: declarations, applications of shell commands, and waiting."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ T = TypeVar("T")
 
 
 class Ability(str, Enum):
-    """What a scheduler may lack, when its tests declare it: what it is asked for then, it has to refuse."""
+    """An ability that a scheduler may lack if its tests declare it; its use is an error then."""
 
     STREAMS = "streams"
-    """Logs of stdout and of stderr apart."""
+    """Separate logs of stdout and stderr."""
 
     TIMES = "times"
-    """Logs of a span of time: since, until."""
+    """Logs of a period: since, until."""
 
     FOLLOW = "follow"
-    """Logs as they are written."""
+    """Following a log as it is written."""
 
     EARLIER_LOGS = "earlier logs"
     """Logs of a replica's earlier attempts."""
 
     ATTEMPT = "attempt"
-    """The number of a replica's attempt in its environment, as ``TORCHX_ATTEMPT``."""
+    """The number of the attempt in ``TORCHX_ATTEMPT``, in the replica's environment."""
 
     GANG = "gang"
-    """The end of all replicas when one has failed for good; where it is lacking a note says so."""
+    """The end of all replicas after the final failure of one; a note says if it is lacking."""
 
     WAITS = "Waits"
-    """The protocol of that name, as those below."""
+    """The protocol of this name, as those below."""
 
     KILLS = "Kills"
     LOG_CHUNKS = "LogChunks"
@@ -52,36 +52,49 @@ class Ability(str, Enum):
 
 
 class Meaning(str, Enum):
-    """What a scheduler does with a field that a role has set."""
+    """The effect of a field of a role on a scheduler."""
 
     HONOURED = "honoured"
-    """It does as asked; a request changes with the field, or what runs shows it."""
+    """It affects the request or the running replicas."""
 
-    TOLD = "told"
-    """It cannot, and says so: a note of the dry-run or of the submission."""
+    WARNED = "warned"
+    """It has no effect, and a note of the dry-run or of the submission says so."""
 
-    REFUSED = "refused"
-    """It cannot, and takes no such application: a ``UsageError`` at the dry-run."""
+    REJECTED = "rejected"
+    """It causes a ``UsageError`` at the dry-run."""
 
-    UNUSED = "not used"
-    """It is not for the scheduler, but for others, such as the component; its page says so."""
+    IGNORED = "ignored"
+    """It is not meant for the scheduler, but, for example, for the component; the page says so."""
+
+    # names of earlier versions, to be removed in the next release
+    TOLD = WARNED
+    REFUSED = REJECTED
+    UNUSED = IGNORED
 
     def __str__(self) -> str:
         return self.value
 
+    @classmethod
+    def _missing_(cls, value: object) -> Meaning | None:
+        return FORMER_VALUES.get(str(value))
+
+
+FORMER_VALUES = {"told": Meaning.WARNED, "refused": Meaning.REJECTED, "not used": Meaning.IGNORED}
+"""Meanings by their values in earlier versions."""
+
 
 class Harness:
-    """How one scheduler is tested; a test class inherits from it and fills in what differs.
+    """Base of the test classes of one scheduler, which set its attributes.
 
     Attributes:
-        factory: makes a scheduler; a function of a module (or a static method), so that another process can
-            call it too.
-        image: an image with a POSIX shell, for schedulers that have images.
-        cfg: run options to submit with.
-        patience: seconds that anything may take before a test fails.
-        begins_within: seconds in which a replica mostly starts once it is submitted.
-        lacks: what the scheduler cannot do.
-        fields: the fields of a role that it does not honour, and what it does in place of that; see
+        factory: creates a scheduler; a function of a module or a static method, since other processes call
+            it too.
+        image: an image with a POSIX shell, for schedulers that use images.
+        cfg: run options of every submission.
+        patience: maximum seconds of any operation.
+        begins_within: seconds in which a replica usually starts after submission.
+        lacks: the abilities that the scheduler lacks.
+        fields: the meaning of each field of a role that it does not honour; see
             :class:`FieldConformance`.
     """
 
@@ -95,7 +108,7 @@ class Harness:
 
     @pytest.fixture
     def scheduler(self) -> Iterator[Scheduler[Any]]:
-        """A scheduler; what a test has submitted by :meth:`submit` is removed afterwards."""
+        """A scheduler; applications of :meth:`submit` are deleted afterwards."""
         self._submitted: list[str] = []
         scheduler = type(self).factory()
         yield scheduler
@@ -104,7 +117,7 @@ class Harness:
         scheduler.close()
 
     def meaning(self, field: str) -> Meaning:
-        """Returns what a field of a role is declared to mean."""
+        """Returns the declared meaning of a field of a role."""
         return self.fields.get(field, Meaning.HONOURED)
 
     def role(self, command: str, name: str = "worker", **changes: Any) -> Role:
@@ -118,49 +131,49 @@ class Harness:
         return AppDef(**{"name": "conformance", "roles": list(roles), **changes})
 
     def own_name(self) -> str:
-        """Returns a name for an application that no other has: others may use the same engine."""
+        """Returns a unique name for an application, since other users may share the engine."""
         return f"conf{secrets.token_hex(4)}"
 
     def listed(self, scheduler: Scheduler[Any], name: str) -> list[str]:
-        """Returns the ids of the applications of a name."""
+        """Returns the ids of the applications with a name."""
         return [line.app_id for line in scheduler.list(self.cfg) if line.name == name or name in line.app_id]
 
     def submit(self, scheduler: Scheduler[Any], app: AppDef | str) -> str:
-        """Submits an application, or a shell command as one, and returns its id."""
+        """Submits an application or a shell command, and returns its id."""
         app_id = scheduler.submit(self.app(self.role(app)) if isinstance(app, str) else app, self.cfg)
         self._submitted.append(app_id)
         return app_id
 
     def until(self, condition: Callable[[], T | None], what: str) -> T:
-        """Returns the first true value of a condition; fails when it takes too long."""
+        """Returns the first true value of a condition; fails after ``patience`` seconds."""
         end = time.monotonic() + self.patience
         while True:
             value = condition()
             if value:
                 return value
-            assert time.monotonic() < end, f"after {self.patience} s still not: {what}"
+            assert time.monotonic() < end, f"not within {self.patience} s: {what}"
             time.sleep(0.02)
 
     def until_state(self, scheduler: Scheduler[Any], app_id: str, *states: AppState) -> DescribeAppResponse:
-        """Waits until an application is in one of some states; fails when it has ended in another."""
+        """Waits until an application is in one of some states; fails if it ends in another one."""
 
         def reached() -> DescribeAppResponse | None:
-            told = scheduler.describe(app_id)
-            assert told is not None, f"{app_id} is not known"
-            ended_otherwise = is_terminal(told.state) and told.state not in states
-            assert not ended_otherwise, f"{app_id} is {told.state}: {told.msg}"
-            return told if told.state in states else None
+            status = scheduler.describe(app_id)
+            assert status is not None, f"{app_id} is not known"
+            ended_otherwise = is_terminal(status.state) and status.state not in states
+            assert not ended_otherwise, f"{app_id} is {status.state}: {status.msg}"
+            return status if status.state in states else None
 
         return self.until(reached, f"{app_id} is {' or '.join(map(str, states))}")
 
     def until_ended(self, scheduler: Scheduler[Any], app_id: str) -> DescribeAppResponse:
-        """Waits for the end of an application, and brings it to its due state meanwhile, as `wait` does."""
+        """Waits for the end of an application; calls `reconcile` meanwhile, as `wait` does."""
 
         def ended() -> DescribeAppResponse | None:
             scheduler.reconcile(app_id)
-            told = scheduler.describe(app_id)
-            assert told is not None, f"{app_id} is not known"
-            return told if is_terminal(told.state) else None
+            status = scheduler.describe(app_id)
+            assert status is not None, f"{app_id} is not known"
+            return status if is_terminal(status.state) else None
 
         return self.until(ended, f"{app_id} has ended")
 
@@ -168,16 +181,16 @@ class Harness:
         """Submits an application and waits for its end."""
         return self.until_ended(scheduler, self.submit(scheduler, app))
 
-    def log(self, scheduler: Scheduler[Any], app_id: str, replica: int = 0, **asked: Any) -> list[str]:
+    def log(self, scheduler: Scheduler[Any], app_id: str, replica: int = 0, **options: Any) -> list[str]:
         """Returns the log lines of a worker."""
-        return list(scheduler.log_iter(app_id, asked.pop("role", "worker"), replica, **asked))
+        return list(scheduler.log_iter(app_id, options.pop("role", "worker"), replica, **options))
 
-    def refuses(self, ability: Ability, ask: Callable[[], object]) -> None:
-        """Holds that what is asked of a scheduler that lacks an ability is refused, not answered wrongly."""
+    def refuses(self, ability: Ability, call: Callable[[], object]) -> None:
+        """Checks that a call is an error, since it uses an ability that the scheduler lacks."""
         try:
-            answer = ask()
+            result = call()
         except (TorchxError, NotImplementedError):
             return
         raise AssertionError(
-            f"`{ability}` is declared as lacking; to ask for it has to be an error, and gave {answer!r}"
+            f"`{ability}` is declared as lacking, so a call that uses it must fail; it returned {result!r}"
         )

@@ -1,4 +1,4 @@
-"""What holds for logs: every line once and in order, by stream, time and pattern, while it runs and after."""
+"""Conformance tests of logs: order, streams, periods, patterns, during a run and after it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ UNKNOWN_APP = "conformance-nosuchapp1"
 
 
 class LogConformance(Harness):
-    """What holds for the log of one replica; see :class:`Harness` for what to fill in."""
+    """Tests of the log of one replica; see :class:`Harness` for the attributes to set."""
 
     def test_the_log_has_every_line_of_a_replica_in_order(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(
+        status = self.run(
             scheduler,
             self.app(
                 self.role(f"for i in $(seq 500); do echo {macros.replica_id} line $i; done", num_replicas=2)
@@ -30,12 +30,12 @@ class LogConformance(Harness):
         )
         for replica in (0, 1):
             expected = [f"{replica} line {i}\n" for i in range(1, 501)]
-            assert self.log(scheduler, told.app_id, replica) == expected
+            assert self.log(scheduler, status.app_id, replica) == expected
 
     def test_a_pattern_chooses_lines(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "echo one; echo two; echo three")
-        assert self.log(scheduler, told.app_id, regex="^t") == ["two\n", "three\n"]
-        assert self.log(scheduler, told.app_id, regex="e$") == ["one\n", "three\n"]
+        status = self.run(scheduler, "echo one; echo two; echo three")
+        assert self.log(scheduler, status.app_id, regex="^t") == ["two\n", "three\n"]
+        assert self.log(scheduler, status.app_id, regex="e$") == ["one\n", "three\n"]
 
     def test_a_log_is_followed_to_the_end(self, scheduler: Scheduler[Any]) -> None:
         app_id = self.submit(scheduler, "echo first; sleep 1; echo last")
@@ -44,27 +44,25 @@ class LogConformance(Harness):
             return
         assert self.log(scheduler, app_id, should_tail=True) == ["first\n", "last\n"]
         assert self.until_ended(scheduler, app_id).state is AppState.SUCCEEDED
-        assert self.log(scheduler, app_id, should_tail=True) == ["first\n", "last\n"], (
-            "also when it has ended"
-        )
+        assert self.log(scheduler, app_id, should_tail=True) == ["first\n", "last\n"], "also after its end"
 
-    def test_a_line_is_there_before_the_end(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_line_is_readable_before_the_end(self, scheduler: Scheduler[Any]) -> None:
         app_id = self.submit(scheduler, "echo now; exec sleep 600")
         self.until(lambda: self.log(scheduler, app_id) == ["now\n"], "its line is in the log while it runs")
 
     def test_the_last_line_needs_no_end(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "printf 'a\\nb'")
-        assert [line.rstrip("\n") for line in self.log(scheduler, told.app_id)] == ["a", "b"]
+        status = self.run(scheduler, "printf 'a\\nb'")
+        assert [line.rstrip("\n") for line in self.log(scheduler, status.app_id)] == ["a", "b"]
 
-    def test_a_long_line_and_other_letters_stay_whole(self, scheduler: Scheduler[Any]) -> None:
-        long = "x" * 50_000  # longer than what many engines keep in one piece
-        told = self.run(
+    def test_long_lines_and_other_scripts_stay_intact(self, scheduler: Scheduler[Any]) -> None:
+        long = "x" * 50_000  # longer than many engines keep in one piece
+        status = self.run(
             scheduler, "printf 'é — 日本 🙂\\n'; printf %50000s | tr ' ' x; echo; echo; echo last"
         )
-        assert self.log(scheduler, told.app_id) == ["é — 日本 🙂\n", f"{long}\n", "\n", "last\n"]
+        assert self.log(scheduler, status.app_id) == ["é — 日本 🙂\n", f"{long}\n", "\n", "last\n"]
 
     def test_each_stream_can_be_read_alone(self, scheduler: Scheduler[Any]) -> None:
-        told = self.run(scheduler, "echo 1 out; sleep 0.3; echo 2 err >&2; sleep 0.3; echo 3 out")
+        status = self.run(scheduler, "echo 1 out; sleep 0.3; echo 2 err >&2; sleep 0.3; echo 3 out")
         expected = {
             Stream.STDOUT: ["1 out\n", "3 out\n"],
             Stream.STDERR: ["2 err\n"],
@@ -72,27 +70,27 @@ class LogConformance(Harness):
         }
         for stream, lines in expected.items():
             if Ability.STREAMS in self.lacks and stream is not Stream.COMBINED:
-                alone = partial(self.log, scheduler, told.app_id, streams=stream)
+                alone = partial(self.log, scheduler, status.app_id, streams=stream)
                 self.refuses(Ability.STREAMS, alone)
             else:
-                found = self.log(scheduler, told.app_id, streams=stream)
-                assert found == lines, f"the lines of {stream}"
-        assert self.log(scheduler, told.app_id) == expected[Stream.COMBINED], "unless told, both"
+                read = self.log(scheduler, status.app_id, streams=stream)
+                assert read == lines, f"the lines of {stream}"
+        assert self.log(scheduler, status.app_id) == expected[Stream.COMBINED], "both by default"
 
-    def test_lines_of_a_span_of_time(self, scheduler: Scheduler[Any]) -> None:
-        # the clock of the replica counts: it prints the time
-        told = self.run(scheduler, "date +early:%s; sleep 2; date +late:%s")
-        early, late = self.log(scheduler, told.app_id)
-        # between the two, half a second from both at least: times are printed without their fractions
+    def test_lines_of_a_period(self, scheduler: Scheduler[Any]) -> None:
+        # the replica's clock counts, so the replica prints the time
+        status = self.run(scheduler, "date +early:%s; sleep 2; date +late:%s")
+        early, late = self.log(scheduler, status.app_id)
+        # at least half a second from both, since times are printed without fractions
         between = datetime.fromtimestamp(int(early.partition(":")[2]) + 1.5, timezone.utc)
         if Ability.TIMES in self.lacks:
-            self.refuses(Ability.TIMES, lambda: self.log(scheduler, told.app_id, since=between))
-            self.refuses(Ability.TIMES, lambda: self.log(scheduler, told.app_id, until=between))
+            self.refuses(Ability.TIMES, lambda: self.log(scheduler, status.app_id, since=between))
+            self.refuses(Ability.TIMES, lambda: self.log(scheduler, status.app_id, until=between))
             return
-        assert self.log(scheduler, told.app_id, since=between) == [late]
-        assert self.log(scheduler, told.app_id, until=between) == [early]
-        assert self.log(scheduler, told.app_id, since=between, until=between) == []
+        assert self.log(scheduler, status.app_id, since=between) == [late]
+        assert self.log(scheduler, status.app_id, until=between) == [early]
+        assert self.log(scheduler, status.app_id, since=between, until=between) == []
 
-    def test_the_log_of_what_is_not_known_is_an_error(self, scheduler: Scheduler[Any]) -> None:
+    def test_the_log_of_an_unknown_application_is_an_error(self, scheduler: Scheduler[Any]) -> None:
         with pytest.raises(TorchxError, match=UNKNOWN_APP):
             self.log(scheduler, UNKNOWN_APP)

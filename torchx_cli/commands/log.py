@@ -113,15 +113,15 @@ def log_(
 
 def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppResponse]:
     """Returns the application; if its engine is unreachable, the local record of its logs."""
-    from torchx.scheduling.protocols import AwayError
+    from torchx.scheduling.protocols import UnavailableError
     from torchx_cli.applications import find
 
     try:
         return find(runner, text)
-    except AwayError as error:
-        if follow or error.left is None:
+    except UnavailableError as error:
+        if follow or error.last_known is None:
             raise
-        return runner.resolve_handle(text), error.left
+        return runner.resolve_handle(text), error.last_known
 
 
 def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:

@@ -195,7 +195,7 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     workspace = request.workspace
     configured = config.get("cli:run", "workspace")
     if not workspace and configured is not None and configured.value:
-        if runner.takes_workspace(scheduler, asked=False):
+        if runner.takes_workspace(scheduler, requested=False):
             workspace = configured.value
         elif runner.takes_workspace(scheduler):
             note(
