@@ -128,7 +128,7 @@ def test_what_may_be_where_no_engine_answers(line: str, capsys: pytest.CaptureFi
             "[local_cwd]\nprepend_cwd = x\n",
             'error: .torchxconfig line 2: `prepend_cwd` takes a bool, got "x"',
         ),
-        ("[local]]\n[cli\n", "error: .torchxconfig line 2: a section is written [name], got `[cli`"),
+        ("[local]]\n[cli\n", "error: .torchxconfig line 2: expected a section `[name]`, got `[cli`"),
         ("[cli:run]\nschedule = x\n", "error: .torchxconfig line 2: unknown key `schedule` in [cli:run]"),
         (
             "[component:utils.echo]\nmgs = x\n",

@@ -43,7 +43,7 @@ def test_the_word_none_is_no_value(folder: Path) -> None:
         ("log_dri = x", "unknown run option `log_dri` for local_cwd"),
         ("prepend_cwd = perhaps", '`prepend_cwd` takes a bool, got "perhaps"'),
         ("grace_period = long", '`grace_period` takes a float, got "long"'),
-        ("log_dir = #FIXME:(str) where", "`log_dir` is still to be filled in"),
+        ("log_dir = #FIXME:(str) where", "`log_dir` is not filled in"),
     ],
 )
 def test_options_that_cannot_be_right(folder: Path, line: str, message: str) -> None:

@@ -135,7 +135,7 @@ def test_a_working_directory_that_is_gone(home: Path, project: Path) -> None:
             "line 1: unknown section [torchx:trackers]",
             "did you mean [torchx:tracker]?",
         ),
-        ("[profile:big]\n", "line 1: a profile's section is written [profile:NAME:SECTION]", None),
+        ("[profile:big]\n", "line 1: expected [profile:NAME:SECTION]", None),
         ("[profile:big:local_cw]\n", "line 1: unknown section [local_cw]", "did you mean `local_cwd`?"),
         (
             "[cli:run]\ncomponet = x\n",

@@ -54,15 +54,15 @@ def test_what_stands_in_default_is_shared() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("key = 1\n", ".torchxconfig line 1: `key = 1` stands before the first [section]"),
+        ("key = 1\n", ".torchxconfig line 1: `key = 1` is before the first [section]"),
         ("[a]\nword\n", ".torchxconfig line 2: expected `key = value`, got `word`"),
         ("[a]\n= 1\n", ".torchxconfig line 2: the key is missing before `= 1`"),
-        ("[a\n", ".torchxconfig line 1: a section is written [name], got `[a`"),
-        ("[]\n", ".torchxconfig line 1: a section is written [name], got `[]`"),
-        ("[a]\nk=1\n[b]\n[a]\n", ".torchxconfig line 4: section [a] is there already, in line 1"),
-        ("[a]\nk=1\n\nk = 2\n", ".torchxconfig line 4: `k` is there already, in line 2"),
+        ("[a\n", ".torchxconfig line 1: expected a section `[name]`, got `[a`"),
+        ("[]\n", ".torchxconfig line 1: expected a section `[name]`, got `[]`"),
+        ("[a]\nk=1\n[b]\n[a]\n", ".torchxconfig line 4: section [a] already exists, in line 1"),
+        ("[a]\nk=1\n\nk = 2\n", ".torchxconfig line 4: `k` is already set in line 2"),
         ("[a]\nk = %(x)s\n", ".torchxconfig line 2: `%(x)s` does not exist"),
-        ("[a]\nk = %(l)s\nl = %(k)s\n", ".torchxconfig line 3: `%(k)s` stands for itself"),
+        ("[a]\nk = %(l)s\nl = %(k)s\n", ".torchxconfig line 3: `%(k)s` refers to itself"),
     ],
 )
 def test_what_is_not_understood_is_an_error_with_its_line(text: str, message: str) -> None:

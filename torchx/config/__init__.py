@@ -1,4 +1,4 @@
-"""The configuration of a project and of a person: `.torchxconfig`."""
+"""Configuration of a project and of a user: `.torchxconfig`."""
 
 from torchx.config.files import CONFIG_FILE as CONFIG_FILE
 from torchx.config.files import ConfigNotFoundError as ConfigNotFoundError

@@ -1,4 +1,4 @@
-"""The documented functions for `.torchxconfig`; `torchx.runner.config` hands them on."""
+"""Documented functions for `.torchxconfig`; `torchx.runner.config` re-exports them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
-    """Writes a configuration file to start from: a section for each scheduler with its options.
+    """Writes an initial configuration file: a section for each scheduler with its options.
 
     Args:
-        f: where to write.
-        schedulers: which schedulers; all unless told.
-        required_only: leave the optional options out.
+        f: the file.
+        schedulers: the schedulers (default: all).
+        required_only: omit optional options.
 
     Raises:
-        UnknownSchedulerException: there is no such scheduler.
+        UnknownSchedulerException: no scheduler has this name.
     """
     from torchx.schedulers import get_scheduler_factories
 
@@ -45,24 +45,24 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
 
 
 def apply(scheduler: str, cfg: dict[str, CfgVal], dirs: list[str] | None = None) -> None:
-    """Adds the run options of the configuration to `cfg`, in place; what `cfg` has already stays.
+    """Adds the run options of the configuration to `cfg`, in place; existing ones take precedence.
 
     Args:
-        scheduler: whose section.
-        cfg: run options, the stronger ones.
-        dirs: folders to look in; unless told, the files that count for the working directory.
+        scheduler: the scheduler.
+        cfg: run options.
+        dirs: folders to search (default: those for the working directory).
 
     Raises:
-        ConfigError: the configuration cannot be right.
+        ConfigError: the configuration is invalid.
     """
     _add(load_config(dirs), scheduler, cfg)
 
 
 def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
-    """Adds the run options of one open configuration file to `cfg`, in place; what `cfg` has stays.
+    """Adds the run options of an open configuration file to `cfg`, in place; existing ones take precedence.
 
     Raises:
-        ConfigError: the file cannot be right.
+        ConfigError: the file is invalid.
     """
     path = Path(str(getattr(f, "name", CONFIG_FILE))).absolute()
     _add(Config((parse_config(f.read(), path),)), scheduler, cfg)
@@ -72,8 +72,8 @@ def load_sections(prefix: str, dirs: list[str] | None = None) -> dict[str, dict[
     """Returns the values of all sections `[prefix:NAME]` by name.
 
     Args:
-        prefix: what stands before the colon.
-        dirs: folders to look in; unless told, the files that count for the working directory.
+        prefix: the part before the colon.
+        dirs: folders to search (default: those for the working directory).
     """
     config = load_config(dirs)
     return {
@@ -83,34 +83,34 @@ def load_sections(prefix: str, dirs: list[str] | None = None) -> dict[str, dict[
 
 
 def get_configs(prefix: str, name: str, dirs: list[str] | None = None) -> dict[str, str]:
-    """Returns the values of the section `[prefix:name]`, empty when there is none.
+    """Returns the values of the section `[prefix:name]`; empty if it does not exist.
 
     Args:
-        prefix: what stands before the colon.
-        name: what stands after it.
-        dirs: folders to look in; unless told, the files that count for the working directory.
+        prefix: the part before the colon.
+        name: the part after it.
+        dirs: folders to search (default: those for the working directory).
     """
     section = load_config(dirs).section(f"{prefix}:{name}")
     return {key: setting.value for key, setting in section.items()}
 
 
 def get_config(prefix: str, name: str, key: str, dirs: list[str] | None = None) -> str | None:
-    """Returns one value of the section `[prefix:name]`, None when there is none.
+    """Returns one value of the section `[prefix:name]`, or None.
 
     Args:
-        prefix: what stands before the colon.
-        name: what stands after it.
-        key: which value.
-        dirs: folders to look in; unless told, the files that count for the working directory.
+        prefix: the part before the colon.
+        name: the part after it.
+        key: the key.
+        dirs: folders to search (default: those for the working directory).
     """
     return get_configs(prefix, name, dirs).get(key)
 
 
 def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
-    """Returns the paths of the configuration files that count, the strongest first.
+    """Returns the paths of the configuration files in use, highest precedence first.
 
     Args:
-        dirs: folders to look in; unless told, the files that count for the working directory.
+        dirs: folders to search (default: those for the working directory).
 
     Raises:
         ConfigNotFoundError: `$TORCHXCONFIG` names a file that does not exist; also a FileNotFoundError.
@@ -143,7 +143,7 @@ def _about(opt: runopt) -> str:
 
 
 def _shown(opt: runopt) -> str:
-    """Returns a default as it is written in a file, a reminder for what a person must fill in."""
+    """Returns a default as text for a file, or a reminder to fill it in."""
     value = opt.default
     if opt.is_required and value is None:
         return FILL_IN

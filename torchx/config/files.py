@@ -1,4 +1,4 @@
-"""Which configuration files count: the project's, found upward, then the one in the home folder."""
+"""Search for configuration files: the project's, then the one in the home folder."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class ConfigNotFoundError(ConfigError, FileNotFoundError):
 
 
 class Found(NamedTuple):
-    """The configuration files that count, the strongest first.
+    """The configuration files in use, highest precedence first.
 
     Attributes:
         paths: the files.
-        passed_over: files that were found and are not used, since another user may have written them.
-        reasons: why, for each of them.
-        approved: the content of files that would be among these, had the user not approved it.
+        passed_over: files that are not used, since another user may have written them.
+        reasons: the reason for each of them.
+        approved: the content of files that are used only because the user approved it.
     """
 
     paths: tuple[Path, ...]
@@ -39,12 +39,12 @@ class Found(NamedTuple):
 def find_files(dirs: Iterable[str | os.PathLike[str]] | None = None) -> Found:
     """Finds the configuration files.
 
-    `$TORCHXCONFIG` names the only file, or none at all when it is empty. Otherwise they are the
-    project's file, in the working directory or the nearest folder above it, and the one in `$HOME`; those
-    that another user may have written are passed over, unless they were approved.
+    `$TORCHXCONFIG` names the only file, or no file if it is empty. Otherwise they are the project's file, in
+    the working directory or the nearest folder above it, and the one in `$HOME`. Files that another user may
+    have written are skipped, unless they were approved.
 
     Args:
-        dirs: folders to look in, and in no others, the strongest first.
+        dirs: the only folders to search, highest precedence first.
 
     Raises:
         ConfigNotFoundError: `$TORCHXCONFIG` names a file that does not exist.
@@ -74,25 +74,25 @@ def _named(name: str) -> Path:
     if not path.is_file():
         raise ConfigNotFoundError(
             f"no configuration file at {name} (from ${settings.TORCHXCONFIG})",
-            hint=f"unset {settings.TORCHXCONFIG}, or set it to an empty text for no configuration",
+            hint=f"unset {settings.TORCHXCONFIG}, or set it to an empty string for no configuration",
         )
     return path
 
 
 def _project_places(home_file: Path | None) -> Iterable[Path]:
-    """Yields where the project's file may lie, from the working directory upward."""
+    """Yields the possible paths of the project's file, from the working directory upward."""
     try:
         here = Path.cwd()
     except OSError:  # the working directory was removed: there is no project
         return
     for folder in (here, *here.parents):
         if (file := folder / CONFIG_FILE) == home_file:
-            return  # above home nothing is the project's
+            return  # a project is not above the home folder
         yield file
 
 
 class _Search:
-    """The files that were found so far."""
+    """The files found so far."""
 
     def __init__(self) -> None:
         self.found: list[Path] = []
@@ -100,7 +100,7 @@ class _Search:
         self.approved: dict[Path, bytes] = {}
 
     def takes(self, file: Path) -> bool:
-        """Returns True if there is a file that may be used."""
+        """Returns True if the file exists and may be used."""
         try:
             if not os.path.lexists(file):
                 return False

@@ -1,4 +1,4 @@
-"""The text of a `.torchxconfig`: an INI dialect, read so that each value knows its line."""
+"""Parser of `.torchxconfig`, an INI dialect; each value keeps its line number."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from torchx.errors import UsageError
 from torchx.machine.files import read_file
 
 LARGEST = 256 << 10
-"""Bytes of a configuration file that are read."""
+"""Maximum bytes of a configuration file."""
 
 LONGEST = 64 << 10
-"""Characters of a value, with all `%(key)s` replaced."""
+"""Maximum characters of a value, with all `%(key)s` replaced."""
 
 MOST_TEXT = 8 << 20
-"""Characters of all values of a file."""
+"""Maximum characters of all values of a file."""
 
 DEEPEST = 20
-"""Keys that stand for one another in a row."""
+"""Maximum depth of nested `%(key)s` references."""
 
 MOST = 500
-"""Sections of a file, and keys of its `[DEFAULT]`."""
+"""Maximum sections of a file, and keys of its `[DEFAULT]`."""
 
 DEFAULT = "DEFAULT"
-"""The section whose values others share."""
+"""The section of values shared by the others."""
 
 
 class ConfigError(UsageError):
-    """A configuration file cannot be right; the message begins with where."""
+    """A configuration file is invalid; the message begins with the place."""
 
 
 def shown_path(path: Path) -> str:
-    """Returns a path as a person says it: relative near the working directory, `~` below home."""
+    """Returns a path for display: relative near the working directory, `~` below home."""
     try:
         here = Path.cwd()
     except OSError:  # the working directory was removed
@@ -52,7 +52,7 @@ def shown_path(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value stands in a configuration file; lines count from 1."""
+    """The place of a value in a configuration file; lines count from 1."""
 
     path: Path
     line: int
@@ -64,20 +64,20 @@ class Origin:
 
 @dataclass(frozen=True)
 class Setting:
-    """A value of a configuration file, as text, and where it stands."""
+    """A value of a configuration file, as text, and its origin."""
 
     value: str
     origin: Origin
 
 
 class ConfigFile(NamedTuple):
-    """One file that was read.
+    """A parsed file.
 
     Attributes:
         path: the file.
-        sections: section name to key to value, in the order of the file.
-        lines: section name to the line of its heading.
-        shared: section name to the values that `[DEFAULT]` gives it.
+        sections: settings by section name and key, in the order of the file.
+        lines: the line of each section's heading.
+        shared: the settings of `[DEFAULT]` that apply to each section.
     """
 
     path: Path
@@ -91,10 +91,10 @@ def read_config(path: Path, content: bytes | None = None) -> ConfigFile:
 
     Args:
         path: the file.
-        content: what it holds, where that is known.
+        content: its content, if known.
 
     Raises:
-        ConfigError: the file cannot be read, or a line of it is not understood.
+        ConfigError: the file cannot be read, or a line is invalid.
     """
     try:
         data = read_file(path, LARGEST, own=False, follow=True) if content is None else content
@@ -107,15 +107,15 @@ def read_config(path: Path, content: bytes | None = None) -> ConfigFile:
 
 
 def parse_config(text: str, path: Path) -> ConfigFile:
-    """Reads the text of a configuration file: sections of `key = value` or `key: value`.
+    """Parses the text of a configuration file: sections of `key = value` or `key: value`.
 
-    A line that is indented deeper than the key before it goes on with that key's value. Lines that
-    begin with `#` or `;` are comments. Keys and sections are case-sensitive, and none may come twice.
-    `%(key)s` stands for another value of the section (or of `[DEFAULT]`, whose values count for each
-    scheduler that has such an option, too) and `%%` for a percent sign.
+    A line indented deeper than the key before it continues its value. Lines that begin with `#` or `;` are
+    comments. Keys and sections are case-sensitive and unique. `%(key)s` is replaced by another value of the
+    section or of `[DEFAULT]`, whose values also apply to each scheduler with such an option; `%%` is a
+    percent sign.
 
     Raises:
-        ConfigError: a line is not understood; the message names it.
+        ConfigError: a line is invalid; the message names it.
     """
     reader = _Reader(path)
     for number, line in enumerate(text.splitlines(), start=1):
@@ -125,14 +125,14 @@ def parse_config(text: str, path: Path) -> ConfigFile:
         (len(reader.sections.get(DEFAULT, ())), f"keys in [{DEFAULT}]"),
     ):
         if count > MOST:
-            raise ConfigError(f"{shown_path(path)}: has {count:,} {what}, more than the {MOST} that are read")
+            raise ConfigError(f"{shown_path(path)}: has {count:,} {what}, maximum {MOST}")
     sections = {name: reader.settings(name) for name in reader.sections if name != DEFAULT}
     shared = {name: reader.shared(name) for name in reader.sections}
     return ConfigFile(path, sections, reader.headings, shared)
 
 
 class _Reader:
-    """What has been read of a file so far."""
+    """The state of the parser."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -165,16 +165,16 @@ class _Reader:
     def _heading(self, number: int, text: str) -> None:
         name = text[1:-1].strip()
         if not text.endswith("]") or not name:
-            raise self.fail(number, f"a section is written [name], got `{text}`")
+            raise self.fail(number, f"expected a section `[name]`, got `{text}`")
         if name in self.sections:
-            raise self.fail(number, f"section [{name}] is there already, in line {self.headings[name]}")
+            raise self.fail(number, f"section [{name}] already exists, in line {self.headings[name]}")
         self.section, self.value = name, None
         self.headings[name] = number
         self.sections[name] = {}
 
     def _pair(self, number: int, text: str, indent: int) -> None:
         if not self.headings:
-            raise self.fail(number, f"`{text}` stands before the first [section]")
+            raise self.fail(number, f"`{text}` is before the first [section]")
         ends = [at for at in (text.find("="), text.find(":")) if at >= 0]
         if not ends:
             raise self.fail(number, f"expected `key = value`, got `{text}`")
@@ -183,7 +183,7 @@ class _Reader:
             raise self.fail(number, f"the key is missing before `{text}`")
         keys = self.sections[self.section]
         if key in keys:
-            raise self.fail(number, f"`{key}` is there already, in line {keys[key][0]}")
+            raise self.fail(number, f"`{key}` is already set in line {keys[key][0]}")
         self.value, self.indent = [value], indent
         keys[key] = (number, self.value)
 
@@ -194,18 +194,18 @@ class _Reader:
         }
 
     def shared(self, section: str) -> dict[str, Setting]:
-        """Returns what `[DEFAULT]` gives a section: not what it has itself, nor what needs other keys."""
-        found: dict[str, Setting] = {}
+        """Returns the settings of `[DEFAULT]` for a section, except its own keys and unresolvable ones."""
+        settings: dict[str, Setting] = {}
         own = self.sections[section] if section != DEFAULT else {}
         for key, (number, _) in self.sections.get(DEFAULT, {}).items():
             if key in own:
                 continue
             with suppress(ConfigError):
-                found[key] = Setting(self._expand(section, key, ()), Origin(self.path, number, DEFAULT))
-        return found
+                settings[key] = Setting(self._expand(section, key, ()), Origin(self.path, number, DEFAULT))
+        return settings
 
     def _expand(self, section: str, key: str, within: tuple[str, ...]) -> str:
-        """Returns a value with `%(key)s` and `%%` replaced; a percent sign elsewhere is itself."""
+        """Returns a value with `%(key)s` and `%%` replaced; other percent signs are unchanged."""
         known = self._expanded.get((section, key))
         if known is None:
             known = self._expanded[section, key] = self._replaced(section, key, within)
@@ -220,7 +220,7 @@ class _Reader:
         keys = ChainMap(self.sections[section], self.sections.get(DEFAULT, {}))
         number, lines = keys[key]
         if len(within) > DEEPEST:
-            raise self.fail(number, f"`{key}` stands for more than {DEEPEST} keys one after the other")
+            raise self.fail(number, f"`{key}` has more than {DEEPEST} nested `%(key)s` references")
         rest, out = "\n".join(lines).rstrip(), ""
         while "%" in rest:
             before, _, rest = rest.partition("%")
@@ -230,13 +230,13 @@ class _Reader:
             elif rest.startswith("(") and ")s" in rest:
                 name, _, rest = rest[1:].partition(")s")
                 if name not in keys or name in (key, *within):
-                    why = "does not exist" if name not in keys else "stands for itself"
-                    raise self.fail(number, f"`%({name})s` {why}", "for a plain percent sign write %%")
+                    why = "does not exist" if name not in keys else "refers to itself"
+                    raise self.fail(number, f"`%({name})s` {why}", "write %% for a percent sign")
                 out += self._expand(section, name, (key, *within))
             else:
                 out += "%"
             if len(out) > LONGEST:
                 raise self.fail(
-                    number, f"`{key}` has more than {LONGEST:,} characters with what it stands for"
+                    number, f"`{key}` has more than {LONGEST:,} characters after replacements"
                 )
         return out + rest

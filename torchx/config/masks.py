@@ -1,4 +1,4 @@
-"""Names of secrets that the configuration adds: `mask` in the section [torchx]."""
+"""Additional names of secrets from the configuration: `mask` in the section [torchx]."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torchx.config.model import OWN_SECTION, split_profile
 
 
 def masked_names() -> list[str]:
-    """Returns the patterns of all configuration files that count, whatever their profile.
+    """Returns the patterns of all configuration files in use, of all profiles.
 
-    Every command masks what it prints, also one that reads no configuration: a file with a mistake is passed
-    over here, and reported by the commands that use it.
+    Every command masks its output, even if it reads no configuration. An invalid file is skipped here, and
+    reported by the commands that use it.
     """
     try:
         paths = find_files().paths
@@ -30,7 +30,7 @@ def masked_names() -> list[str]:
 
 
 def split_patterns(value: str) -> list[str]:
-    r"""Returns the patterns in a value: separated by commas, semicolons or line ends.
+    r"""Splits a value into patterns, at commas, semicolons and line ends.
 
     >>> split_patterns("ACME_*, *_PIN\n*_SALT")
     ['ACME_*', '*_PIN', '*_SALT']

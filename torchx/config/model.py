@@ -1,4 +1,4 @@
-"""The configuration as a whole: the files laid over one another, the profile on top."""
+"""The merged configuration: files in their order of precedence, and a profile."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ OWN_SECTION, OWN_KEYS = "torchx", ("mask",)
 """The section of the command line itself, and its keys."""
 
 PREFIXES = ("component", "cli", "torchx", "tracker", PROFILE)
-"""What may stand before the first `:` of a section; plugins may bring their own."""
+"""Known prefixes of sections, before the first `:`; plugins may use others."""
 
 FORMER_SCHEDULERS = frozenset(
     {"aws_batch", "aws_sagemaker", "gcp_batch", "kubernetes_mcad", "local", "local_dir", "lsf", "ray"}
 )
-"""Schedulers of older versions: their sections still stand in people's files and do no harm."""
+"""Schedulers of earlier versions, whose sections are accepted."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One value of one file, with what became of it.
+    """A setting of a file, and whether it is in effect.
 
     Attributes:
-        section: the section it counts for, without the profile.
+        section: its section, without the profile.
         key: its name.
-        setting: the value and where it stands.
-        profile: the profile it belongs to, None for all.
-        effective: whether this is the value that counts.
+        setting: the value and its origin.
+        profile: its profile, or None.
+        effective: whether no other setting overrides it.
     """
 
     section: str
@@ -51,12 +51,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Config:
-    """All configuration files that count.
+    """The configuration files in use.
 
     Attributes:
-        files: what was read, the strongest first.
-        profile: the chosen profile; its sections `[profile:NAME:SECTION]` are the strongest.
-        found: which files were looked at.
+        files: the parsed files, highest precedence first.
+        profile: the chosen profile; its sections `[profile:NAME:SECTION]` take precedence.
+        found: the result of the search for files.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -64,11 +64,11 @@ class Config:
     found: Found = field(default_factory=lambda: Found(()))
 
     def section(self, name: str, *, defaults: bool = False) -> dict[str, Setting]:
-        """Returns the values of a section, each from the strongest file that has it.
+        """Returns the settings of a section, each from the first file that has it.
 
         Args:
             name: the section.
-            defaults: with what stands in `[DEFAULT]` of a file that has the section.
+            defaults: include `[DEFAULT]` of files that have the section.
         """
         merged: dict[str, Setting] = {}
         for layer in self._layers(name, defaults):
@@ -77,16 +77,16 @@ class Config:
         return merged
 
     def get(self, section: str, key: str) -> Setting | None:
-        """Returns one value, None when no file has it."""
+        """Returns one setting, or None."""
         return self.section(section).get(key)
 
     def sections(self, prefix: str) -> list[str]:
-        """Returns the names after `prefix:` of all sections that begin so, in the order of the files."""
+        """Returns the names of all sections `prefix:NAME`, in the order of the files."""
         names = (split_profile(name)[1] for file in self.files for name in self._used(file))
         return list(dict.fromkeys(n[len(prefix) + 1 :] for n in names if n.startswith(prefix + ":")))
 
     def entries(self) -> Iterator[Entry]:
-        """Yields every value that a file holds for this profile, the strongest of each key first."""
+        """Yields every setting for this profile; of each key, the effective one first."""
         names = (split_profile(name)[1] for file in self.files for name in self._used(file))
         for section in dict.fromkeys(names):
             seen: set[str] = set()
@@ -112,7 +112,7 @@ class Config:
 
 
 def split_profile(section: str) -> tuple[str | None, str]:
-    """Splits the heading of a section into profile and section.
+    """Splits a heading into profile and section.
 
     >>> split_profile("profile:big:cli:run"), split_profile("cli:run")
     (('big', 'cli:run'), (None, 'cli:run'))
@@ -124,14 +124,14 @@ def split_profile(section: str) -> tuple[str | None, str]:
 
 
 def load_config(dirs: Iterable[str | os.PathLike[str]] | None = None, profile: str | None = None) -> Config:
-    """Reads the configuration files that count.
+    """Reads the configuration files.
 
     Args:
-        dirs: folders to look in; unless given, the files that count for the working directory.
-        profile: the profile whose sections are laid on top.
+        dirs: folders to search (default: those for the working directory).
+        profile: the profile.
 
     Raises:
-        ConfigError: a file has a line, a section or a key that is not understood, or none has the profile.
+        ConfigError: a line, section or key is invalid, or no file has the profile.
     """
     found = find_files(dirs)
     files = tuple(read_config(path, found.approved.get(path)) for path in found.paths)
@@ -144,10 +144,10 @@ def load_config(dirs: Iterable[str | os.PathLike[str]] | None = None, profile: s
 
 
 def examine_config(profile: str | None = None) -> tuple[Config, list[ConfigError]]:
-    """Reads what can be read of the files that count, and returns it with everything that is wrong in them.
+    """Reads the valid configuration files, and returns them with all errors.
 
     Args:
-        profile: the profile whose sections are laid on top.
+        profile: the profile.
     """
     problems: list[ConfigError] = []
     try:
@@ -180,10 +180,10 @@ def _check_profile(config: Config) -> None:
     profiles = {split_profile(name)[0] for file in config.files for name in file.sections}
     if config.profile not in profiles:
         known = sorted(p for p in profiles if p)
-        told = "profiles: " + ", ".join(known) if known else "no file has a section [profile:NAME:SECTION]"
+        names = "profiles: " + ", ".join(known) if known else "no file has a section [profile:NAME:SECTION]"
         raise ConfigError(
             f"unknown profile `{config.profile}` (from --profile)",
-            hint=did_you_mean(config.profile, known, told),
+            hint=did_you_mean(config.profile, known, names),
         )
 
 
@@ -191,7 +191,7 @@ def _check_section(file: ConfigFile, heading: str) -> None:
     profile, section = split_profile(heading)
     prefix, colon, name = section.partition(":")
     if profile is not None and not (profile and section and prefix != PROFILE):
-        raise _section_error(file, heading, "a profile's section is written [profile:NAME:SECTION]")
+        raise _section_error(file, heading, "expected [profile:NAME:SECTION]")
     if section == OWN_SECTION:
         _check_keys(file, heading, OWN_KEYS)
     elif not colon:
@@ -201,33 +201,33 @@ def _check_section(file: ConfigFile, heading: str) -> None:
     elif prefix == "torchx" and name != "tracker":
         raise _section_error(file, heading, f"unknown section [{section}]", "did you mean [torchx:tracker]?")
     elif prefix not in PREFIXES:
-        close = nearest(prefix, PREFIXES)  # far from all of ours: a plugin's own section
+        close = nearest(prefix, PREFIXES)  # if nothing is close, it is a plugin's own section
         if close:
             hint = f"did you mean [{close}:{name}]?"
             raise _section_error(file, heading, f"unknown section [{section}]", hint)
 
 
 def _check_scheduler(file: ConfigFile, heading: str, section: str) -> None:
-    from torchx.schedulers import get_scheduler_factories  # on demand: may have to look for plugins
+    from torchx.schedulers import get_scheduler_factories  # loaded on demand: may search for plugins
 
     if section in FORMER_SCHEDULERS or section in get_scheduler_factories():
         return
     known = [*get_scheduler_factories(), *(f"{p}:" for p in PREFIXES)]
     hint = did_you_mean(
-        section, known, "a section is a scheduler, component:NAME, cli:COMMAND or tracker:NAME"
+        section, known, "valid sections: a scheduler, component:NAME, cli:COMMAND, tracker:NAME"
     )
     raise _section_error(file, heading, f"unknown section [{section}]", hint)
 
 
 def _check_command(file: ConfigFile, heading: str, command: str) -> None:
     if command not in COMMAND_KEYS:
-        from torchx.plugins.groups import entry_points  # on demand: only a section that looks wrong needs it
+        from torchx.plugins.groups import entry_points  # loaded on demand: only unknown sections need it
 
         if any(point.name == command for point in entry_points("torchx.cli.cmds")):
             return
         known = [f"cli:{name}" for name in COMMAND_KEYS]
-        told = "configured can be: " + ", ".join(f"[{name}]" for name in known)
-        hint = did_you_mean(f"cli:{command}", known, told)
+        fallback = "valid sections: " + ", ".join(f"[{name}]" for name in known)
+        hint = did_you_mean(f"cli:{command}", known, fallback)
         raise _section_error(file, heading, f"unknown section [cli:{command}]", hint)
     _check_keys(file, heading, COMMAND_KEYS[command])
 

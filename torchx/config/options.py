@@ -1,4 +1,4 @@
-"""Run options of a scheduler from its section of the configuration, in their types."""
+"""Run options from the configuration, converted to their types."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopt, runopts
 
 FILL_IN = "#FIXME"
-"""Begins a value that `torchx configure` left for a person to fill in."""
+"""Prefix of a value that `torchx configure` leaves for the user to fill in."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """A run option in its type, and where it came from."""
+    """A converted run option and its origin."""
 
     value: CfgVal
     origin: str
@@ -27,38 +27,38 @@ class Option:
 def scheduler_options(
     config: Config, scheduler: str, opts: runopts, only: str | None = None
 ) -> dict[str, Option]:
-    """Returns the run options that the configuration gives for a scheduler.
+    """Returns the configured run options of a scheduler.
 
     Args:
-        config: what was read.
-        scheduler: whose section.
-        opts: the options that the scheduler takes.
-        only: the only option that is looked at; all of them unless given.
+        config: the configuration.
+        scheduler: the scheduler.
+        opts: the options of the scheduler.
+        only: read only this option (default: all).
 
     Raises:
-        ConfigError: an option is unknown, of the wrong type, or was never filled in.
+        ConfigError: an option is unknown, of the wrong type, or not filled in.
     """
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for key, setting in config.section(scheduler, defaults=True).items():
         if only not in (None, key):
             continue
         opt = opts.get(key)
         if opt is None and setting.origin.section == DEFAULT:
-            continue  # another scheduler's, or a text for %(key)s
+            continue  # for another scheduler, or for %(key)s
         if opt is None:
             hint = did_you_mean(key, (name for name, _ in opts), f"all options: torchx runopts {scheduler}")
             raise ConfigError(f"{setting.origin}: unknown run option `{key}` for {scheduler}", hint=hint)
-        found[key] = Option(cast_setting(key, setting, opt), str(setting.origin))
-    return found
+        options[key] = Option(cast_setting(key, setting, opt), str(setting.origin))
+    return options
 
 
 def option_problems(config: Config, scheduler: str, opts: runopts) -> list[ConfigError]:
-    """Returns everything that is wrong with the run options of a scheduler.
+    """Returns all errors in the configured run options of a scheduler.
 
     Args:
-        config: what was read.
-        scheduler: whose section.
-        opts: the options that the scheduler takes.
+        config: the configuration.
+        scheduler: the scheduler.
+        opts: the options of the scheduler.
     """
     problems = []
     for key in config.section(scheduler, defaults=True):
@@ -70,13 +70,13 @@ def option_problems(config: Config, scheduler: str, opts: runopts) -> list[Confi
 
 
 def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:
-    """Returns the text of a setting in the type of its option; the word None is no value.
+    """Converts a setting to the type of its option; the text `None` means no value.
 
     Raises:
-        ConfigError: the text does not fit the type, or still is to be filled in.
+        ConfigError: the text does not fit the type, or is not filled in.
     """
     if setting.value.startswith(FILL_IN):
-        raise ConfigError(f"{setting.origin}: `{key}` is still to be filled in", hint=opt.help or None)
+        raise ConfigError(f"{setting.origin}: `{key}` is not filled in", hint=opt.help or None)
     if setting.value == "None":
         return None
     try:
@@ -91,10 +91,10 @@ def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:
     return value
 
 
-def article(word: str) -> str:
-    """Returns the article of a type name.
+def article(noun: str) -> str:
+    """Returns the indefinite article for a type name.
 
     >>> article("int"), article("str")
     ('an', 'a')
     """
-    return "an" if word[:1].lower() in "aeiou" else "a"
+    return "an" if noun[:1].lower() in "aeiou" else "a"

@@ -1,4 +1,4 @@
-"""Which configuration files may be used: one names programs to run, so no other user may write it."""
+"""Trust in configuration files: since they name programs to run, no other user may write them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torchx.config.ini import LARGEST, ConfigError
 from torchx.machine.files import read_file
 
 TRUSTED = "trusted_configs"
-"""The file of the state home with the files that the user has approved: a hash and a path a line."""
+"""The file of approvals in the state home: a hash and a path per line."""
 
 _MOST_APPROVED = 1 << 20
 
 
 def objection(file: Path) -> str:
-    """Returns why another user may have written a file; an empty text if none may.
+    """Returns why another user may have written a file; empty if no other user can.
 
-    A file and its folder have to belong to the caller or to root, and neither the world nor a group may
-    write them. Two cases do not count: the caller's own group, which has their name and no other members, and
-    a folder such as /tmp, in which users can change only files of their own.
+    A file and its folder must belong to the caller or root, and be writable neither by a group nor by the
+    world. Exceptions: the caller's own group, which has their name and no other members, and a folder with
+    the sticky bit such as /tmp.
     """
     try:
         link = file.lstat()
@@ -37,7 +37,7 @@ def _folder(folder: Path) -> str:
 
 
 def _of(status: os.stat_result, name: str) -> str:
-    """Returns what speaks against a file, which is called "it", or against its folder."""
+    """Returns the objection to a file, which is called "it", or to its folder."""
     if name == "it" and not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
     if status.st_uid not in (os.geteuid(), 0):
@@ -61,13 +61,13 @@ def _is_own_group(gid: int) -> bool:
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
         group = grp.getgrgid(gid)
-    except KeyError:  # without a name, others may have the same number
+    except KeyError:  # without a name, the number may be shared
         return False
     return group.gr_name == user and set(group.gr_mem) <= {user}
 
 
 def approved_content(file: Path) -> bytes | None:
-    """Returns the content of a file if the user has approved it as it is, None otherwise."""
+    """Returns the content of a file if the user has approved it, else None."""
     try:
         known = _approved()
         if not known:
@@ -79,10 +79,10 @@ def approved_content(file: Path) -> bytes | None:
 
 
 def approve(file: Path) -> Path:
-    """Notes that a file may be used as it is; once it changes, it has to be approved again.
+    """Records that a file may be used; a changed file must be approved again.
 
     Returns:
-        The file, with its whole path.
+        The absolute path of the file.
 
     Raises:
         ConfigError: it cannot be read.
@@ -91,7 +91,7 @@ def approve(file: Path) -> Path:
     from torchx.errors import StateError
     from torchx.jobs.paths import state_home
 
-    place = Path(os.path.abspath(file))  # noqa: PTH100  # links stay: the search finds it by the same path
+    place = Path(os.path.abspath(file))  # noqa: PTH100  # keeps links, since the search finds it by the same path
     try:
         data = read_file(place, LARGEST, own=False, follow=True)
     except OSError as error:
@@ -111,13 +111,13 @@ def approve(file: Path) -> Path:
 
 
 def _line(file: Path, data: bytes) -> str:
-    import hashlib  # on demand: few files have to be approved
+    import hashlib  # loaded on demand: few files need approval
 
     return f"{hashlib.sha256(data).hexdigest()} {str(file).replace(os.linesep, '?')}"
 
 
 def _approved() -> list[str]:
-    """Returns the lines of the file of approvals, which has to be the user's own."""
+    """Returns the lines of the file of approvals; it must belong to the user."""
     from torchx.errors import StateError
     from torchx.jobs.paths import user_home
 

@@ -1,4 +1,4 @@
-"""Masking of secrets in everything that this project prints or logs."""
+"""Masking of secrets in all output and logs of this project."""
 
 from torchx.masking.data import mask as mask
 from torchx.masking.data import mask_arguments as mask_arguments

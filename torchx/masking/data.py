@@ -1,4 +1,4 @@
-"""Masking in data: by the names of keys, in the arguments of programs, and wherever known secrets occur."""
+"""Masking in data: by the names of keys, in arguments of programs, and of known secrets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torchx.masking.names import looks_secret
 from torchx.masking.text import MASK, is_reference, mask_text
 
 RECORD = "torchx.pytorch.org/app"
-"""The annotation of a manifest that holds the whole application once more, with its environment."""
+"""The annotation of a manifest with the whole application, including its environment."""
 
 _ASSIGNED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]{0,255})([=:])(?!//)")
-"""How a word begins that gives a value to a name."""
+"""The start of an argument that assigns a value to a name."""
 
 
 def mask(data: Any, values: Iterable[str] = ()) -> Any:
-    """Returns plain data with secrets masked: by the names of keys, and wherever the values occur.
+    """Returns plain data with masked secrets: by the names of keys, and wherever the values occur.
 
-    Dataclasses in it, such as the requests of schedulers, become copies of themselves.
+    Copies dataclasses, such as the requests of schedulers.
 
     >>> mask({"env": {"API_KEY": "x", "N": "1"}, "list": [{"name": "MY_TOKEN", "value": "y"}]})
     {'env': {'API_KEY': '********', 'N': '1'}, 'list': [{'name': 'MY_TOKEN', 'value': '********'}]}
@@ -39,59 +39,59 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
         return data._make(items) if hasattr(data, "_make") else tuple(items)
     if is_dataclass(data) and not isinstance(data, type):
         masked = copy.copy(data)
-        for field in fields(data):  # their names are those of a program, and tell nothing of secrets
+        for field in fields(data):  # field names are fixed by code, and do not indicate secrets
             object.__setattr__(masked, field.name, mask(getattr(data, field.name), values))
         return masked
     return _masked_text(data, values) if isinstance(data, str) else data
 
 
-def mask_arguments(words: Sequence[str], values: Iterable[str] = ()) -> list[str]:
-    """Returns the arguments of a program without the values that they give to names of secrets.
+def mask_arguments(arguments: Sequence[str], values: Iterable[str] = ()) -> list[str]:
+    """Returns the arguments of a program with the values of secret names masked.
 
     >>> mask_arguments(["--password", "a b", "DB_PASSWORD=c d", "--auth", "--epochs", "3"])
     ['--password', '********', 'DB_PASSWORD=********', '--auth', '--epochs', '3']
     """
     values = tuple(values)
-    spans = _spans(words)
+    starts = _secret_starts(arguments)
     return [
-        _masked_text(word, values) if at is None else word[:at] + MASK
-        for word, at in zip(words, spans, strict=True)
+        _masked_text(argument, values) if at is None else argument[:at] + MASK
+        for argument, at in zip(arguments, starts, strict=True)
     ]
 
 
-def secrets_in_arguments(words: Sequence[str]) -> list[str]:
-    """Returns the values that the arguments of a program give to names of secrets.
+def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
+    """Returns the values of secret names in the arguments of a program.
 
     >>> secrets_in_arguments(["--password", "a b", "DB_PASSWORD=c d", "--epochs", "3"])
     ['a b', 'c d']
     """
-    return [word[at:] for word, at in zip(words, _spans(words), strict=True) if at is not None]
+    starts = _secret_starts(arguments)
+    return [argument[at:] for argument, at in zip(arguments, starts, strict=True) if at is not None]
 
 
-def _spans(words: Sequence[str]) -> list[int | None]:
-    """Returns where the secret of each word begins, None for a word that holds none as a whole."""
-    spans: list[int | None] = []
+def _secret_starts(arguments: Sequence[str]) -> list[int | None]:
+    """Returns the index of the secret in each argument; None if its rest is not one secret."""
+    starts: list[int | None] = []
     after_flag = False
-    for word in words:
-        if after_flag and word and not word.startswith("-"):
-            spans.append(None if is_reference(word) else 0)
+    for argument in arguments:
+        if after_flag and argument and not argument.startswith("-"):
+            starts.append(None if is_reference(argument) else 0)
             after_flag = False
             continue
-        assigned = _ASSIGNED.match(word)
-        if assigned is not None and assigned.end() < len(word) and looks_secret(assigned[1]):
-            # a header keeps its scheme, and what follows a colon may be a sentence: that is for mask_text
-            whole = assigned[2] == "=" and not is_reference(word[assigned.end() :])
-            spans.append(assigned.end() if whole else None)
+        assigned = _ASSIGNED.match(argument)
+        if assigned is not None and assigned.end() < len(argument) and looks_secret(assigned[1]):
+            # after a colon there may be a header with its scheme, or a sentence: mask_text handles these
+            whole = assigned[2] == "=" and not is_reference(argument[assigned.end() :])
+            starts.append(assigned.end() if whole else None)
         else:
-            spans.append(None)
-        after_flag = word.startswith("-") and "=" not in word and looks_secret(word)
-    return spans
+            starts.append(None)
+        after_flag = argument.startswith("-") and "=" not in argument and looks_secret(argument)
+    return starts
 
 
 def _masked_items(data: Sequence[Any], values: tuple[str, ...]) -> list[Any]:
     if any(isinstance(item, str) and item.startswith("-") for item in data):
-        words = [item if isinstance(item, str) else "" for item in data]
-        masked = mask_arguments(words, values)
+        masked = mask_arguments([item if isinstance(item, str) else "" for item in data], values)
         pairs = zip(data, masked, strict=True)
         return [text if isinstance(item, str) else mask(item, values) for item, text in pairs]
     return [
@@ -104,7 +104,7 @@ def _masked_key(key: Any) -> Any:
 
 
 def _masked_value(key: Any, value: Any, pair: bool, values: tuple[str, ...]) -> Any:
-    """Masks a text, or texts, under a secret's name; under `value` beside one, as Kubernetes writes it."""
+    """Masks the value of a secret name, also as the `name` and `value` of Kubernetes."""
     if looks_secret(str(key)) or (pair and key == "value") or key == RECORD:
         if isinstance(value, str) and value:
             return MASK

@@ -1,4 +1,4 @@
-"""Which names promise a secret: those of variables, flags, keys, headers and parameters of addresses."""
+"""Names of secrets: variables, flags, keys, headers and URL parameters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 LONGEST = 256
-"""Characters of a name; nothing longer is one."""
+"""Maximum characters of a name."""
 
 
-def word_set(text: str) -> frozenset[str]:
-    """Returns the words of a text."""
+def name_set(text: str) -> frozenset[str]:
+    """Splits a text into a set of names."""
     return frozenset(text.split())
 
 
@@ -19,10 +19,10 @@ _ALWAYS = re.compile(
     "passw(?:or)?d|passphrase|passcode|passwrd|secret(?!ar)|credential"
     "|api_?key|access_?key|private_?key|secret_?key|account_?key|license_?key"
 )
-"""What makes a name one of a secret wherever it stands in it, as in PGPASSWORD or OPENAI_APIKEY."""
+"""Substrings that mark any name as secret, such as PGPASSWORD or OPENAI_APIKEY."""
 
-_PARTS = word_set("bearer cred creds dsn pwd")
-"""Parts of a name that make it one of a secret, but for the exceptions below."""
+_PARTS = name_set("bearer cred creds dsn pwd")
+"""Parts that mark a name as secret, except as listed below."""
 
 _JOINED = re.compile(
     "[a-z]+token"  # authtoken
@@ -30,44 +30,44 @@ _JOINED = re.compile(
     "|(?:db|ftp|http|key|ldap|mail|my|mysql|pg|redis|root|sasl|smtp|ssh|store|sudo|user)pass"
     "|[a-z]*(?:webhook|cookie)s?"
 )
-"""Parts that are two words in one."""
+"""Compound parts that mark a name as secret."""
 
-_KEYS = word_set(
+_KEYS = name_set(
     "auth deploy deployment encrypt encryption hmac host kms licence master service shared sign signing "
     "ssh ssl storage tls wandb"
 )
-"""What makes a key one that nobody else may have, when it stands right before `key` or `keys`."""
+"""Parts that mark a directly following `key` or `keys` as secret."""
 
-_TOKENS = word_set("access api auth bearer bot deploy hf id personal refresh secret session")
-"""What makes several tokens secrets, and not units of text."""
+_TOKENS = name_set("access api auth bearer bot deploy hf id personal refresh secret session")
+"""Parts that mark a directly following `tokens` as secrets, not units of text."""
 
-_UNITS = word_set(
+_UNITS = name_set(
     "batch bos budget cls count counts eos embedding id ids input len length limit mask max min num "
     "number output pad padding per prompt sep size special stop text total unk vocab window"
 )
-"""What makes a token a unit of text, as in MAX_TOKEN, PAD_TOKEN or TOKEN_COUNT."""
+"""Parts that mark a token as a unit of text, as in MAX_TOKEN, PAD_TOKEN or TOKEN_COUNT."""
 
-_AFTER_AUTH = word_set(
+_AFTER_AUTH = name_set(
     "basic bearer config cookie data header headers json key pass string token tokens value"
 )
-"""What may follow `auth` in the name of a secret; AUTH_URL and AUTH_METHOD are none."""
+"""Parts that may follow `auth` in a secret name, unlike AUTH_URL and AUTH_METHOD."""
 
-_AFTER_PRIVATE = word_set(
+_AFTER_PRIVATE = name_set(
     "address addresses cidr cluster dns endpoint host hostname hosts image images ip ips link mode "
     "mount mounts network networks port ports registry repo repository subnet subnets tmp zone"
 )
-"""What may follow `private` in names that everyone may know."""
+"""Parts that may follow `private` in a public name."""
 
-_PASSES = word_set(
+_PASSES = name_set(
     "backward by double dry first forward fusion high last low multi one opt pre second single two"
 )
-"""What makes a pass one over data."""
+"""Parts that mark a pass as one over data."""
 
-_OPEN_ENDS = word_set("error exception failure invalid missing warning")
-"""How the names of errors end."""
+_OPEN_ENDS = name_set("error exception failure invalid missing warning")
+"""Last parts of names of errors."""
 
 _NOT_SECRET = frozenset({"pwd", "oldpwd", "cdpath"})
-"""Variables of every shell."""
+"""Shell variables."""
 
 _SPLIT = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
@@ -75,9 +75,9 @@ _patterns: list[re.Pattern[str]] = []
 
 
 def add_patterns(globs: Iterable[str]) -> None:
-    """Masks more names from now on: those that match one of these patterns, as in ``ACME_*``.
+    """Adds patterns of secret names, such as ``ACME_*``.
 
-    Upper and lower case are the same in them, and so are ``-`` and ``_``.
+    They ignore case, and treat ``-`` as ``_``.
     """
     from fnmatch import translate
 
@@ -86,19 +86,19 @@ def add_patterns(globs: Iterable[str]) -> None:
 
 
 def forget_patterns() -> None:
-    """Forgets what :func:`add_patterns` has added."""
+    """Removes the patterns of :func:`add_patterns`."""
     _patterns.clear()
     looks_secret.cache_clear()
 
 
 def has_patterns() -> bool:
-    """Returns True if :func:`add_patterns` has added any."""
+    """Returns True if :func:`add_patterns` has added patterns."""
     return bool(_patterns)
 
 
 @lru_cache(maxsize=4096)
 def looks_secret(name: str) -> bool:
-    """Returns True if a variable, flag or key of this name may hold a secret.
+    """Returns True if a variable, flag or key of this name may contain a secret.
 
     >>> [looks_secret(n) for n in ("HF_TOKEN", "awsSecretAccessKey", "--password", "PROXY_AUTH")]
     [True, True, True, True]
@@ -122,7 +122,7 @@ def looks_secret(name: str) -> bool:
 
 
 def _is_secret(parts: list[str], at: int) -> bool:
-    """Returns True if one part of a name, with those beside it, makes it the name of a secret."""
+    """Returns True if a part, with its neighbours, marks a name as secret."""
     part = parts[at]
     before = parts[at - 1] if at else ""
     after = parts[at + 1] if at + 1 < len(parts) else ""

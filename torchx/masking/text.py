@@ -1,7 +1,7 @@
-"""Masking in text: assignments, flags, headers, addresses, and tokens that can be nothing else.
+"""Masking in text: assignments, flags, headers, URLs, and tokens of known forms.
 
-Each function takes time by the length of its text, whatever stands in it: what an application has printed
-comes through here. So no pattern has two ways to match the same characters, and none looks ahead far.
+Each function takes linear time for any text, since it processes the output of applications. So no pattern can
+match the same characters in two ways, and lookaheads are short.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from torchx.masking.names import LONGEST, has_patterns, looks_secret, word_set
+from torchx.masking.names import LONGEST, has_patterns, looks_secret, name_set
 
 MASK = "********"
-"""Stands for a value that is not shown."""
+"""Replaces a secret."""
 
 _HINT = re.compile("auth|bearer|conn|cook|cred|dsn|jwt|key|pass|pat|priv|pwd|sas|secr|sig|tok|webhook", re.I)
-"""What every name of a secret contains: a text without it has none."""
+"""A part of every secret name; a text without a match contains no such name."""
 
 _NAME = re.compile(r"[\w.-]+")
 _IN_NAME = re.compile(r"[\w.-]*")
 _QUOTE = re.compile(r"\\*[\"']")
 _SEPARATOR = re.compile(r"(?:=|[ \t]+=[ \t]*|[ \t]*:[ \t]*)")
-_WORD = re.compile(r"[^\s,;&\"'`]+")
-_WHOLE_WORD = re.compile(r"[^\s\"'`]+")
+_ITEM = re.compile(r"[^\s,;&\"'`]+")
+_ARGUMENT = re.compile(r"[^\s\"'`]+")
 _SPACE = re.compile(r"[ \t]+")
 _NEXT_ITEM = re.compile(r",[ \t]*(?=\\*[\"'])")
 _NEXT_PAIR = re.compile(r"[,;&][ \t]*(?:[\w.-]{1,256}[=:]|$|\s)")
@@ -41,29 +41,29 @@ _TOKENS = re.compile(
 _BEARER = re.compile(r"(?<![\w-])(bearer[ \t]+)([\w.~+/=-]{8,})", re.I)
 _PRIVATE = re.compile(r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)(.*?)(?=-----END|\Z)", re.S)
 
-_PROSE = word_set(
+_PROSE = name_set(
     "a an and are as at but by can cannot comes does expects for from given goes has have in is it its "
     "like must needs no nor not of on once only or says takes that the to twice unless wants was which "
     "with without"
 )
-"""Words that follow the name of a flag in a sentence, and are no value of it."""
+"""Text that follows a flag in a sentence, and is not its value."""
 
 
 _values: set[str] = set()
 
 
 def add_values(values: Iterable[str]) -> None:
-    """Masks these texts from now on wherever they occur, such as the secrets of an application."""
+    """Adds texts to mask wherever they occur, such as the secrets of an application."""
     _values.update(value for value in values if value)
 
 
 def forget_values() -> None:
-    """Forgets what :func:`add_values` has added."""
+    """Removes the texts of :func:`add_values`."""
     _values.clear()
 
 
 def mask_text(text: str) -> str:
-    """Returns a text without what it gives to names of secrets, and without what is a secret by its form.
+    """Returns a text with masked secrets: the values of secret names, and texts of known forms.
 
     >>> mask_text("ftp://me:abc123@host/src")
     'ftp://me:********@host/src'
@@ -82,7 +82,7 @@ def mask_text(text: str) -> str:
 
 
 def mask_forms(text: str) -> str:
-    """Returns a text without what is a secret by its form: tokens, private keys, passwords in addresses."""
+    """Returns a text with masked secrets of known forms: tokens, private keys, passwords in URLs."""
     if "://" in text:
         text = _IN_ADDRESS.sub(_without_password, text)
     if "PRIVATE KEY-----" in text:
@@ -91,7 +91,7 @@ def mask_forms(text: str) -> str:
 
 
 def _without_password(found: re.Match[str]) -> str:
-    """Masks the password of an address; a user alone is one where it looks like a token."""
+    """Masks the password of a URL, or a user name that looks like a token."""
     scheme, user, rest = found.groups()
     if user is None and not (len(rest) >= 16 and any(c.isdigit() for c in rest)):
         return found[0]
@@ -99,20 +99,20 @@ def _without_password(found: re.Match[str]) -> str:
 
 
 def _without_token(found: re.Match[str]) -> str:
-    """Masks a token; after `sk-` and `bearer`, letters alone are words."""
+    """Masks a token; after `sk-` and `bearer`, only one with a digit."""
     if (found.re is _BEARER or found[0].startswith("sk-")) and not any(c.isdigit() for c in found[0]):
         return found[0]
     return (found[1] if found.re is _BEARER else "") + MASK
 
 
 class _Names:
-    """Goes through a text once, from one name of a secret to the next."""
+    """A single pass over a text, from one secret name to the next."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._parts: list[str] = []
         self._copied = 0
-        self._unclosed: set[str] = set()  # quotes that do not occur any more: none is looked for twice
+        self._unclosed: set[str] = set()  # quotes with no further occurrence, not searched again
 
     def masked(self) -> str:
         text, at = self._text, 0
@@ -121,7 +121,7 @@ class _Names:
             begin = found.start()
             while begin > at and (text[begin - 1].isalnum() or text[begin - 1] in "_.-"):
                 begin -= 1
-            end = _IN_NAME.match(text, found.start()).end()  # type: ignore[union-attr]  # it matches always
+            end = _IN_NAME.match(text, found.start()).end()  # type: ignore[union-attr]  # always matches
             at = max(end, found.end())
             name = text[begin:end]
             if end - begin <= LONGEST and looks_secret(name):
@@ -129,7 +129,7 @@ class _Names:
         return "".join([*self._parts, text[self._copied :]])
 
     def _after(self, name: str, begin: int, end: int) -> int:
-        """Masks the value that follows a name, and returns the place to go on at."""
+        """Masks the value that follows a name, and returns the index to continue at."""
         text = self._text
         opening = _quote_before(text, begin)
         closing = _QUOTE.match(text, end)
@@ -149,20 +149,20 @@ class _Names:
         return end
 
     def _is_key(self, name: str, begin: int, opening: str) -> bool:
-        """Returns True if a name before a colon and a space is a key; in a sentence it is a word."""
+        """Returns True if a name before a colon and a space is a key, not a part of a sentence."""
         if opening or name.isupper() or name.lower() in _HEADERS or name[:2] in ("X-", "x-"):
             return True
         line = self._text[max(0, begin - LONGEST) : begin].rpartition("\n")[2]
         return not line.strip(" \t-")
 
     def _value(self, at: int, enclosed: str, *, header: bool = False, flag: bool = False) -> int:
-        """Masks the value that begins here.
+        """Masks a value, and returns the index to continue at.
 
         Args:
-            at: its begin.
-            enclosed: the quote that stands before its name, and so after its end; empty for none.
-            header: it is that of a header of HTTP, which ends with its line.
-            flag: it follows a flag as a word of its own.
+            at: its start.
+            enclosed: the quote before its name, and so after the value; may be empty.
+            header: it is the value of an HTTP header, which ends with its line.
+            flag: it follows a flag as a separate argument.
         """
         text = self._text
         quote = _QUOTE.match(text, at)
@@ -173,7 +173,7 @@ class _Names:
         elif header:
             begin, end = at, _end_of_line(text, at)
         else:
-            begin, end = at, self._end_of_word(at, flag)
+            begin, end = at, self._end_of_unquoted(at, flag)
         if header and (scheme := _SCHEME.match(text, begin, end)) is not None:
             begin = scheme.end()
         value = text[begin:end]
@@ -185,19 +185,19 @@ class _Names:
         self._copied = end
         return end
 
-    def _end_of_word(self, at: int, flag: bool) -> int:
-        """Returns the end of a value without quotes; a comma ends it only where another pair follows."""
+    def _end_of_unquoted(self, at: int, flag: bool) -> int:
+        """Returns the end of a value without quotes; a comma ends it only if another pair follows."""
         text = self._text
-        pattern = _WHOLE_WORD if flag else _WORD
+        pattern = _ARGUMENT if flag else _ITEM
         while True:
-            word = pattern.match(text, at)
-            at = word.end() if word is not None else at
+            found = pattern.match(text, at)
+            at = found.end() if found is not None else at
             if flag or at >= len(text) or text[at] not in ",;&" or _NEXT_PAIR.match(text, at) is not None:
                 return at
             at += 1
 
     def _end_of_quoted(self, at: int, quote: str) -> int:
-        """Returns where a quoted value ends, with all that a shell joins to it, as in `'it'"'"'s'`."""
+        """Returns the end of a quoted value and adjacent quoted texts, as in `'it'"'"'s'`."""
         end = self._closing(at, quote)
         while (more := _QUOTE.match(self._text, end + len(quote))) is not None:
             quote = more[0]
@@ -205,7 +205,7 @@ class _Names:
         return end
 
     def _closing(self, at: int, quote: str) -> int:
-        """Returns where a quote is closed; the end of the line where it never is."""
+        """Returns the index of the closing quote, or the end of the line."""
         text = self._text
         while quote not in self._unclosed:
             end = text.find(quote, at)
@@ -219,12 +219,12 @@ class _Names:
 
 
 def is_reference(value: str) -> bool:
-    """Returns True if a value only names the variable that holds the secret, as `$HF_TOKEN` does."""
+    """Returns True if a value only refers to a variable, such as `$HF_TOKEN`."""
     return len(value) <= LONGEST and _REFERENCE.match(value) is not None
 
 
 def _quote_before(text: str, begin: int) -> str:
-    """Returns the quote that stands right before a name, with its backslashes; empty for none."""
+    """Returns the quote directly before a name, with its backslashes; may be empty."""
     if not begin or text[begin - 1] not in "\"'":
         return ""
     return "\\" * _backslashes_before(text, begin - 1) + text[begin - 1]

@@ -67,7 +67,7 @@ class Engines:
 
         Args:
             scheduler: the scheduler.
-            requested: whether the user requested it for this run; otherwise it comes from a configuration file.
+            requested: the user requested it for this run; otherwise it comes from a configuration file.
 
         Raises:
             UnknownSchedulerException: no scheduler has this name.

@@ -70,8 +70,8 @@ _CELLS = {**{meaning.value: meaning for meaning in Meaning}, **FORMER_VALUES}
 def meanings_of_page(text: str, scheduler: str) -> dict[str, Meaning]:
     """Returns the meanings of fields in the first table of a page with the head ``field of Role``.
 
-    A row may name several fields. A cell begins with ``warned``, ``rejected`` or ``ignored``, or describes how
-    the field is honoured; ``the same`` repeats the cell before it.
+    A row may name several fields. A cell begins with ``warned``, ``rejected`` or ``ignored``, or describes
+    how the field is honoured; ``the same`` repeats the cell before it.
 
     Args:
         text: the page, in Markdown.
@@ -80,7 +80,7 @@ def meanings_of_page(text: str, scheduler: str) -> dict[str, Meaning]:
     Raises:
         AssertionError: there is no such table or column, or a row lacks a cell.
 
-    >>> page = "| field of Role | mine |\\n|---|---|\\n| `args`, `env` | as they are |\\n| `mounts` | warned |"
+    >>> page = "| field of Role | mine |\\n|---|---|\\n| `args`, `env` | unchanged |\\n| `mounts` | warned |"
     >>> {name: str(meaning) for name, meaning in meanings_of_page(page, "mine").items()}
     {'args': 'honoured', 'env': 'honoured', 'mounts': 'warned'}
     """
@@ -206,7 +206,7 @@ class FieldConformance(Harness):
         roles = [dataclasses.replace(role, env={"ID": f"<<{macros.app_id}>>"}) for role in app.roles]
         text = self.request_text(scheduler.submit_dryrun(dataclasses.replace(app, roles=roles), self.cfg))
         unique = re.search("<<([^>]+)>>", text)
-        for part in re.split(r"[^\w.-]", unique[1]) if found else ():
+        for part in re.split(r"[^\w.-]", unique[1]) if unique else ():
             # one part of the id is unique, others such as a namespace are not
             text = text.replace(part, "ID") if len(part) > len(app.name) else text
         return text
