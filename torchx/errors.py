@@ -14,7 +14,7 @@ class TorchxError(Exception):
     """
 
     exit_code = 1
-    """What the command line ends with."""
+    """The exit code of the command line."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The last lines of an output, bounded in number and in length, whatever was printed."""
+"""Excerpts of an output: its last lines, limited in number and length."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from torchx.scheduling.logs import LogChunk
 
 LONGEST = 4096
-"""Bytes that are kept of a line."""
+"""Maximum bytes of a line."""
 
 _SEQUENCES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 class _Line:
-    """A line whose end may not have come yet; of what was written over, only the last is kept."""
+    """A possibly incomplete line; after a carriage return, only the new text is kept."""
 
     def __init__(self, before: str = "") -> None:
         self._before = before
         self._kept = bytearray()
-        self._returned = False  # the cursor stands at its begin again: what comes next writes over it
+        self._returned = False  # the cursor is at the start, and the next text overwrites the line
         self._cut = False
 
     def add(self, data: bytes) -> None:
@@ -44,14 +44,14 @@ class _Line:
 
 
 def last_lines(chunks: Iterable[LogChunk], count: int, *, names: bool = False) -> list[str]:
-    """Returns the last lines of what was printed, without control codes, each cut to a bounded length.
+    """Returns the last lines of an output, without control codes and truncated.
 
-    Of a line that was written over, as by a progress bar, what stood there last is left.
+    Of an overwritten line, as by a progress bar, only the last text is kept.
 
     Args:
-        chunks: what was printed.
-        count: how many lines.
-        names: put the name of its replica before each line.
+        chunks: the output.
+        count: the number of lines.
+        names: begin each line with the name of its replica.
     """
     lines: deque[_Line] = deque(maxlen=count)
     unfinished: dict[tuple[object, ...], _Line] = {}
@@ -91,7 +91,7 @@ def last_lines_of(text: str, count: int) -> list[str]:
 
 
 def plain_line(text: str) -> str:
-    r"""Returns a line without control codes, which may not be cut in two.
+    r"""Returns a line without control codes.
 
     >>> plain_line("\x1b[31mred\x1b[0m\tand\x07 plain")
     'red    and plain'

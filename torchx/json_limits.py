@@ -1,4 +1,4 @@
-"""JSON from outside of the program: read within limits."""
+"""Reading untrusted JSON within limits."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 LARGEST = 16 << 20
-"""Characters of a JSON text that are read."""
+"""Maximum characters of a JSON text."""
 
 DEEPEST = 100
 """Levels of objects and arrays within one another: what handles them later calls itself for each level."""
 
 
 def load_json(text: str) -> Any:
-    """Returns the data that a JSON text holds.
+    """Returns the data of a JSON text.
 
     Raises:
         ValueError: it is not valid, too large or too deeply nested; the message says which.
@@ -36,10 +36,10 @@ def load_json(text: str) -> Any:
 
 
 def check_depth(data: Any) -> None:
-    """Refuses data that are nested too deeply.
+    """Rejects data that is nested too deeply.
 
     Raises:
-        ValueError: they are.
+        ValueError: it is nested too deeply.
     """
     level, depth = [data], 0
     while level:

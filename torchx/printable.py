@@ -1,4 +1,4 @@
-"""Text from elsewhere in a form that a terminal shows and does not obey."""
+"""Foreign text in a form without effect on a terminal."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 
 _UNSAFE = re.compile(
     "["
-    "\x00-\x08\x0b-\x1f\x7f"  # C0 without tab and line feed, which lay text out, and DEL
+    "\x00-\x08\x0b-\x1f\x7f"  # C0 except tab and line feed, and DEL
     "\x80-\x9f"  # C1
-    "\u2028\u2029"  # other ends of lines
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # controls of the direction of writing
+    "\u2028\u2029"  # other line separators
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # controls of the text direction
     "]"
 )
 
 
 def printable(text: object) -> str:
-    r"""Returns a text whose control characters are spelled out; of something else, its text.
+    r"""Returns an object as text with escaped control characters.
 
-    Line feeds and tabs stay, since they lay the text out; a carriage return before a line feed is dropped.
+    Keeps line feeds and tabs; drops a carriage return before a line feed.
 
     >>> printable("a\tb\x1b[31mred\u202e"), printable("dos\r\nend")
     ('a\tb\\x1b[31mred\\u202e', 'dos\nend')
@@ -42,12 +42,12 @@ def one_line(text: object) -> str:
 
 
 def has_controls(text: str) -> bool:
-    """Returns True if a text has characters that :func:`printable` spells out."""
+    """Returns True if a text has characters that :func:`printable` escapes."""
     return _UNSAFE.search(text) is not None
 
 
 def escape_json(text: str) -> str:
-    r"""Returns a JSON text in which no control character stands for itself.
+    r"""Returns a JSON text with escaped control characters.
 
     >>> escape_json('"\u202eab"')
     '"\\u202eab"'

@@ -1,8 +1,7 @@
-"""YAML from outside of the program: plain data only, read within limits.
+"""Reading untrusted YAML: plain data only, within limits.
 
-A few lines of YAML can stand for billions of values, since an alias repeats its anchor. Before
-anything is made of a text, its size and depth are checked, and how many values it holds when all aliases are
-written out.
+A few lines of YAML can expand to billions of values, since an alias repeats its anchor. So the size, the depth
+and the number of values with expanded aliases are checked before anything is built.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ from typing import Any
 from torchx.errors import UsageError
 
 LARGEST = 1 << 20
-"""Characters of a YAML text that are read."""
+"""Maximum characters of a YAML text."""
 
 DEEPEST = 100
-"""Levels of mappings and sequences within one another."""
+"""Maximum levels of nested mappings and sequences."""
 
 MOST = 100_000
-"""Values that a text may hold, with all aliases written out."""
+"""Maximum number of values, counting expanded aliases."""
 
 
 class YamlError(UsageError):
-    """A YAML text is not valid, or passes a limit; the message begins with where it came from."""
+    """A YAML text is invalid or exceeds a limit; the message begins with its source."""
 
 
 def load_yaml(text: str, *, source: str, tuples: bool = False) -> object:
-    """Returns the plain data that a YAML text holds: the first document of it, and there may be no other.
+    """Returns the plain data of a YAML text with a single document.
 
     Args:
         text: the YAML.
-        source: where it came from, for the error.
-        tuples: the tag `!!python/tuple` makes a tuple of a sequence; an error otherwise.
+        source: its source, for errors.
+        tuples: accept the tag `!!python/tuple` for a sequence.
 
     Raises:
-        YamlError: it is not valid, names a tag that is not plain data, or passes a limit.
+        YamlError: it is invalid, contains a tag that is not plain data, or exceeds a limit.
     """
-    import yaml  # on demand: it takes long to import
+    import yaml  # loaded on demand: slow to import
 
     if len(text) > LARGEST:
         raise YamlError(f"{source}: more than {LARGEST:,} characters")
@@ -48,18 +47,20 @@ def load_yaml(text: str, *, source: str, tuples: bool = False) -> object:
     except yaml.YAMLError as error:
         raise YamlError(f"{source}: {_reason(error)}") from None
     except (ValueError, OverflowError, ArithmeticError, AttributeError, TypeError) as error:
-        # values that have the look of a date or a number and are none, and merges of what is no mapping
+        # invalid dates and numbers, and merges of values that are not mappings
         raise YamlError(f"{source}: not valid YAML: {error}") from None
     except RecursionError:
         raise YamlError(f"{source}: nested too deeply") from None
 
 
 def _check(text: str, loader: Any, source: str) -> None:
-    """Looks through a text before anything is made of it."""
+    """Checks a text before anything is built."""
     import yaml
 
     sizes: dict[str, int] = {}  # by anchor
-    begun: list[tuple[str | None, int]] = []  # each mapping or sequence: its anchor, and what came before it
+    begun: list[
+        tuple[str | None, int]
+    ] = []  # each open mapping or sequence: its anchor, and the values before it
     total = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
@@ -84,7 +85,7 @@ def _check(text: str, loader: Any, source: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Returns why a text is not valid, in one line with its place."""
+    """Returns the reason and the place of an error, one line."""
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or "not valid YAML"
@@ -98,7 +99,7 @@ def _loader(tuples: bool) -> Any:
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one, where it was built
 
     class Loader(base):  # type: ignore[misc]
-        """Plain data, and the one tag that says that a list replaces."""
+        """Plain data, and tuples."""
 
     def as_tuple(loader: Any, node: Any) -> tuple[Any, ...]:
         return tuple(loader.construct_sequence(node, deep=True))

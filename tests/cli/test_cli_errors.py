@@ -80,7 +80,7 @@ STATE = [
     ("cancel local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     ("delete local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     ("describe local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
-    ("status @last", "error: @last means nothing: no application is known\n  all applications: torchx list"),
+    ("status @last", "error: no application is known for @last\n  all applications: torchx list"),
 ]
 
 UNREACHED = [f"status {'x' * 300}", "status nope", "log nope", "cancel nope"]

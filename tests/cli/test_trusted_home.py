@@ -91,6 +91,6 @@ def test_a_last_that_is_no_file_holds_nothing_up(home: Path) -> None:
     os.mkfifo(home / "last")
     done = torchx("status", "@last")
     assert done.returncode == 1
-    assert "@last means nothing" in done.stderr or "x-1" in done.stderr
+    assert "is known for @last" in done.stderr or "x-1" in done.stderr
     assert torchx("run", "-s", "local_cwd", "utils.echo", "--msg", "hi").returncode == 0
     assert "SUCCEEDED" in torchx("status", "@last").stdout

@@ -66,7 +66,7 @@ def test_what_no_engine_that_answers_has_may_be_where_none_did(
     assert capsys.readouterr().err == (
         "error: down did not answer: the connection was refused; also did not answer either; "
         "no other scheduler has an application `nope`\n"
-        "  what is wrong: torchx doctor down   all applications: torchx list\n"
+        "  to diagnose: torchx doctor down   all applications: torchx list\n"
     )
 
 

@@ -221,7 +221,7 @@ def test_short_names(runner: Runner) -> None:
         assert runner.resolve_handle(text) == "memory://s/echo-2"
     assert runner.resolve_handle("train") == "memory://s/train-0"  # a name comes before the start of an id
     with pytest.raises(
-        StateError, match=r"`tr` can mean 2 applications: trainer-1 \(RUNNING\), train-0 \(RUNNING\)"
+        StateError, match=r"`tr` matches 2 applications: trainer-1 \(RUNNING\), train-0 \(RUNNING\)"
     ):
         runner.resolve_handle("tr")
     with pytest.raises(UnknownAppException) as error:
@@ -233,7 +233,7 @@ def test_short_names(runner: Runner) -> None:
 
 
 def test_the_last_one_is_remembered_and_found_again_when_it_is_gone(runner: Runner) -> None:
-    with pytest.raises(StateError, match="@last means nothing"):
+    with pytest.raises(StateError, match="no application is known for @last"):
         runner.resolve_handle("@last")
     first, second = (runner.run(make(name), "memory") for name in ("one", "two"))
     assert runner.resolve_handle("@last") == second
@@ -249,7 +249,7 @@ def test_the_last_one_is_never_somebody_elses(runner: Runner, monkeypatch: pytes
     (TORCHX_HOME() / "last").write_text(f"{other}\n{mine}\n")
     assert runner.resolve_handle("@last") == mine
     runner.delete(mine)
-    with pytest.raises(StateError, match="@last means nothing"):
+    with pytest.raises(StateError, match="no application is known for @last"):
         runner.resolve_handle("@last")
     assert runner.exists(newer)
 
@@ -271,7 +271,7 @@ def test_a_scheduler_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
         assert runner.resolve_handle("one") == "memory://s/one-0"
         with pytest.raises(UnreachableError, match=r"^silent did not answer: no engine answers; ") as error:
             runner.resolve_handle("zzz")
-        assert error.value.hint == "what is wrong: torchx doctor silent   all applications: torchx list"
+        assert error.value.hint == "to diagnose: torchx doctor silent   all applications: torchx list"
 
 
 def test_schedulers_are_made_once_and_closed(runner: Runner) -> None:

@@ -236,7 +236,5 @@ class _Reader:
             else:
                 out += "%"
             if len(out) > LONGEST:
-                raise self.fail(
-                    number, f"`{key}` has more than {LONGEST:,} characters after replacements"
-                )
+                raise self.fail(number, f"`{key}` has more than {LONGEST:,} characters after replacements")
         return out + rest

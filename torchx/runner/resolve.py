@@ -1,4 +1,4 @@
-"""Short names of applications: `@last`, an app id, the start of one, or the name of an application."""
+"""Short names of applications: `@last`, an app id, its start, or the name of an application."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import ListAppResponse
 
 LAST = "@last"
-"""Stands for the application that was submitted last from this machine."""
+"""The application last submitted from this machine."""
 
 SESSION = "torchx"
-"""The session in the handles of applications that no listing has told of."""
+"""The session in the handles of applications that are in no listing."""
 
 _KEPT = 10
-"""How many handles are kept for it: of those that were deleted it is the one before."""
+"""Number of handles kept for `@last`, which skips deleted applications."""
 
 _LARGEST = 1 << 16
-"""Bytes of the file that keeps them."""
+"""Maximum bytes of the file of handles."""
 
-_TOLD = 5
-"""How many applications an error lists."""
+_LISTED = 5
+"""Number of applications listed in an error."""
 
 
 def remember_last(handle: str) -> None:
-    """Keeps a handle for `@last`; what an application itself submits does not count."""
+    """Keeps a handle for `@last`, except inside an application."""
     if settings.TORCHX_JOB_ID in os.environ:
         return
     try:
@@ -50,11 +50,11 @@ def remember_last(handle: str) -> None:
         kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
         files.write_file(path, "".join(f"{each}\n" for each in kept).encode())
     except (OSError, TorchxError):
-        return  # the application runs: a convenience must not turn that into an error
+        return  # the submission succeeded, so this is no error
 
 
 def recall_last() -> list[str]:
-    """Returns the handles that were kept, the last one first."""
+    """Returns the kept handles, newest first."""
     try:
         return files.read_file(TORCHX_HOME() / "last", _LARGEST).decode().split()
     except (OSError, TorchxError, UnicodeDecodeError):
@@ -62,17 +62,16 @@ def recall_last() -> list[str]:
 
 
 def resolve(runner: Runner, text: str) -> str:
-    """Returns the handle that a person means.
+    """Returns the handle for a handle or a short name.
 
-    A handle stands for itself. Anything shorter is looked for in the default scheduler first, and in
-    the others when that does not have it: a whole app id, then the name of an application, then the
-    start of an app id.
+    Searches for a short name in the default scheduler first, then in the others: a whole app id, then the
+    name of an application, then the start of an app id.
 
     Raises:
-        MalformedAppHandleException: it is neither a handle nor a short name of one.
-        UnknownAppException: every scheduler has answered, and none has it.
-        UnreachableError: none has it of those that have answered.
-        StateError: more than one application answers to it.
+        MalformedAppHandleException: the text is neither a handle nor a short name.
+        UnknownAppException: every scheduler has answered, and no application matches.
+        UnreachableError: no application matches, and a scheduler has not answered.
+        StateError: several applications match.
     """
     if "://" in text:
         parse_app_handle(text)
@@ -83,19 +82,19 @@ def resolve(runner: Runner, text: str) -> str:
         return _last(runner)
     backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
     silent: dict[str, Exception] = {}
-    for asked in (backends[:1], backends[1:]):
-        for apps in _select(runner, asked, AppQuery(called=text), silent):
+    for queried in (backends[:1], backends[1:]):
+        for apps in _select(runner, queried, AppQuery(called=text), silent):
             found = _matches(text, apps)
             if len(found) == 1:
                 return found[0].app_handle
             if found:
                 raise _ambiguous(text, found)
-    # those that have answered too: a listing leaves out applications of other users
+    # includes those that have answered, since a listing omits applications of other users
     known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)))
     for name, answer in known.items():
         if isinstance(answer, PartOfJobException):
             raise answer
-        if answer is True:  # it is on record here; whatever is asked of it will say why there is no answer
+        if answer is True:  # recorded here; later calls report why the engine does not answer
             return make_app_handle(name, SESSION, _whole_id(runner, name, text))
     heard = [backend for backend in backends if backend not in silent]
     seen = [app for apps in _select(runner, heard, AppQuery(), {}) for app in apps]
@@ -105,27 +104,27 @@ def resolve(runner: Runner, text: str) -> str:
 
 
 def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableError:
-    """Returns the error that names the schedulers that have not answered, and why the first has not."""
+    """Returns an error with the schedulers that have not answered, and the reason of the first."""
     name, reason = next(iter(silent.items()))
     why = (reason.message if isinstance(reason, TorchxError) else str(reason)).strip().partition("\n")[0]
     others = f"; {', '.join(list(silent)[1:])} did not answer either" if len(silent) > 1 else ""
     return UnreachableError(
         f"{name} did not answer: {why or type(reason).__name__}{others}; {known}",
-        hint=f"what is wrong: torchx doctor {name}   all applications: torchx list",
+        hint=f"to diagnose: torchx doctor {name}   all applications: torchx list",
     )
 
 
 def _whole_id(runner: Runner, backend: str, app_id: str) -> str:
-    """Returns the id that a scheduler tells of an application; the one that was typed where it is silent."""
+    """Returns the id that a scheduler reports for an application, or the given one."""
     handle = make_app_handle(backend, SESSION, app_id)
-    told = survey([backend], lambda _: runner.description(handle, brief=True))[backend]
-    return app_id if told is None or isinstance(told, Exception) else told.app_id
+    status = survey([backend], lambda _: runner.description(handle, brief=True))[backend]
+    return app_id if status is None or isinstance(status, Exception) else status.app_id
 
 
 def _select(
     runner: Runner, backends: list[str], query: AppQuery, silent: dict[str, Exception]
 ) -> list[list[ListAppResponse]]:
-    """Returns the wanted applications of each scheduler; those that do not answer are noted as silent."""
+    """Returns the matching applications of each scheduler; adds those that do not answer to ``silent``."""
     answers = survey(backends, lambda name: list(runner.select(name, query)))
     silent.update(
         (name, answer)
@@ -145,19 +144,19 @@ def _matches(text: str, apps: Iterable[ListAppResponse]) -> list[ListAppResponse
 
 
 def _ambiguous(text: str, found: list[ListAppResponse]) -> StateError:
-    told = ", ".join(f"{app.app_id} ({app.state.name})" for app in found[:_TOLD])
-    more = f" and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+    listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in found[:_LISTED])
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return StateError(
-        f"`{text}` can mean {len(found)} applications: {told}{more}",
-        hint=f"the one that was submitted last is {LAST}",
+        f"`{text}` matches {len(found)} applications: {listed}{more}",
+        hint=f"the one last submitted is {LAST}",
     )
 
 
 def _last(runner: Runner) -> str:
-    """Returns the application that was submitted last from here, of those that are still there.
+    """Returns the last submitted application that still exists.
 
-    Where that is not known, the newest of this machine: never one of other people's on a shared engine, as
-    what comes next may end it.
+    If it is unknown, returns the newest of this machine, but never one of a shared engine: it may belong to
+    another user, and the next step may be to cancel it.
     """
     for kept in recall_last():
         if runner.exists(kept):
@@ -169,9 +168,7 @@ def _last(runner: Runner) -> str:
     if not dated and silent:
         raise _unreachable(silent, f"no other scheduler of this machine has an application for {LAST}")
     if not dated:
-        raise StateError(
-            f"{LAST} means nothing: no application is known", hint="all applications: torchx list"
-        )
+        raise StateError(f"no application is known for {LAST}", hint="all applications: torchx list")
     return max(dated, key=lambda app: (app.submitted_at, app.app_id)).app_handle
 
 
@@ -179,4 +176,4 @@ def _is_shared(runner: Runner, backend: str) -> bool:
     try:
         return runner.has(backend, Shared)
     except EXPECTED:
-        return True  # it cannot be asked
+        return True  # if it is not available

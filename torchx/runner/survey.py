@@ -1,4 +1,4 @@
-"""Asking several schedulers at once: one that does not answer holds nobody up for long."""
+"""Concurrent queries of several schedulers, with a time limit."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from torchx.errors import StateError, TorchxError
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds that a scheduler has when others are asked the same; one that is asked alone has its own limits."""
+"""Maximum seconds of a query of several schedulers."""
 
 EXPECTED = (TorchxError, NotImplementedError, ImportError, OSError)
-"""What a scheduler that cannot be asked raises; anything else is a mistake in a program."""
+"""Errors of unavailable schedulers; other errors are defects."""
 
 
 def survey(
-    names: Iterable[str], question: Callable[[str], T], patience: float = PATIENCE
+    names: Iterable[str], query: Callable[[str], T], patience: float = PATIENCE
 ) -> dict[str, T | Exception]:
-    """Asks all of them at the same time, and returns what each answers, or why it does not.
+    """Queries all schedulers concurrently, and returns the answer or the error of each.
 
     Args:
         names: the schedulers, in the order of the answers.
-        question: asks the one of a name.
-        patience: seconds that all of it may take.
+        query: queries the scheduler of a name.
+        patience: maximum seconds in total.
 
     Raises:
-        Exception: what none of the schedulers is expected to raise.
+        Exception: an error that is not in :data:`EXPECTED`.
     """
     answers: dict[str, T | Exception] = {}
 
-    def ask(name: str) -> None:
+    def run(name: str) -> None:
         try:
-            answers[name] = question(name)
-        except Exception as error:  # it is raised where somebody sees it
+            answers[name] = query(name)
+        except Exception as error:  # raised below, in the calling thread
             answers[name] = error
 
     order = list(names)
-    threads = [threading.Thread(target=ask, args=(name,), daemon=True, name=f"ask {name}") for name in order]
+    threads = [
+        threading.Thread(target=run, args=(name,), daemon=True, name=f"query {name}") for name in order
+    ]
     for thread in threads:
         thread.start()
     end = time.monotonic() + patience
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
-    late = StateError(f"it does not answer within {patience:.0f} s")
-    told = {name: answers.get(name, late) for name in order}
-    for answer in told.values():
+    late = StateError(f"no answer within {patience:.0f} s")
+    complete = {name: answers.get(name, late) for name in order}
+    for answer in complete.values():
         if isinstance(answer, Exception) and not isinstance(answer, EXPECTED):
             raise answer
-    return told
+    return complete

@@ -27,7 +27,7 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        what: the subject, in one or two words.
+        what: the subject, such as ``engine``.
         verdict: the verdict.
         detail: the observation.
         hint: how to fix it; empty if nothing is wrong.

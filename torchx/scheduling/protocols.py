@@ -135,7 +135,7 @@ class Shared(Protocol):
     """A scheduler with other users: nothing is removed there unless the user names the scheduler.
 
     Attributes:
-        shared_by: the users who share it, for display.
+        shared_by: its users, for display.
     """
 
     shared_by: str

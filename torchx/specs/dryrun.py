@@ -29,7 +29,7 @@ class AppDryRunInfo(Generic[T]):
     Attributes:
         request: the scheduler's own request object; ``Role.pre_proc`` may change it.
         notes: warnings about parts of the application that the scheduler does not honour, one line each.
-        tell: called from any thread with a line about the progress of a submission; callers that show
+        tell: called from any thread with a line about the progress of a submission; callers that display
             progress set it. A :class:`torchx.scheduling.progress.Follows` receives measured progress too.
 
     The scheduler's interface fills in the application, the run options and the scheduler's name.

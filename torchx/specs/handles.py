@@ -38,7 +38,7 @@ class UnknownSchedulerException(UsageError):
 
     Args:
         scheduler_backend: the name.
-        known: the names that there are, for the hint.
+        known: the existing names, for the hint.
     """
 
     def __init__(self, scheduler_backend: str, known: Iterable[str] = ()) -> None:
@@ -51,11 +51,11 @@ class UnknownSchedulerException(UsageError):
 
 
 class UnknownAppException(StateError):
-    """The scheduler knows no application of this handle.
+    """The scheduler does not know this application.
 
     Args:
         app_handle: the handle.
-        known: the handles or ids that there are, for the hint.
+        known: the existing handles or ids, for the hint.
     """
 
     def __init__(self, app_handle: AppHandle, known: Iterable[str] = ()) -> None:
@@ -67,7 +67,7 @@ class UnknownAppException(StateError):
 
 
 class PartOfJobException(UsageError):
-    """An id is one that an engine gives to a part of an application, such as a step of a job."""
+    """An id belongs to a part of an application, such as a step of a job."""
 
 
 class ParsedAppHandle(NamedTuple):
@@ -85,7 +85,7 @@ class ParsedAppHandle(NamedTuple):
 
 
 def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
-    """Takes a handle apart.
+    """Parses a handle.
 
     Raises:
         MalformedAppHandleException: the text is not a handle.
@@ -100,7 +100,7 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
 
 
 def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> AppHandle:
-    """Puts a handle together.
+    """Builds a handle.
 
     >>> make_app_handle("local_cwd", "torchx", "echo-b4zt1k8s")
     'local_cwd://torchx/echo-b4zt1k8s'
@@ -110,7 +110,7 @@ def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> A
 
 @dataclass(frozen=True)
 class LogTarget:
-    """Whose logs are meant.
+    """The replicas whose logs are requested.
 
     Attributes:
         handle: the application, as it was written: a handle or a short name of one.

@@ -1,4 +1,4 @@
-"""The state home: the folder where everything that outlives a command is kept."""
+"""The state home: the folder of records and logs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
-    """Returns the state home, or a folder below it; made when it does not exist, for its owner alone.
+    """Returns the state home or a folder below it; creates it with access for the owner only.
 
-    It is ``$TORCHX_HOME``, or ``~/.torchx`` when that is not set.
+    It is ``$TORCHX_HOME`` (default: ``~/.torchx``).
 
     Args:
         subdir_paths: path of the folder below the home.
 
     Raises:
-        StateError: it cannot be made, or the state home belongs to another user.
+        StateError: it cannot be created, or the state home belongs to another user.
     """
     from pathlib import Path  # on demand: most who describe an application need no folder
 

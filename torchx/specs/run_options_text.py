@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def usage(opts: runopts) -> str:
-    """Returns the usage text: one line that shows how to write all options, then each with its help."""
+    """Returns the usage text: one line with all options, then each with its help."""
     from torchx.specs.run_options import get_type_name
 
     def line(key: str, opt: runopt) -> str:

@@ -1,4 +1,4 @@
-"""How an application fares: its state, that of each replica, and of each attempt."""
+"""The status of an application, of its replicas, and of their attempts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchx.errors import TorchxError
 from torchx.exit_codes import result_of
 
 NONE = "<NONE>"
-"""Stands for an error text that does not exist."""
+"""The text of an error that does not exist."""
 
 
 class AppState(int, Enum):
-    """State of an application, and of a replica.
+    """State of an application or a replica.
 
-    An application goes from UNSUBMITTED through SUBMITTED (the scheduler took it), PENDING (it waits
-    for resources; a preempted one comes back here) and RUNNING to one of the three ends: SUCCEEDED,
-    FAILED, CANCELLED. UNKNOWN is what no engine can tell.
+    An application passes from UNSUBMITTED through SUBMITTED (accepted by the scheduler), PENDING (waiting
+    for resources, also after preemption) and RUNNING to a terminal state: SUCCEEDED, FAILED or CANCELLED.
+    UNKNOWN is a state that the engine cannot determine.
     """
 
     UNSUBMITTED = 0
@@ -46,28 +46,28 @@ _TERMINAL = (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
 
 
 def is_terminal(state: AppState) -> bool:
-    """Tells whether a state is an end: SUCCEEDED, FAILED or CANCELLED."""
+    """Returns True for SUCCEEDED, FAILED and CANCELLED."""
     return state in _TERMINAL
 
 
 def is_started(state: AppState) -> bool:
-    """Tells whether something has run: RUNNING or an end."""
+    """Returns True for RUNNING and the terminal states."""
     return state is AppState.RUNNING or is_terminal(state)
 
 
 @dataclass(frozen=True)
 class AttemptStatus:
-    """One run of one replica.
+    """An attempt: one run of one replica.
 
     Attributes:
-        number: which run, from 1.
+        number: its number, from 1.
         state: its state.
-        exit_code: what it ended with; None while it runs and when a signal ended it.
-        signal: the signal that ended it, e.g. ``SIGKILL``; None otherwise.
-        started_at: when its process started.
-        ended_at: when its process ended.
+        exit_code: its exit code; None while it runs or if a signal ended it.
+        signal: the signal that ended it, e.g. ``SIGKILL``, or None.
+        started_at: the start of its process.
+        ended_at: the end of its process.
         pid: its process on this machine.
-        msg: why it is in this state, one line.
+        msg: the reason for the state, one line.
     """
 
     number: int
@@ -81,21 +81,21 @@ class AttemptStatus:
 
     @property
     def result(self) -> int | None:
-        """The exit code, or 128 + N when signal N ended it; None while it runs."""
+        """The exit code, or 128 + N if signal N ended it; None while it runs."""
         return result_of(self.exit_code, self.signal)
 
 
 @dataclass(frozen=True)
 class FirstFailure:
-    """The replica that failed before all others, which is where to look for the reason.
+    """The replica that failed first.
 
     Attributes:
         role: name of its role.
         replica: its id within the role.
-        attempt: which attempt failed, from 1.
-        exit_code: what it ended with; None when a signal ended it.
-        signal: the signal that ended it, e.g. ``SIGKILL``; None otherwise.
-        msg: why, one line.
+        attempt: the number of the failed attempt, from 1.
+        exit_code: its exit code; None if a signal ended it.
+        signal: the signal that ended it, e.g. ``SIGKILL``, or None.
+        msg: the reason, one line.
     """
 
     role: str
@@ -107,28 +107,28 @@ class FirstFailure:
 
     @property
     def result(self) -> int | None:
-        """The exit code, or 128 + N when signal N ended it."""
+        """The exit code, or 128 + N if signal N ended it."""
         return result_of(self.exit_code, self.signal)
 
 
 @dataclass
 class ReplicaStatus:
-    """How one replica fares.
+    """The status of a replica.
 
     Attributes:
         id: its id within the role, from 0.
         state: its state.
         role: name of the role.
-        hostname: the machine it is on.
+        hostname: its machine.
         structured_error_msg: its error file, as JSON text.
-        hostaddr: the address of the machine; its name unless told.
+        hostaddr: the address of the machine (default: its name).
         attempts: all its attempts, the current one last.
-        max_attempts: how many attempts it has in all.
-        required: whether the application succeeds only if this replica ends with exit 0; False for one that
-            a policy of the user ends when the others have succeeded.
+        max_attempts: the maximum number of attempts.
+        required: whether the application succeeds only if this replica ends with exit 0; False if a policy
+            of the user ends it after the others have succeeded.
 
-    What is told of the current attempt can be read here too: ``attempt`` (its number; 1 when not
-    known), ``exit_code``, ``signal``, ``started_at``, ``ended_at``, ``pid``.
+    Properties of the current attempt: ``attempt`` (its number; 1 if unknown), ``exit_code``, ``signal``,
+    ``started_at``, ``ended_at``, ``pid``.
     """
 
     id: int
@@ -156,7 +156,7 @@ class ReplicaStatus:
 
     @property
     def exit_code(self) -> int | None:
-        """What the current attempt ended with; None while it runs and when a signal ended it."""
+        """The exit code of the current attempt; None while it runs or if a signal ended it."""
         return self._current.exit_code
 
     @property
@@ -166,12 +166,12 @@ class ReplicaStatus:
 
     @property
     def started_at(self) -> datetime | None:
-        """When the current attempt started."""
+        """The start of the current attempt."""
         return self._current.started_at
 
     @property
     def ended_at(self) -> datetime | None:
-        """When the current attempt ended."""
+        """The end of the current attempt."""
         return self._current.ended_at
 
     @property
@@ -186,7 +186,7 @@ class RoleStatus:
 
     Attributes:
         role: name of the role.
-        replicas: how they fare.
+        replicas: the status of each.
     """
 
     role: str
@@ -194,19 +194,19 @@ class RoleStatus:
 
 
 def _contradicted(replica: ReplicaStatus) -> bool:
-    """Returns True if the attempt that is said to have succeeded has left another result than 0."""
+    """Returns True if the last attempt is SUCCEEDED, but its result is not 0."""
     last = replica._current
     return last.state is AppState.SUCCEEDED and bool(last.result)
 
 
 def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppState, str]:
-    """Returns the state of an application and why: SUCCEEDED only if each replica ended with exit 0.
+    """Returns a state and its reason: SUCCEEDED only if each replica ended with exit 0.
 
-    Holds for all engines, since every response of one passes here.
+    Applied to the responses of all engines.
 
     Args:
         state: the state that an engine reports.
-        msg: why, as the engine reports it.
+        msg: its reason.
         roles: all replicas that the engine knows.
 
     >>> proven(AppState.SUCCEEDED, "", [RoleStatus("r", [ReplicaStatus(0, AppState.RUNNING, "r", "")])])
@@ -232,23 +232,23 @@ def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppS
 
 @dataclass
 class AppStatus:
-    """How an application fares.
+    """The status of an application.
 
     Attributes:
-        state: the state of the whole.
-        num_restarts: how often the application as a whole was started again.
-        msg: why it is in this state, one line.
-        structured_error_msg: the error file of the replica that failed first, as JSON text.
-        ui_url: where to look at it in a browser.
+        state: the state of the application.
+        num_restarts: the number of restarts of the whole application.
+        msg: the reason for the state, one line.
+        structured_error_msg: the error file of the first failed replica, as JSON text.
+        ui_url: its page in a browser.
         roles: its replicas, role by role.
-        submitted_at: when it was submitted.
-        started_at: when its first replica started.
-        ended_at: when the last of it ended.
+        submitted_at: the time of its submission.
+        started_at: the start of its first replica.
+        ended_at: the end of its last replica.
         first_failure: the replica that failed first.
-        log_dir: the folder that holds its logs, where they are files on this machine.
-        workspaces: the folder that holds the copy each role runs in, where it is one on this machine.
+        log_dir: the folder of its logs, if they are files on this machine.
+        workspaces: the folder of each role's copy of the workspace, if it is on this machine.
 
-    All times carry their zone.
+    All times have a time zone.
     """
 
     state: AppState
@@ -265,35 +265,35 @@ class AppStatus:
     workspaces: dict[str, str] = field(default_factory=dict)
 
     def is_terminal(self) -> bool:
-        """Tells whether the application has ended."""
+        """Returns True if the application has ended."""
         return is_terminal(self.state)
 
     def raise_for_status(self) -> None:
-        """Does nothing when the application has succeeded.
+        """Raises an error unless the application has succeeded.
 
         Raises:
-            AppStatusError: it is in any other state.
+            AppStatusError: it is in another state.
         """
         if self.state is not AppState.SUCCEEDED:
             raise AppStatusError(self)
 
     def to_json(self, filter_roles: Sequence[str] | None = None) -> dict[str, Any]:
-        """Returns all of it as plain data that ``json`` takes.
+        """Returns the status as plain data for ``json``.
 
         States are names, times ISO 8601 with zone, durations seconds.
 
         Args:
-            filter_roles: names of the roles to tell of; all unless given.
+            filter_roles: names of the roles to include (default: all).
         """
         from torchx.specs.status_text import as_json
 
         return as_json(self, filter_roles)
 
     def format(self, filter_roles: Sequence[str] | None = None) -> str:
-        """Returns all of it as text for people, without colour.
+        """Returns the status as text for display, without colours.
 
         Args:
-            filter_roles: names of the roles to tell of; all unless given.
+            filter_roles: names of the roles to include (default: all).
         """
         from torchx.specs.status_text import as_text
 
@@ -307,7 +307,7 @@ class AppStatusError(TorchxError):
     """An application has not succeeded.
 
     Args:
-        status: how it fares.
+        status: its status.
     """
 
     def __init__(self, status: AppStatus, *args: object) -> None:

@@ -98,7 +98,7 @@ class Workspace:
 
 
 def lay_over(workspace: str | Workspace, roles: Sequence[Role]) -> None:
-    """Gives a workspace to the first role, and to those of the same image that have none of their own."""
+    """Sets a workspace for the first role, and for roles of the same image without their own."""
     given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
     for role in roles:
         if role is roles[0] or (role.image == roles[0].image and not role.workspace):

@@ -1,4 +1,4 @@
-"""Conformance tests of the fields of a role: what a scheduler does with each, and what its page says."""
+"""Conformance tests of the fields of a role: their effect on a scheduler, and its page about them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ RUNS = tuple(name for name in PROBES if name.startswith("retry_policy"))
 
 
 _CELLS = {**{meaning.value: meaning for meaning in Meaning}, **FORMER_VALUES}
-"""The meaning of a cell by its first words; the former ones for one release."""
+"""Meanings by the start of a cell; includes former values for one release."""
 
 
 def meanings_of_page(text: str, scheduler: str) -> dict[str, Meaning]:
@@ -78,7 +78,7 @@ def meanings_of_page(text: str, scheduler: str) -> dict[str, Meaning]:
         scheduler: the name at the head of the column.
 
     Raises:
-        AssertionError: there is no such table or column, or a row lacks a cell.
+        AssertionError: the table, the column or a cell is missing.
 
     >>> page = "| field of Role | mine |\\n|---|---|\\n| `args`, `env` | unchanged |\\n| `mounts` | warned |"
     >>> {name: str(meaning) for name, meaning in meanings_of_page(page, "mine").items()}

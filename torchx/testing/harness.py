@@ -30,7 +30,7 @@ class Ability(str, Enum):
     """Logs of a period: since, until."""
 
     FOLLOW = "follow"
-    """Following a log as it is written."""
+    """Following a growing log."""
 
     EARLIER_LOGS = "earlier logs"
     """Logs of a replica's earlier attempts."""
