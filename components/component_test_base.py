@@ -24,7 +24,7 @@ class ComponentTestCase(unittest.TestCase):
     """
 
     def setUp(self) -> None:
-        """Gives the jobs of a test a state home of their own."""
+        """Sets a separate state home for each test."""
         home = tempfile.TemporaryDirectory()
         self.addCleanup(home.cleanup)
         patched = mock.patch.dict(os.environ, {"TORCHX_HOME": home.name})
@@ -32,7 +32,7 @@ class ComponentTestCase(unittest.TestCase):
         self.addCleanup(patched.stop)
 
     def validate(self, module: ModuleType, function_name: str) -> None:
-        """Fails where ``torchx run FILE.py:FUNCTION --help`` would.
+        """Checks a component as ``torchx run FILE.py:FUNCTION --help`` does.
 
         Args:
             module: the module of the component.
@@ -55,18 +55,18 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 1,
     ) -> specs.AppStatus | None:
-        """Runs a component to its end; cancels it after a timeout.
+        """Runs a component and waits for its end; cancels it after a timeout.
 
         Args:
             component: the component.
             args: its arguments.
             scheduler_params: arguments of the scheduler's factory.
-            scheduler: where to run it.
+            scheduler: the scheduler.
             interval: seconds between polls, for schedulers that cannot wait.
-            timeout: seconds that it may take.
+            timeout: maximum seconds.
 
         Returns:
-            The status when it had ended, or when the time was up.
+            The status at its end or after the timeout.
         """
         from torchx.runner import get_runner
 

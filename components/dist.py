@@ -1,9 +1,8 @@
 """Distributed PyTorch: one role whose replicas start their processes with ``torchrun``.
 
-The replicas find each other at replica 0. Its host is in the environment variable that the scheduler names by
-the macro ``rank0_env``, so a shell reads it on the spot. Where all replicas share one machine the port has to
-differ from job to job: such a scheduler gives every port of ``Role.port_map`` a free number, in
-``TORCHX_PORT_<NAME>``.
+The replicas meet at replica 0. The macro ``rank0_env`` is the name of the environment variable with its host,
+so a shell in the replica reads it. If all replicas share one machine, each job needs another port: such a
+scheduler assigns a free number to every port of ``Role.port_map``, in ``TORCHX_PORT_<NAME>``.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def torchrun(
     Each replica is a node: it starts its processes with torchrun and joins the others at replica 0.
 
     Args:
-        script_args: handed to the script or module
+        script_args: passed to the script or module
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
@@ -130,7 +129,7 @@ def ddp(
     """Runs a PyTorch script or module on several processes: the older name of dist.torchrun.
 
     Args:
-        script_args: handed to the script or module
+        script_args: passed to the script or module
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
@@ -171,7 +170,7 @@ def spmd(
     """Runs a PyTorch script or module on named hosts: dist.torchrun with fewer choices.
 
     Args:
-        args: handed to the script or module
+        args: passed to the script or module
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
@@ -201,7 +200,7 @@ def spmd(
 
 
 def parse_nnodes(j: str) -> tuple[int, int, int, str]:
-    """Reads ``-j``: ``[MIN:]NODESxPROCESSES``, or ``PROCESSES`` on one node.
+    """Parses ``-j``: ``[MIN:]NODESxPROCESSES``, or ``PROCESSES`` on one node.
 
     >>> parse_nnodes("2x4"), parse_nnodes("1:2x4"), parse_nnodes("4")
     ((2, 2, 4, '2'), (1, 2, 4, '1:2'), (1, 1, 4, '1'))
@@ -224,9 +223,9 @@ def parse_nnodes(j: str) -> tuple[int, int, int, str]:
 
 
 def _endpoint(nodes: int, port: int) -> str:
-    """Returns where the nodes meet, for a shell to read.
+    """Returns the host and port of the rendezvous, as a shell expression.
 
-    In macros ``$$`` is a dollar sign: the shell is given ``${TORCHX_RANK0_HOST:=localhost}`` or the like.
+    In macros ``$$`` is a dollar sign: the shell receives, for example, ``${TORCHX_RANK0_HOST:=localhost}``.
     """
     if nodes == 1:
         return "localhost:0"  # torchrun picks a free port itself

@@ -1,4 +1,4 @@
-"""Arguments of components with a small grammar of their own: ``--name exp/run`` and ``-j 2x4``."""
+"""Structured arguments of components: ``--name exp/run`` and ``-j 2x4``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class StructuredNameArgument:
 
     @staticmethod
     def parse_from(name: str, m: str | None = None, script: str | None = None) -> StructuredNameArgument:
-        """Reads ``EXPERIMENT/RUN``, ``EXPERIMENT/``, ``/RUN``, ``RUN`` or ``/``.
+        """Parses ``EXPERIMENT/RUN``, ``EXPERIMENT/``, ``/RUN``, ``RUN`` or ``/``.
 
         Args:
-            name: the text; of several slashes the last one separates.
+            name: the text; the last slash is the separator.
             m: the module that is run; its last part names the run where the text does not.
             script: the script that is run; its file name without the ending does the same.
 
@@ -70,14 +70,14 @@ class StructuredJArgument:
 
     @staticmethod
     def parse_from(h: str | None, j: str) -> StructuredJArgument:
-        """Reads ``NxM``, or ``N`` for one process for each GPU of the host.
+        """Parses ``NxM``, or ``N`` for one process per GPU of the host.
 
         Args:
             h: name of the host's resource, see ``torchx.specs.named_resources``.
             j: the text.
 
         Raises:
-            ValueError: the text is not of this form, or the host has no GPU to count.
+            ValueError: the text has another form, or the number of GPUs is unknown.
         """
         match = re.fullmatch(r"(\d+)(?:x(\d+))?", j)
         if not match:

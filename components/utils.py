@@ -95,7 +95,7 @@ def python(
     Arguments after -- are passed to the program: torchx run utils.python --script train.py -- --epochs 3
 
     Args:
-        args: handed to the program, in sys.argv
+        args: passed to the program, in sys.argv
         m: module to run
         c: text of a program
         script: path of a script
@@ -140,7 +140,7 @@ def binary(
     """Runs a program of this machine, with no image.
 
     Args:
-        args: handed to the program
+        args: passed to the program
         entrypoint: the program: a path, or a name that is found on PATH
         name: name of the application
         num_replicas: number of replicas

@@ -1,7 +1,7 @@
 """Reading untrusted YAML: plain data only, within limits.
 
-A few lines of YAML can expand to billions of values, since an alias repeats its anchor. So the size, the depth
-and the number of values with expanded aliases are checked before anything is built.
+A few lines of YAML can expand to billions of values, since an alias repeats its anchor. So the size, the
+depth and the number of values with expanded aliases are checked before anything is built.
 """
 
 from __future__ import annotations

@@ -50,22 +50,22 @@ def test_several_mounts_in_a_row() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("src=/a", "begins with its type, this one with `src=/a`"),
+        ("src=/a", "must begin with its type, got `src=/a`"),
         ("type=bind src=/a", "a bind mount needs `dst=`"),
         ("type=volume dst=/a", "a volume mount needs `src=`"),
         ("type=bind src= dst=/a", "a bind mount needs `src=`"),
         ("type=bnd src=/a dst=/b", r"unknown mount type `bnd`.*\n.*did you mean `bind`"),
         ("type=bind sorce=/a dst=/b", r"unknown mount option `sorce`.*\n.*did you mean `source`"),
-        ("type=bind src=/a source=/c dst=/b", "`source` is given twice"),
+        ("type=bind src=/a source=/c dst=/b", "repeated mount option `source`"),
         ("type=bind src=/a dst=/b readonly=maybe", "true or false, got `maybe`"),
         ("type=device src=/dev/x perm=rx", "letters r, w, m, got `rx`"),
         ("type=device src=/dev/x perm=", "letters r, w, m, got ``"),
-        ("type=tmpfs src=/a dst=/b", "a tmpfs mount takes no `src`"),
+        ("type=tmpfs src=/a dst=/b", "`src` is not an option of a tmpfs mount"),
         ("type=tmpfs dst=/b size=lots", "a number with m or g, got `lots`"),
         ("type=tmpfs dst=/b size=0m", "a number with m or g, got `0m`"),
-        ("type=bind src=/a dst=/b size=1g", "a bind mount takes no `size`"),
-        ("type=device src=/dev/x readonly", "device mount takes no `readonly`"),
-        ("type=bind src=/a dst=/b perm=r", "bind mount takes no `perm`"),
+        ("type=bind src=/a dst=/b size=1g", "`size` is not an option of a bind mount"),
+        ("type=device src=/dev/x readonly", "`readonly` is not an option of a device mount"),
+        ("type=bind src=/a dst=/b perm=r", "`perm` is not an option of a bind mount"),
     ],
 )
 def test_what_is_no_mount_is_told_why(words: str, problem: str) -> None:

@@ -175,7 +175,7 @@ def test_overlays_from_any_address() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("- 1", "must hold a mapping, not a list"),
+        ("- 1", "must contain a mapping, not a list"),
         ("a: [", "cannot be read"),
         ("a: !!python/object/apply:os.getcwd []", "cannot be read"),
         (None, "cannot be read"),

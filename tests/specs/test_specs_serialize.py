@@ -75,7 +75,7 @@ def test_any_metadata_comes_back(metadata: dict[str, Any]) -> None:
 
 def test_what_cannot_be_kept_is_refused_or_told_as_text() -> None:
     app = AppDef("a", [Role("r", "i", metadata={"x": {"y": {1, 2}}}, overrides={"image": lambda: "z"})])
-    with pytest.raises(UsageError, match="`r` has overrides that are not resolved: image"):
+    with pytest.raises(UsageError, match="`r` has unresolved overrides: image"):
         app_to_dict(app)
     assert app_to_dict(app, strict=False)["roles"][0]["metadata"] == {"x": {"y": "{1, 2}"}}
     app.roles[0].overrides = {}

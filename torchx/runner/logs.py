@@ -93,12 +93,12 @@ def merged(
 
 
 def _reconciling(scheduler: Scheduler[Any], app_id: str, chunks: Iterator[LogChunk]) -> Iterator[LogChunk]:
-    """Yields chunks, and meanwhile lets the scheduler bring the application to its due state."""
+    """Yields chunks, and calls ``reconcile`` of the scheduler in the background."""
     stop = threading.Event()
 
     def reconcile() -> None:
         while not stop.wait(RECONCILE_EVERY):
-            with suppress(TorchxError):  # the reader of the log finds out what is wrong
+            with suppress(TorchxError):  # the reader of the log reports the error
                 scheduler.reconcile(app_id)
 
     threading.Thread(target=reconcile, daemon=True, name=f"reconcile {app_id}").start()

@@ -101,7 +101,7 @@ class Ongoing:
     and one at the end. A drawing receiver reads :attr:`now` at any time.
 
     Args:
-        tell: called with each line, from a separate thread; may implement :class:`Follows`.
+        write: called with each line, from a separate thread; may implement :class:`Follows`.
         what: the operation, such as ``pulling python:3.12``.
         at_once: report immediately: the operation is known to be long.
 
@@ -111,11 +111,11 @@ class Ongoing:
         began_at: its start, by :func:`time.monotonic`.
     """
 
-    def __init__(self, tell: Callable[[str], None], what: str, *, at_once: bool = False) -> None:
+    def __init__(self, write: Callable[[str], None], what: str, *, at_once: bool = False) -> None:
         self.now = Progress(what)
         self.began_at = time.monotonic()
-        self._tell, self.at_once = tell, at_once
-        follower: object = tell
+        self._write, self.at_once = write, at_once
+        follower: object = write
         self._follower = follower if isinstance(follower, Follows) else None
         self._drawn = False
         self._last_line = ""
@@ -135,7 +135,7 @@ class Ongoing:
         """Reports a final line unless the operation was quick."""
         self._finish()
         if self._last_line or self.seconds > PATIENCE:
-            self._tell(line)
+            self._write(line)
 
     def __enter__(self) -> Ongoing:
         self._drawn = self._follower.began(self) if self._follower is not None else False
@@ -166,11 +166,11 @@ class Ongoing:
             if text != self._last_line:
                 self._report(text)
             elif now - reported_at >= STILL:
-                self._tell(f"{text}, since {self.seconds:.0f} s")
+                self._write(f"{text}, since {self.seconds:.0f} s")
             else:
                 continue
             pause, reported_at = EVERY, now
 
     def _report(self, text: str) -> None:
         self._last_line = text
-        self._tell(text)
+        self._write(text)

@@ -183,7 +183,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _MODULE_OF:
         value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-        globals()[name] = value  # found at once from now on
+        globals()[name] = value  # later lookups are direct
         return value
     raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
 

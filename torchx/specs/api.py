@@ -1,4 +1,4 @@
-"""The documented place of the types of an application; each is written in a module of its own."""
+"""The documented module of the types of an application, which are defined in separate modules."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Role:
             dryrun_info: the request so far.
 
         Returns:
-            The request to go on with; here the one that was given.
+            The request to use (default: unchanged).
         """
         return dryrun_info
 
@@ -136,10 +136,10 @@ class AppDef:
     metadata: dict[str, str] = field(default_factory=dict)
 
     def get_role(self, name: str) -> Role:
-        """Returns the role of a name.
+        """Returns a role by its name.
 
         Raises:
-            UsageError: the application has no such role.
+            UsageError: the application has no role of this name.
         """
         for role in self.roles:
             if role.name == name:
@@ -184,7 +184,7 @@ def resolve_overrides(role: Role) -> Role:
 
 
 def _await(awaitable: Awaitable[Any], role: str, name: str) -> Any:
-    """Runs an awaitable to its end, in a thread of its own: the caller's may have a loop already."""
+    """Runs an awaitable in a separate thread, since the caller's may have an event loop."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
     from inspect import CORO_CREATED, getcoroutinestate, iscoroutine

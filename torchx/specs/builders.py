@@ -1,4 +1,4 @@
-"""Documented names: a component function and arguments to an application."""
+"""Documented names for building an application from a component function and arguments."""
 
 from torchx.discovery.call.materialize import (
     ComponentArgs,

@@ -62,4 +62,4 @@ class AppDryRunInfo(Generic[T]):
 
 
 def _discard(line: str) -> None:
-    """Takes a line and does nothing with it."""
+    """Discards a line."""

@@ -1,4 +1,4 @@
-"""Documented door: checking the source of components, and reading their docstrings."""
+"""Documented names for checking the source of components and reading their docstrings."""
 
 from torchx.discovery.find.documented import validate
 from torchx.discovery.model import LinterMessage

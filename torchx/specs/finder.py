@@ -1,4 +1,4 @@
-"""Documented door: finding components by name."""
+"""Documented names for finding components."""
 
 from torchx.discovery.errors import ComponentNotFoundException, ComponentValidationException
 from torchx.discovery.find.documented import get_builtin_source, get_component, get_components

@@ -24,7 +24,7 @@ def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
     Raises:
         StateError: it cannot be created, or the state home belongs to another user.
     """
-    from pathlib import Path  # on demand: most who describe an application need no folder
+    from pathlib import Path  # loaded on demand: most imports need no folder
 
     home = Path(os.environ.get(settings.TORCHX_HOME) or "~/.torchx").expanduser().absolute()
     folder = home
@@ -36,7 +36,7 @@ def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
             files.make_folder(folder)
     except OSError as e:
         raise StateError(
-            f"the state folder {folder} cannot be made: {e.strerror}",
+            f"the state folder {folder} cannot be created: {e.strerror}",
             hint=f"set ${settings.TORCHX_HOME} to a folder that you may write",
         ) from e
     return folder

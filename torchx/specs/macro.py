@@ -83,7 +83,7 @@ class macros:
             }
 
         def _replaced(self, value: Any) -> Any:
-            """Goes through lists, tuples and the values of mappings; keys stay as they are."""
+            """Replaces macros in lists, tuples and the values of mappings; keeps keys."""
             if isinstance(value, str):
                 return self.substitute(value)
             if isinstance(value, dict):

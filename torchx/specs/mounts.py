@@ -21,7 +21,7 @@ class MountType(str, Enum):
 
 @dataclass
 class BindMount:
-    """A file or folder of the host, seen inside the container.
+    """A file or folder of the host, visible in the container.
 
     Attributes:
         src_path: path on the host.
@@ -36,7 +36,7 @@ class BindMount:
 
 @dataclass
 class VolumeMount:
-    """A named volume that the engine keeps.
+    """A named volume of the engine.
 
     Attributes:
         src: name or id of the volume.
@@ -107,8 +107,8 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
 
     Each mount begins with ``type=bind``, ``type=volume``, ``type=device`` or ``type=tmpfs``; its other
     options follow: ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
-    ``read_only``; takes true or false too), ``perm=`` (of devices: some of the letters r, w, m) and
-    ``size=`` (of tmpfs, which has no source: as in 512m or 2g).
+    ``read_only``, optionally with true or false), ``perm=`` (only for devices: some of the letters r, w, m)
+    and ``size=`` (only for tmpfs, which has no source: such as 512m or 2g).
     An argument with ``type=`` may contain the others too, joined by commas. ``~`` in the source of a bind
     mount is the home folder; the default destination of a device is its source.
 
@@ -123,44 +123,44 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
     [TmpfsMount(dst_path='/scratch', size_mb=2048)]
     """
     groups: list[dict[str, str]] = []
-    for word in _words(opts):
-        name, _, value = word.partition("=")
+    for option in _split(opts):
+        name, _, value = option.partition("=")
         key = _KEYS.get(name)
         if key is None:
             raise MountError(
-                f"unknown mount option `{name}`; a mount takes type, src, dst, readonly, perm, size",
+                f"unknown mount option `{name}`; options: type, src, dst, readonly, perm, size",
                 hint=did_you_mean(name, _KEYS, _HINT),
             )
         if key == "type":
             groups.append({})
         elif not groups:
-            raise MountError(f"a mount begins with its type, this one with `{word}`", hint=_HINT)
+            raise MountError(f"a mount must begin with its type, got `{option}`", hint=_HINT)
         if key in groups[-1]:
-            raise MountError(f"mount option `{name}` is given twice in one mount", hint=_HINT)
+            raise MountError(f"repeated mount option `{name}`", hint=_HINT)
         groups[-1][key] = value
     return [_mount(group) for group in groups]
 
 
-def _words(opts: Sequence[str]) -> Iterator[str]:
+def _split(opts: Sequence[str]) -> Iterator[str]:
     for opt in opts:
-        # a word that is no whole mount may be a path with a comma in it
-        for word in opt.split(",") if opt.strip().startswith("type=") else [opt]:
-            if word.strip():
-                yield word.strip()
+        # a single option may be a path with a comma
+        for option in opt.split(",") if opt.strip().startswith("type=") else [opt]:
+            if option.strip():
+                yield option.strip()
 
 
 def _mount(group: dict[str, str]) -> Mount:
     kind = group["type"]
     if kind not in [t.value for t in MountType]:
         raise MountError(
-            f"unknown mount type `{kind}`; it is one of bind, volume, device, tmpfs",
+            f"unknown mount type `{kind}`; types: bind, volume, device, tmpfs",
             hint=did_you_mean(kind, [t.value for t in MountType], _HINT),
         )
     if kind == MountType.TMPFS.value:
         for key in ("src", "readonly", "perm"):
             _refuse(group, key, hint="e.g. type=tmpfs,dst=/scratch,size=2g")
         return TmpfsMount(_needed(group, "dst"), _size_mb(group.get("size")))
-    _refuse(group, "size", hint="a size is for type=tmpfs alone")
+    _refuse(group, "size", hint="size is only for type=tmpfs")
     src = _needed(group, "src")
     if kind == MountType.DEVICE.value:
         _refuse(group, "readonly", hint="perm=r makes a device read-only")
@@ -185,7 +185,7 @@ def _needed(group: dict[str, str], key: str) -> str:
 
 def _refuse(group: dict[str, str], key: str, hint: str) -> None:
     if key in group:
-        raise MountError(f"a {group['type']} mount takes no `{key}`", hint=hint)
+        raise MountError(f"`{key}` is not an option of a {group['type']} mount", hint=hint)
 
 
 def _read_only(group: dict[str, str]) -> bool:
@@ -193,7 +193,7 @@ def _read_only(group: dict[str, str]) -> bool:
         return False
     value = group["readonly"].lower()
     if value not in _TRUE + _FALSE:
-        raise MountError(f"`readonly` of a mount is true or false, got `{value}`", hint=_HINT)
+        raise MountError(f"`readonly` of a mount must be true or false, got `{value}`", hint=_HINT)
     return value in _TRUE
 
 
@@ -202,7 +202,9 @@ def _size_mb(text: str | None) -> int | None:
         return None
     number, unit = text[:-1], text[-1:].lower()
     if unit not in _UNITS or not number.isdecimal() or int(number) == 0:
-        raise MountError(f"the size of a tmpfs mount is a number with m or g, got `{text}`", hint="size=512m")
+        raise MountError(
+            f"the size of a tmpfs mount must be a number with m or g, got `{text}`", hint="size=512m"
+        )
     return int(number) * _UNITS[unit]
 
 
@@ -210,7 +212,7 @@ def _permissions(text: str) -> str:
     wrong = [letter for letter in text if letter not in "rwm"]
     if wrong or not text:
         raise MountError(
-            f"permissions of a device mount are some of the letters r, w, m, got `{text}`",
+            f"permissions of a device mount must be some of the letters r, w, m, got `{text}`",
             hint="e.g. type=device,src=/dev/fuse,perm=rw",
         )
     return text

@@ -1,8 +1,8 @@
-"""Machines that one can rent from AWS, as its list of instance types describes them.
+"""Instance types of AWS.
 
-Memory is 4 % less than the machine has, since its system and its cluster's agents take some. Each resource
-carries the instance type as a capability, which schedulers of Kubernetes select nodes by, and the devices
-for fast networks (EFA) and Neuron accelerators.
+Memory is 4 % less than that of the machine, which reserves some for the system and the cluster's agents. Each
+resource has the instance type as a capability, by which the Kubernetes scheduler selects nodes, and the
+devices for fast networks (EFA) and Neuron accelerators.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Generic machine sizes, for examples and first runs.
 
-The numbers may change between versions, and no size promises a kind of accelerator or network. Who
-launches for real registers the machines there are; see :mod:`torchx.plugins`.
+The numbers may change between versions, and no size guarantees a kind of accelerator or network. For real
+jobs, register the actual machines; see :mod:`torchx.plugins`.
 """
 
 from __future__ import annotations

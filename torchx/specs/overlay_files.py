@@ -8,13 +8,13 @@ from torchx.specs.overlays import OverlayError
 
 
 def load(uri: str) -> dict[str, Any]:
-    """Returns the mapping that a JSON or YAML file holds.
+    """Returns the mapping in a JSON or YAML file.
 
     Args:
-        uri: a path, or any address that fsspec reads.
+        uri: a path, or a URL that fsspec reads.
 
     Raises:
-        OverlayError: it cannot be read or holds no mapping.
+        OverlayError: it cannot be read or is not a mapping.
     """
     from torchx.yaml_limits import LARGEST, YamlError, load_yaml
 
@@ -26,12 +26,12 @@ def load(uri: str) -> dict[str, Any]:
     except (OSError, ValueError, ImportError) as e:
         raise OverlayError(f"overlay file `{uri}` cannot be read: {e}") from e
     if not isinstance(data, dict):
-        raise OverlayError(f"overlay file `{uri}` must hold a mapping, not a {type(data).__name__}")
+        raise OverlayError(f"overlay file `{uri}` must contain a mapping, not a {type(data).__name__}")
     return data
 
 
 def _text(uri: str, most: int) -> str:
-    """Returns the text of a file, or a little more than so many bytes of it."""
+    """Returns the text of a file, cut off slightly above a limit in bytes."""
     import fsspec
 
     fs, path = fsspec.core.url_to_fs(uri)

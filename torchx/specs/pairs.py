@@ -14,11 +14,11 @@ _QUOTED = re.compile(r"""(?P<quote>['"]).*?(?P=quote)(?=\s*(?:[,;]|$))""", re.DO
 
 
 class PairsError(UsageError, ValueError):
-    """A text does not hold ``key=value`` pairs (a UsageError, also a ValueError)."""
+    """A text does not consist of ``key=value`` pairs (a UsageError, also a ValueError)."""
 
 
 def to_dict(text: str) -> dict[str, str]:
-    """Reads ``key=value`` pairs separated by ``,`` or ``;``.
+    """Parses ``key=value`` pairs separated by ``,`` or ``;``.
 
     The last separator before a key ends the value before it, so values may hold both separators, and
     equals signs too where no separator comes first. A quoted value may contain anything; the
@@ -61,7 +61,7 @@ def split_elements(text: str) -> list[str]:
 
 
 def unquote(value: str) -> str:
-    """Takes the quotes off a value that is one quoted text.
+    """Removes the quotes of a quoted value.
 
     >>> unquote('"a"'), unquote("'a','b'")
     ('a', "'a','b'")
@@ -71,7 +71,7 @@ def unquote(value: str) -> str:
 
 
 def _keys(text: str) -> list[re.Match[str]]:
-    """Finds the keys, passing over quoted values and elements."""
+    """Finds the keys, skipping quoted values and elements."""
     found: list[re.Match[str]] = []
     at = 0
     while at < len(text):

@@ -20,9 +20,9 @@ class UnknownResourceError(UsageError, KeyError):
 class NamedResources:
     """All named resources; reads like a mapping of names to resources.
 
-    A name is looked for in the module that ``$TORCHX_CUSTOM_NAMED_RESOURCES`` names (its mapping
+    A name is searched in the module named by ``$TORCHX_CUSTOM_NAMED_RESOURCES`` (its mapping
     ``NAMED_RESOURCES``), then among entry points of the group ``torchx.named_resources``, registered
-    plugins, and the built-in ones; upper and lower case are alike where that leaves no doubt.
+    plugins, and the built-in ones; case is ignored if the result is unique.
 
     >>> named_resources["gpu.small"].gpu
     1
@@ -86,12 +86,12 @@ named_resources = NamedResources()
 def resource(
     cpu: int | None = None, gpu: int | None = None, memMB: int | None = None, h: str | None = None
 ) -> Resource:
-    """Returns a resource by its name, or from its numbers.
+    """Returns a resource by its name or its numbers.
 
     Args:
-        cpu: logical processors; 2 when None or 0.
-        gpu: accelerators; 0 when None.
-        memMB: memory in MiB; 1024 when None or 0.
+        cpu: logical processors; 2 if None or 0.
+        gpu: accelerators; 0 if None.
+        memMB: memory in MiB; 1024 if None or 0.
         h: a name; if given, the numbers are ignored.
 
     Raises:

@@ -69,16 +69,16 @@ class runopt:
 
     @property
     def is_type_list_of_str(self) -> bool:
-        """Whether the value is a list of texts."""
+        """True for a list of strings."""
         return self.opt_type is list or get_origin(self.opt_type) is list
 
     @property
     def is_type_dict_of_str(self) -> bool:
-        """Whether the value is a mapping of texts to texts."""
+        """True for a mapping of strings to strings."""
         return self.opt_type is dict or get_origin(self.opt_type) is dict
 
     def cast_to_type(self, value: str) -> CfgVal:
-        """Reads the value of this option from text.
+        """Parses a value of this option.
 
         A bool is true, 1, yes, on or false, 0, no, off in any case; the elements of a list are
         separated by ``,`` or ``;`` (empty ones are dropped), the pairs ``key:value`` of a mapping too.
@@ -157,7 +157,7 @@ class runopts:
         self._opts[cfg_key] = runopt(default, type_, required, help)
 
     def get(self, name: str) -> runopt | None:
-        """Returns an option by its name, or None; ``someName`` finds ``some_name``."""
+        """Returns an option by its name, or None; accepts ``someName`` for ``some_name``."""
         return self._opts.get(self.canonical_key(name))
 
     def canonical_key(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Applications as plain data that JSON takes, and back, without loss."""
+"""Lossless conversion of applications to plain data for JSON, and back."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
 
     Args:
         app: the application; not changed.
-        strict: whether a value that cannot be kept is an error; its ``repr`` is written otherwise, and
+        strict: whether an unsupported value is an error; otherwise its ``repr`` is written, and
             lazy overrides are left out.
 
     Raises:
-        UsageError: a value cannot be kept, or a role has overrides that are not resolved.
+        UsageError: a value is not supported, or a role has unresolved overrides.
 
     >>> data = app_to_dict(AppDef("a", roles=[Role("r", "img", metadata={"x": (1, 2)})]))
     >>> data["roles"][0]["metadata"], app_from_dict(data).roles[0].metadata
@@ -71,9 +71,7 @@ def app_from_dict(data: Mapping[str, Any]) -> AppDef:
 
 def _role_to_dict(role: Role, strict: bool) -> dict[str, Any]:
     if role.overrides and strict:
-        raise UsageError(
-            f"role `{role.name}` has overrides that are not resolved: {', '.join(role.overrides)}"
-        )
+        raise UsageError(f"role `{role.name}` has unresolved overrides: {', '.join(role.overrides)}")
     where = f"role `{role.name}`"
     return {
         "name": role.name,
@@ -132,29 +130,29 @@ def _mount(data: Mapping[str, Any]) -> Mount:
 
 
 def _plain(value: Any, where: str, strict: bool) -> Any:
-    """Turns a value into what JSON has, tagged where JSON lacks it."""
+    """Converts a value to JSON types, with tags for other types."""
     if value is None or isinstance(value, bool):
         return value
     for primitive in (int, float, str):
         if isinstance(value, primitive):
-            # of a member of an enumeration, its value: what JSON would write
+            # for an enum member its value, as in JSON
             return value if type(value) is primitive else primitive(getattr(value, "value", value))
     if isinstance(value, list):
         return [_plain(v, where, strict) for v in value]
     if isinstance(value, tuple):
         return {_TUPLE: [_plain(v, where, strict) for v in value]}
     if isinstance(value, dict):
-        # a mapping that looks like a tag is written as pairs, so that it comes back as it was
+        # a mapping that looks like a tag is written as pairs, so that it is restored correctly
         if all(isinstance(key, str) for key in value) and list(value) not in ([_TUPLE], [_PAIRS]):
             return {key: _plain(v, where, strict) for key, v in value.items()}
         return {_PAIRS: [[_plain(k, where, strict), _plain(v, where, strict)] for k, v in value.items()]}
     if strict:
-        raise UsageError(f"the {where} holds a {type(value).__name__}, which cannot be written down")
+        raise UsageError(f"the {where} contains a {type(value).__name__}, which cannot be serialized")
     return repr(value)
 
 
 def _rich(value: Any) -> Any:
-    """Turns what :func:`_plain` made back."""
+    """Reverses :func:`_plain`."""
     if isinstance(value, list):
         return [_rich(v) for v in value]
     if not isinstance(value, dict):

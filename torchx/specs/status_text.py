@@ -22,7 +22,7 @@ from torchx.specs.status import (
 
 _UNKNOWN = "<N/A>"
 _WIDTH = 80
-# what RPC frameworks and c10 wrap round the message of another process, once a hop
+# additions of RPC frameworks and c10 to the message of another process, once per hop
 _NOISE = (
     re.compile(r"On WorkerInfo\([^)]*\):\s*"),
     re.compile(r"^\s*Exception raised from .*\(most recent call first\):\s*$\n?", re.MULTILINE),
@@ -40,7 +40,7 @@ class ErrorFile:
 
     @staticmethod
     def read(text: str) -> ErrorFile | None:
-        """Reads one of the two layouts of error files; None when the text has neither.
+        """Parses an error file in one of its two layouts; None if it has neither.
 
         >>> ErrorFile.read('{"message": "boom", "errorCode": 3}').exit_code
         '3'
@@ -64,7 +64,7 @@ class ErrorFile:
 
 
 def as_text(status: AppStatus, filter_roles: Sequence[str] | None) -> str:
-    """Returns the status as text for people."""
+    """Returns the status as text for display."""
     roles = "".join(
         f"\n{_replica(r, first=i == 0)}"
         for role in _wanted(status, filter_roles)
@@ -106,7 +106,7 @@ def _wanted(status: AppStatus, filter_roles: Sequence[str] | None) -> list[RoleS
 
 
 def _replica(replica: ReplicaStatus, first: bool) -> str:
-    """One line, followed by the content of its error file."""
+    """Returns one line, followed by the content of the error file."""
     head = f" {'*' if first else ' '}{replica.role}[{replica.id}]:{replica.state.name}"
     text = replica.structured_error_msg
     if text == NONE:
@@ -124,7 +124,7 @@ def _replica(replica: ReplicaStatus, first: bool) -> str:
 
 
 def _wrapped(message: str) -> str:
-    """Wraps each line of a message and takes off what frameworks put round it."""
+    """Wraps each line of a message, without the additions of frameworks."""
     for noise in _NOISE:
         message = noise.sub("", message)
     rows = [row for line in message.strip().split("\n") for row in textwrap.wrap(line, _WIDTH) or [""]]

@@ -1,4 +1,4 @@
-"""Run options written as a dataclass: typed, with their help beside them."""
+"""Run options as a dataclass, with types and help."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PLAIN = (str, int, float, bool, list, dict)
 
 
 class StructuredOpts(Mapping[str, Any]):
-    """Base of run options written as a dataclass.
+    """Base of run options in the form of a dataclass.
 
     Each field is an option; the text literal below it is its help. A field without default is required.
     A field whose type is a dataclass of this kind is a group: its options are called ``group.key``. The
     metadata ``{"cfg_key": "mail-user"}`` of a field gives an option a name that is not a Python identifier.
     ``someName`` is accepted for ``some_name`` when options are read.
 
-    An object of it is also a mapping of option names to values.
+    An instance is also a mapping of option names to values.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -38,10 +38,10 @@ class StructuredOpts(Mapping[str, Any]):
 
     @classmethod
     def as_runopts(cls) -> runopts:
-        """Returns these options as a scheduler hands them out.
+        """Returns these options as ``runopts``.
 
         Raises:
-            TypeError: a field is of a type that no run option can have.
+            TypeError: the type of a field is not supported.
         """
         opts, docs = runopts(), cls.get_docstrings()
         for field, tp in cls._typed_fields():
@@ -87,7 +87,7 @@ class StructuredOpts(Mapping[str, Any]):
 
     @classmethod
     def get_docstrings(cls) -> dict[str, str]:
-        """Returns the help of each field, from the source of this class and of those it derives from."""
+        """Returns the help of each field, from the source of this class and its bases."""
         docs: dict[str, str] = {}
         for base in reversed(cls.__mro__):
             if is_dataclass(base):
@@ -121,12 +121,12 @@ class StructuredOpts(Mapping[str, Any]):
 
 
 def _fields(cls: Any) -> tuple[Field[Any], ...]:
-    return fields(cls)  # whoever derives from StructuredOpts is a dataclass
+    return fields(cls)  # subclasses of StructuredOpts are dataclasses
 
 
 def _hints(cls: type) -> list[tuple[Field[Any], Any]]:
     own = _fields(cls)
-    # a group that is defined inside a function is not among the module's names
+    # a group defined inside a function is not a name of the module
     local = {
         f.type: f.default_factory for f in own if isinstance(f.type, str) and _is_group(f.default_factory)
     }
@@ -147,7 +147,7 @@ def _takes_none(cls: type, field: Field[Any]) -> bool:
 
 
 def _is_group(tp: Any) -> bool:
-    # to Python 3.10, list[str] is a type too
+    # in Python 3.10, list[str] is a type too
     return isinstance(tp, type) and get_origin(tp) is None and issubclass(tp, StructuredOpts)
 
 

@@ -18,7 +18,7 @@ _PLAIN_PATH = re.compile(r"(?:[~./]|\w+://|[A-Za-z_])[\w./~@%+-]*")
 LONGEST_SHOWN = 200
 """Characters of a workspace that an error repeats."""
 
-_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
+_YAML_CONSTANTS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 
 
 @dataclass
@@ -52,8 +52,8 @@ class Workspace:
         """
         if not workspace or not workspace.strip():
             return Workspace({})
-        # on demand: yaml takes a while to import
-        if _PLAIN_PATH.fullmatch(workspace) and workspace.lower() not in _YAML_WORDS:
+        # a plain path needs no yaml, which is slow to import
+        if _PLAIN_PATH.fullmatch(workspace) and workspace.lower() not in _YAML_CONSTANTS:
             return Workspace({workspace: ""})
         return _from_yaml(workspace)
 
