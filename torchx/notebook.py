@@ -184,13 +184,13 @@ def _time(start: datetime | None, end: datetime | None) -> str:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Turns all of this on in a notebook; called by ``%load_ext torchx.notebook``."""
+    """Activates the notebook support; called by ``%load_ext torchx.notebook``."""
     shell.register_magic_function(workspacefile, magic_kind="cell", magic_name="workspacefile")
     shell.display_formatter.formatters["text/html"].for_type(AppStatus, status_html)
 
 
 def _turn_on() -> None:
-    """Turns all of this on where the module is imported in a notebook."""
+    """Activates the notebook support if the module is imported in a notebook."""
     import sys
 
     ipython = sys.modules.get("IPython")

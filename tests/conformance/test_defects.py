@@ -89,7 +89,7 @@ def fails(
 
 
 def test_what_is_forgotten_is_noticed() -> None:
-    assert "`env` is described as {}" in fails(Forgetful, "test_describe_loses_nothing")
+    assert "`describe` returns `env` as {}" in fails(Forgetful, "test_describe_loses_nothing")
 
 
 def test_a_wrong_state_is_noticed() -> None:

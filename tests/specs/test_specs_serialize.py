@@ -79,7 +79,7 @@ def test_what_cannot_be_kept_is_refused_or_told_as_text() -> None:
         app_to_dict(app)
     assert app_to_dict(app, strict=False)["roles"][0]["metadata"] == {"x": {"y": "{1, 2}"}}
     app.roles[0].overrides = {}
-    with pytest.raises(UsageError, match="metadata of role `r` holds a set"):
+    with pytest.raises(UsageError, match="metadata of role `r` contains a set"):
         app_to_dict(app)
 
 
