@@ -143,11 +143,11 @@ def _matches(text: str, apps: Iterable[ListAppResponse]) -> list[ListAppResponse
     )
 
 
-def _ambiguous(text: str, found: list[ListAppResponse]) -> StateError:
-    listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in found[:_LISTED])
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
+    listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
+    more = f" and {len(matching) - _LISTED} more" if len(matching) > _LISTED else ""
     return StateError(
-        f"`{text}` matches {len(found)} applications: {listed}{more}",
+        f"`{text}` matches {len(matching)} applications: {listed}{more}",
         hint=f"the one last submitted is {LAST}",
     )
 
@@ -176,4 +176,4 @@ def _is_shared(runner: Runner, backend: str) -> bool:
     try:
         return runner.has(backend, Shared)
     except EXPECTED:
-        return True  # if it is not available
+        return True  # not available

@@ -309,12 +309,12 @@ class runopts:
 
     def _wrong_type(self, key: str, value: CfgVal, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigException:
         opt = self._opts[key]
-        told = f'"{value}"' if isinstance(value, str) else f"{value!r} ({type(value).__name__})"
+        shown = f'"{value}"' if isinstance(value, str) else f"{value!r} ({type(value).__name__})"
         hint = "true or false" if opt.opt_type is bool else None
         if opt.is_type_dict_of_str:
             hint = f"e.g. -cfg {key}=name:value,other:value"
         return InvalidRunConfigException(
-            f"run option `{key}` takes {get_type_name(opt.opt_type)}, got {told}", key, cfg, hint=hint
+            f"run option `{key}` takes {get_type_name(opt.opt_type)}, got {shown}", key, cfg, hint=hint
         )
 
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
