@@ -1,4 +1,4 @@
-"""Where the Docker engine is: DOCKER_HOST, the context of the docker command, or the usual socket."""
+"""The Docker engine's address: DOCKER_HOST, the context of the docker command, or the default socket."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 DEFAULT = "unix:///var/run/docker.sock"
 PLAIN_PORT, TLS_PORT = 2375, 2376
-WITHOUT = "without Docker: -s local_cwd"
+WITHOUT_DOCKER = "without Docker: -s local_cwd"
+NO_SOCKET, START = "the socket does not exist", "start Docker, or set DOCKER_HOST"
 _NO = ("0", "false", "no", "off")
-NO_SOCKET, START = "there is no such socket", "start Docker, or set DOCKER_HOST"
 
 
 class NoEngineError(StateError):
@@ -31,13 +31,13 @@ class Address:
     """The address of an engine.
 
     Attributes:
-        text: as people write it.
-        origin: what says so; empty for the usual one.
-        path: the socket's path; empty when it is reached over TCP.
-        host: the machine.
-        port: the port there.
+        text: the address as configured.
+        origin: the setting it comes from; empty for the default.
+        path: the socket's path; empty for TCP.
+        host: the host name.
+        port: the TCP port.
         certificates: the folder of ``ca.pem``, ``cert.pem`` and ``key.pem``; None for no encryption.
-        verify: whether the engine has to prove who it is.
+        verify: whether the engine's certificate is verified.
     """
 
     text: str
@@ -53,18 +53,18 @@ class Address:
 
 
 def no_engine(address: Address, why: str, hint: str) -> NoEngineError:
-    """Returns the error that says that no engine answers at an address, why, and what to do."""
-    # what tells where to look is named; else the address would be said twice
+    """Returns the error for an address at which no engine answers, with the reason and a hint."""
+    # `str(address)` would add a second pair of parentheses
     where = f"{address.text} ({why}{', from ' + address.origin if address.origin else ''})"
-    return NoEngineError(f"no Docker engine answers at {where}", hint=f"{hint}; {WITHOUT}")
+    return NoEngineError(f"no Docker engine answers at {where}", hint=f"{hint}; {WITHOUT_DOCKER}")
 
 
 def require_socket() -> None:
-    """Looks whether the engine's socket is there, which costs less than loading what speaks to an engine.
+    """Checks that the engine's socket exists, without loading the client; TCP addresses are not checked.
 
     Raises:
-        NoEngineError: it is not, where somebody chose it; one that is reached over TCP is not looked for.
-        AbsentError: it is not in the usual place.
+        NoEngineError: the configured socket does not exist.
+        AbsentError: the default socket does not exist.
     """
     address = find_address()
     if address.path and not Path(address.path).exists():
@@ -73,20 +73,20 @@ def require_socket() -> None:
 
 
 def find_address() -> Address:
-    """Returns the address that counts, as the docker command chooses it.
+    """Returns the engine's address, chosen as the docker command does.
 
     Raises:
-        UsageError: DOCKER_HOST is no address that can be used here.
-        StateError: the context that is chosen is not there or damaged.
+        UsageError: DOCKER_HOST is not a supported address.
+        StateError: the selected context is missing or damaged.
     """
-    told = os.environ.get("DOCKER_HOST", "")
-    if told:
-        wish = os.environ.get("DOCKER_TLS_VERIFY", "")
-        tls = bool(wish) or bool(os.environ.get("DOCKER_TLS"))
+    host = os.environ.get("DOCKER_HOST", "")
+    if host:
+        tls_verify = os.environ.get("DOCKER_TLS_VERIFY", "")
+        tls = bool(tls_verify) or bool(os.environ.get("DOCKER_TLS"))
         folder = os.environ.get("DOCKER_CERT_PATH") or str(_config_folder())
-        # only an explicit no: who leaves it out has not thought of it
-        verify = wish.strip().lower() not in _NO
-        return parse_address(told, "DOCKER_HOST", folder, verify, encrypt=tls)
+        # only an explicit "no" turns verification off; unset does not
+        verify = tls_verify.strip().lower() not in _NO
+        return parse_address(host, "DOCKER_HOST", folder, verify, encrypt=tls)
     name = os.environ.get("DOCKER_CONTEXT", "") or _current_context()
     if name in ("", "default"):
         return parse_address(DEFAULT)
@@ -101,25 +101,25 @@ def parse_address(
     *,
     encrypt: bool | None = None,
 ) -> Address:
-    """Reads an address.
+    """Parses an address.
 
     Args:
         text: the address.
-        origin: what says so.
-        certificates: the folder of the certificates, where the engine is reached encrypted.
-        verify: whether the engine has to prove who it is.
-        encrypt: whether it is reached encrypted over ``tcp://``; where ``certificates`` are by default.
+        origin: the setting it comes from.
+        certificates: the folder of the certificates for an encrypted connection.
+        verify: whether the engine's certificate is verified.
+        encrypt: whether to encrypt ``tcp://`` (default: if ``certificates`` is given).
 
     Raises:
-        UsageError: it is of a kind that is not known here.
+        UsageError: the kind of address is not supported.
 
     >>> parse_address("unix:///run/d.sock").path, parse_address("tcp://box").port
     ('/run/d.sock', 2375)
     """
-    scheme, found, rest = text.partition("://")
-    if found and scheme == "unix" and rest:
+    scheme, _, rest = text.partition("://")
+    if scheme == "unix" and rest:
         return Address(text, origin, path=rest)
-    if found and scheme in ("tcp", "http", "https") and rest:
+    if scheme in ("tcp", "http", "https") and rest:
         if scheme == "https":
             certificates = certificates or str(_config_folder())
         elif encrypt is False:
@@ -142,8 +142,9 @@ def parse_address(
 
 
 def _config_folder() -> Path:
-    told = os.environ.get("DOCKER_CONFIG")
-    return Path(told) if told else Path(os.path.expanduser("~")) / ".docker"  # noqa: PTH111  # without a home too
+    folder = os.environ.get("DOCKER_CONFIG")
+    # Path.home() raises without a home
+    return Path(folder) if folder else Path(os.path.expanduser("~")) / ".docker"  # noqa: PTH111
 
 
 def _current_context() -> str:
@@ -155,7 +156,7 @@ def _current_context() -> str:
 
 
 def _of_context(name: str) -> Address:
-    import hashlib  # on demand: few have contexts
+    import hashlib  # on demand: only needed for contexts
 
     digest = hashlib.sha256(name.encode()).hexdigest()
     folder = _config_folder() / "contexts"
@@ -164,8 +165,8 @@ def _of_context(name: str) -> Address:
         host = endpoint["Host"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StateError(
-            f"the docker context `{name}` is not there or damaged",
-            hint="see what there is: docker context ls; or set DOCKER_HOST",
+            f"the docker context `{name}` is missing or damaged",
+            hint="list the contexts: docker context ls; or set DOCKER_HOST",
         ) from error
     certificates = folder / "tls" / digest / "docker"
     tls = str(certificates) if certificates.is_dir() else None
@@ -177,8 +178,8 @@ def _read(path: Path) -> Any:
 
 
 def tls_context(where: Address) -> ssl.SSLContext:
-    """Returns how connections to an engine are encrypted: its certificate counts unless it was opted out."""
-    import ssl  # on demand: few engines are reached like this
+    """Returns the TLS settings for an engine; its certificate is verified unless that is turned off."""
+    import ssl  # on demand: only needed for encrypted connections
 
     folder = Path(where.certificates or "")
     authority, certificate = folder / "ca.pem", folder / "cert.pem"
@@ -192,7 +193,7 @@ def tls_context(where: Address) -> ssl.SSLContext:
 
 
 def encrypted(plain: socket.socket, where: Address) -> socket.socket:
-    """Returns an encrypted connection to an engine, on top of a plain one."""
+    """Wraps a plain connection to an engine in TLS."""
     try:
         return tls_context(where).wrap_socket(plain, server_hostname=where.host)
     except BaseException:

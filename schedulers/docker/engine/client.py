@@ -1,7 +1,7 @@
-"""Calls to a Docker engine and streams from it, over HTTP; needs nothing that is not in Python itself.
+"""A client for the Docker engine's HTTP API that needs only the standard library.
 
-The ``docker`` package takes longer to load than most commands take in all, hands out log streams piece by
-piece, and cannot be loaded by a supervisor, which sees no installed packages.
+The ``docker`` package takes longer to import than most commands take to run, returns log streams in small
+pieces, and is not available to a supervisor, which runs without installed packages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchx.errors import StateError
 from torchx.schedulers.docker.engine.address import (
     NO_SOCKET,
     START,
-    WITHOUT,
+    WITHOUT_DOCKER,
     Address,
     NoEngineError,
     encrypted,
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from torchx.schedulers.docker.engine.duplex import Duplex
 
 OLDEST = (1, 40)
-"""The oldest version of the engine's interface that is spoken here: Docker 19.03."""
+"""The oldest supported API version: Docker 19.03."""
 NEWEST = (1, 47)
-"""The newest that is known here; an engine that is newer speaks it too."""
+"""The newest API version used; newer engines support it too."""
 PATIENCE = 60.0
-"""Seconds that an engine may take for an answer, unless it is asked to wait for something."""
+"""Default timeout of a request in seconds."""
 FIRST_PATIENCE = 10.0
-"""Seconds that an engine may take for its first answer, which costs it nothing."""
-LOOKS = 10
+"""Timeout of the first request, a ping, in seconds."""
+GET_TRIES = 10
 
 
 class EngineError(StateError):
-    """The engine has refused something.
+    """The engine has rejected a request.
 
     Args:
-        status: the status of its answer.
-        message: its reason.
+        status: the HTTP status.
+        message: the engine's message.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -58,7 +58,7 @@ class Engine:
     """A Docker engine.
 
     Args:
-        address: where it is; found as the docker command finds it unless told.
+        address: its address (default: found as the docker command does).
     """
 
     def __init__(self, address: Address | None = None) -> None:
@@ -68,26 +68,26 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """The version of the interface to speak with it.
+        """The API version to use with the engine.
 
         Raises:
-            NoEngineError: nothing answers.
-            StateError: what answers is no engine, or too old a one.
+            NoEngineError: the engine does not answer.
+            StateError: the server is not a Docker engine, or too old.
         """
         if not self._version:
             status, headers, _ = self._request("GET", "/_ping", None, FIRST_PATIENCE)
-            told = headers.get("Api-Version") or ""
-            parts = tuple(int(p) for p in told.split(".") if p.isdigit())
+            version = headers.get("Api-Version") or ""
+            parts = tuple(int(p) for p in version.split(".") if p.isdigit())
             if status >= 500:
                 raise no_engine(self.address, f"it answers with status {status}", "see: docker info")
             if status != 200 or not parts:
-                raise StateError(f"what answers at {self.address} is no Docker engine")
+                raise StateError(f"the server at {self.address} is not a Docker engine")
             if parts < OLDEST:
                 oldest = ".".join(map(str, OLDEST))
                 raise StateError(
-                    f"the Docker engine at {self.address} is too old: it speaks version {told} of its "
-                    f"interface, {oldest} is needed",
-                    hint=f"upgrade it to Docker 19.03 or newer; {WITHOUT}",
+                    f"the Docker engine at {self.address} is too old: its API version is {version}, "
+                    f"{oldest} is needed",
+                    hint=f"upgrade it to Docker 19.03 or newer; {WITHOUT_DOCKER}",
                 )
             self._is_podman = "Libpod-Api-Version" in headers
             self._version = ".".join(map(str, min(parts, NEWEST)))
@@ -95,7 +95,7 @@ class Engine:
 
     @property
     def is_podman(self) -> bool:
-        """Whether this is Podman, which speaks the same with some words of its own."""
+        """Whether the engine is Podman, whose API differs in a few places."""
         return bool(self.version) and self._is_podman
 
     def call(
@@ -106,29 +106,29 @@ class Engine:
         body: Any = None,
         patience: float | None = PATIENCE,
     ) -> Any:
-        """Returns the answer to a call.
+        """Sends a request and returns the decoded response.
 
         Args:
             method: GET, POST or DELETE.
-            path: without the version.
-            query: mappings and lists are told as JSON.
-            body: told as JSON.
-            patience: seconds to wait for the answer; None for ever.
+            path: the path without the version.
+            query: the query; mappings and lists are sent as JSON.
+            body: the body, sent as JSON.
+            patience: the timeout in seconds; None for no limit.
 
         Raises:
-            EngineError: the engine refuses.
-            NoEngineError: it does not answer.
+            EngineError: the engine rejects the request.
+            NoEngineError: the engine does not answer.
         """
         url = self._url(path, query)
-        for _ in range(LOOKS if method == "GET" else 1):
+        for _ in range(GET_TRIES if method == "GET" else 1):
             status, _, data = self._request(method, url, body, patience)
-            # Podman cannot tell of anything when a container ends or goes while it looks at all of them
+            # Podman fails a listing when a container ends or is removed while it lists
             ended = status >= 500 and "no such process" in reason(data)
             gone = status >= 400 and path == "/containers/json" and "no such container" in reason(data)
             if not (ended or gone):
                 break
         if status >= 400:
-            # Podman calls it a failure of its own when a container goes while it is looked at
+            # Podman returns 500 if the container is removed during the request
             absent = status >= 500 and "no such container" in reason(data)
             raise EngineError(404 if absent else status, reason(data))
         try:
@@ -144,18 +144,18 @@ class Engine:
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> tuple[socket.socket, bytes]:
-        """Returns a connection on which the answer comes as it is made, and what has come of it already.
+        """Returns a connection that streams the response, and the bytes received so far.
 
         Args:
-            path: without the version.
-            query: mappings and lists are told as JSON.
+            path: the path without the version.
+            query: the query; mappings and lists are sent as JSON.
             method: GET or POST.
-            headers: further ones.
-            patience: seconds that may pass without a byte of it; None for ever.
+            headers: additional headers.
+            patience: maximum seconds without data; None for no limit.
 
         Raises:
-            EngineError: the engine refuses.
-            NoEngineError: it does not answer.
+            EngineError: the engine rejects the request.
+            NoEngineError: the engine does not answer.
         """
         request = plain_request(method, self._url(path, query), headers or {})
         try:
@@ -166,7 +166,7 @@ class Engine:
                 while b"\r\n\r\n" not in data:
                     more = connection.recv(1 << 16)
                     if not more:
-                        raise ConnectionResetError("it hung up")
+                        raise ConnectionResetError("connection closed")
                     data += more
                 head, _, rest = data.partition(b"\r\n\r\n")
                 status = status_of(head)
@@ -183,17 +183,17 @@ class Engine:
         return connection, rest
 
     def exchange(self, path: str, body: Any) -> tuple[Duplex, bytes]:
-        """Returns a connection on which both sides send, and what has come already.
+        """Returns a two-way connection, and the bytes received so far.
 
         Args:
-            path: without the version.
-            body: what is posted there, as JSON.
+            path: the path without the version.
+            body: the body to post, sent as JSON.
 
         Raises:
-            EngineError: the engine refuses.
-            NoEngineError: it does not answer.
+            EngineError: the engine rejects the request.
+            NoEngineError: the engine does not answer.
         """
-        from torchx.schedulers.docker.engine.duplex import Duplex  # on demand: for exec alone
+        from torchx.schedulers.docker.engine.duplex import Duplex  # on demand: only exec needs it
 
         sent = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
@@ -216,16 +216,16 @@ class Engine:
     def upload(
         self, path: str, query: Mapping[str, Any], send: Callable[[Callable[[bytes], None]], None]
     ) -> Iterator[Iterable[bytes]]:
-        """Posts a tar archive that is made while it is sent; gives the lines of the answer as they come.
+        """Posts a tar archive while it is created, and streams the lines of the response.
 
         Args:
-            path: without the version.
-            query: mappings and lists are told as JSON.
-            send: called with what takes the pieces of the archive.
+            path: the path without the version.
+            query: the query; mappings and lists are sent as JSON.
+            send: writes the archive with the function passed to it.
 
         Raises:
-            EngineError: the engine refuses.
-            NoEngineError: it does not answer.
+            EngineError: the engine rejects the request.
+            NoEngineError: the engine does not answer.
         """
         try:
             with closing(http.client.HTTPConnection("docker")) as connection:
@@ -234,10 +234,10 @@ class Engine:
                 connection.putheader("Content-Type", "application/x-tar")
                 connection.putheader("Transfer-Encoding", "chunked")
                 connection.endheaders()
-                with suppress(BrokenPipeError, ConnectionResetError):  # it has refused: its answer tells why
+                with suppress(BrokenPipeError, ConnectionResetError):  # rejected: the response has the reason
                     send(lambda piece: connection.send(b"%x\r\n%b\r\n" % (len(piece), piece)))
                     connection.send(b"0\r\n\r\n")
-                connection.sock.settimeout(None)  # a step may take its time
+                connection.sock.settimeout(None)  # a step may take long
                 response = connection.getresponse()
                 if response.status >= 400:
                     raise EngineError(response.status, reason(response.read()))
@@ -246,11 +246,11 @@ class Engine:
             raise self.unreachable(error) from error
 
     def _url(self, path: str, query: Mapping[str, Any] | None) -> str:
-        told = {
+        encoded = {
             key: json.dumps(value) if isinstance(value, (dict, list)) else str(value)
             for key, value in (query or {}).items()
         }
-        return f"/v{self.version}{path}{'?' + urlencode(told) if told else ''}"
+        return f"/v{self.version}{path}{'?' + urlencode(encoded) if encoded else ''}"
 
     def _request(
         self, method: str, url: str, body: Any, patience: float | None
@@ -287,7 +287,7 @@ class Engine:
         return connection
 
     def unreachable(self, error: Exception) -> NoEngineError:
-        """Returns the error that says why the engine does not answer, and what to do."""
+        """Converts a connection error to a NoEngineError with the reason and a hint."""
         if isinstance(error, socket.gaierror):
             why, hint = "no such host", "check the address"
         elif isinstance(error, PermissionError):
@@ -295,17 +295,15 @@ class Engine:
         elif isinstance(error, FileNotFoundError):
             why, hint = NO_SOCKET, START
         elif isinstance(error, TimeoutError):
-            why, hint = "no answer in time", "see how it fares: docker info"
+            why, hint = "timed out", "check the engine: docker info"
         elif isinstance(error, ConnectionRefusedError):
-            why, hint = "nothing listens there", START
-        elif (
-            type(error).__name__ == "SSLCertVerificationError"
-        ):  # its module is not loaded for its name alone
+            why, hint = "connection refused", START
+        elif type(error).__name__ == "SSLCertVerificationError":  # by name, to not import ssl
             why = f"its certificate is not trusted: {getattr(error, 'verify_message', error)}"
             context = self.address.origin.startswith("context")
             any_certificate = "SkipTLSVerify in the context" if context else "DOCKER_TLS_VERIFY=0"
             hint = (
-                f"put its authority at {self.address.certificates}/ca.pem, "
+                f"save its CA certificate as {self.address.certificates}/ca.pem, "
                 f"or accept any certificate: {any_certificate}"
             )
         else:

@@ -1,8 +1,7 @@
-"""A connection on which both sides send at the same time, as to a program in a container.
+"""A two-way connection to an engine, as to a program in a container.
 
-One side may end while the other goes on. A plain connection is shut down for writing. An encrypted one has
-no such thing in Python's sockets: what ends it is the notice that TLS sends at the end of each direction, so
-it is encrypted here, in memory, by one thread alone.
+Either direction can be closed while the other stays open. A plain connection is shut down for writing.
+Python's TLS sockets cannot do that, so TLS runs in memory here: closing a direction sends its close notice.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ if TYPE_CHECKING:
 
 AT_A_TIME = 1 << 16
 MOST_AT_ONCE = 1 << 20
-"""Bytes that are taken before they are handed on."""
+"""Maximum bytes returned by one :meth:`Duplex.receive`."""
 
 
 class Duplex:
-    """A connection to an engine that never blocks.
+    """A non-blocking connection to an engine.
 
     Args:
-        plain: the connection, with its time limit for the handshake; closed when that fails.
-        where: the address, which says whether it is encrypted.
+        plain: the connection; its timeout applies to the TLS handshake, and it is closed if that fails.
+        where: the engine's address; with certificates, the connection is encrypted.
 
     Raises:
         OSError: the handshake fails.
@@ -48,7 +47,7 @@ class Duplex:
         plain.setblocking(False)
 
     def _handshake(self, where: Address) -> None:
-        import ssl  # on demand: few engines are reached like this
+        import ssl  # on demand: only needed for encrypted connections
 
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls_context(where).wrap_bio(self._incoming, self._outgoing, server_hostname=where.host)
@@ -65,16 +64,16 @@ class Duplex:
                 self._plain.sendall(self._outgoing.read())
                 data = self._plain.recv(AT_A_TIME)
                 if not data:
-                    raise ConnectionResetError("it hung up") from None
+                    raise ConnectionResetError("connection closed") from None
                 self._incoming.write(data)
             except ssl.SSLError:
                 with suppress(OSError):
-                    self._plain.sendall(self._outgoing.read())  # why it was refused
+                    self._plain.sendall(self._outgoing.read())  # TLS's alert with the reason
                 raise
         self._plain.sendall(self._outgoing.read())
 
     def fileno(self) -> int:
-        """The descriptor, to wait for it."""
+        """Returns the file descriptor, for polling."""
         return self._plain.fileno()
 
     def close(self) -> None:
@@ -83,11 +82,11 @@ class Duplex:
 
     @property
     def is_sent(self) -> bool:
-        """Whether all that was to be sent has been handed to the system."""
+        """Whether no data is waiting to be sent."""
         return not self._unsent
 
     def send(self, data: bytes) -> None:
-        """Sends some bytes, now or with the next :meth:`flush`."""
+        """Sends data, now or with a later :meth:`flush`."""
         if self._tls is None:
             self._unsent += data
         else:
@@ -96,25 +95,25 @@ class Duplex:
         self.flush()
 
     def discard(self) -> None:
-        """Gives up what is left to send."""
+        """Discards the unsent data."""
         self._unsent.clear()
         self._finishing = False
 
     def finish(self) -> None:
-        """Ends the direction from here to there, behind all that is to be sent; the other one stays open."""
+        """Closes the sending direction after all data is sent; receiving stays open."""
         self._finishing = True
         if self._tls is not None:
             import ssl
 
-            # it sends the notice, then looks for that of the other side, which is not there yet; what came
-            # from there was taken out before, so nothing of it is lost
+            # sends the close notice, then fails as the peer's has not arrived; data received before is
+            # already decrypted, so nothing is lost
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._unsent += self._outgoing.read()
         self.flush()
 
     def flush(self) -> None:
-        """Sends what can be sent now."""
+        """Sends as much data as possible without blocking."""
         while self._unsent:
             try:
                 sent = self._plain.send(self._unsent)
@@ -126,7 +125,7 @@ class Duplex:
             self._plain.shutdown(socket.SHUT_WR)
 
     def receive(self) -> tuple[bytes, bool]:
-        """Returns what has come, and whether that was the end of it."""
+        """Returns the received data, and True if the peer has closed its direction."""
         data = b""
         while len(data) < MOST_AT_ONCE:
             try:
@@ -146,7 +145,7 @@ class Duplex:
         return data, False
 
     def _decrypted(self) -> tuple[bytes, bool]:
-        """Returns all that can be read of what has come, and whether the other side has sent its notice."""
+        """Returns the decrypted data, and True if the peer has sent its close notice."""
         import ssl
 
         assert self._tls is not None
@@ -165,16 +164,16 @@ class Duplex:
         return b"".join(pieces), ended
 
     def wait(self, timeout: float) -> bool:
-        """Waits until something can be received, or sent where something is left to send."""
+        """Waits until data can be received, or unsent data can be sent; returns False on timeout."""
         poll = select.poll()
         poll.register(self._plain, select.POLLIN | (0 if self.is_sent else select.POLLOUT))
         return bool(poll.poll(timeout * 1000))
 
     def head(self, patience: float) -> tuple[bytes, bytes]:
-        """Returns the head of an answer, and what has come behind it.
+        """Returns the head of a response, and the data received after it.
 
         Raises:
-            OSError: it does not come within so many seconds, or the other side hangs up.
+            OSError: it timed out, or the peer closed the connection.
         """
         end = time.monotonic() + patience
         data = b""
@@ -186,12 +185,12 @@ class Duplex:
             more, ended = self.receive()
             data += more
             if ended and b"\r\n\r\n" not in data:
-                raise ConnectionResetError("it hung up")
+                raise ConnectionResetError("connection closed")
         head, _, rest = data.partition(b"\r\n\r\n")
         return head, rest
 
     def rest(self, patience: float) -> bytes:
-        """Returns all that comes within so many seconds, until the other side hangs up."""
+        """Returns the data received until the peer closes the connection or the time is over."""
         end = time.monotonic() + patience
         data, ended = self.receive()
         while not ended and self.wait(max(end - time.monotonic(), 0.0)):

@@ -1,4 +1,4 @@
-"""Calls to an engine, many at a time."""
+"""Concurrent calls to an engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R | Exception]:
-    """Calls a function with each item, many at a time, and returns the results or errors in order."""
+    """Calls a function with each item in parallel, and returns the results or errors in order."""
     work = deque(enumerate(items))
     count = len(work)
     results: dict[int, R | Exception] = {}
@@ -36,14 +36,14 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R | Exce
     try:
         run()
     finally:
-        work.clear()  # when this thread was interrupted: the others begin nothing more
+        work.clear()  # after an interrupt, the other threads start no further calls
         for thread in threads:
             thread.join()
     return [results[number] for number in range(count)]
 
 
 def all_of(results: Iterable[R | Exception]) -> list[R]:
-    """Returns results, and raises the first error among them."""
+    """Returns the results, or raises the first error among them."""
     done: list[R] = []
     for result in results:
         if isinstance(result, Exception):

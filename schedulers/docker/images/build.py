@@ -1,4 +1,4 @@
-"""An image built by an engine from files that are sent as they are read; one that fails leaves nothing."""
+"""Builds images on an engine, streaming the files; a failed build leaves nothing on the engine."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from torchx.schedulers.docker.request import LABEL
 from torchx.scheduling.progress import MB, Ongoing, Part
 from torchx.workspace.ignore import BUILT_IN
 
-MUCH = 50 * MB
-"""Bytes from which on it is told beforehand that they are sent to the engine."""
+LARGE_UPLOAD = 50 * MB
+"""Bytes from which the upload is announced before it starts."""
 
-PIECE = 1 << 18
-"""Bytes that are sent at a time."""
+CHUNK = 1 << 18
+"""Bytes sent at a time."""
 
-SHOWN = 10
-"""Lines of a failed step that are told."""
+LINES_SHOWN = 10
+"""Lines shown of a failed step."""
 
 LONGEST = 200
-"""Characters of a line or a step that are told."""
+"""Characters shown of a line or a step."""
 
-COPIED = 50 * MB
-"""Bytes that an engine copies in a second, at the least, when it has much to do."""
+COPY_SPEED = 50 * MB
+"""Bytes that a busy engine copies per second, at least."""
 
 TRIES = 3
-"""How often a build is begun that loses what it stands on."""
+"""Attempts of a build whose cached layers are removed while it runs."""
 
 _STEP = re.compile(r"step (\d+)/(\d+) ?: (.*)", re.IGNORECASE)
 _MADE = re.compile(r"-+> ([0-9a-f]{10,64})")
@@ -48,49 +48,49 @@ _CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])|[\x00-\x08\x0b-\x1f\
 
 
 class StepLostError(StateError):
-    """What a build had made, or found made, was removed while it went on."""
+    """An image that a build depends on was removed while it ran."""
 
 
 @dataclass
 class Output:
-    """What a build has printed.
+    """The output of a build.
 
     Attributes:
-        step: the step it is at, such as ``step 2 of 3: COPY a b``; empty before the first.
+        step: the current step, such as ``step 2 of 3: COPY a b``; empty before the first.
         last: the last lines of this step.
-        made: the images that it has made on the way; not those that were there.
-        image: the image that came of it.
-        begun: all was sent that it needs, so it goes on by itself.
+        made: the intermediate images it has created.
+        image: the id of the resulting image.
+        uploaded: whether all files are sent, so that the engine continues by itself.
     """
 
     step: str = ""
-    last: deque[str] = field(default_factory=lambda: deque(maxlen=SHOWN))
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_SHOWN))
     made: list[str] = field(default_factory=list)
     image: str = ""
-    begun: bool = False
+    uploaded: bool = False
     _rest: str = ""
-    _known: bool = False
+    _cached: bool = False
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Takes one line of what the engine tells."""
+        """Processes one line of the engine's response."""
         self.image = str((line.get("aux") or {}).get("ID") or self.image)
-        *whole, self._rest = (self._rest + str(line.get("stream") or "")).split("\n")
-        for text in whole:
+        *complete, self._rest = (self._rest + str(line.get("stream") or "")).split("\n")
+        for text in complete:
             self._line(_CONTROL.sub("", text.rpartition("\r")[2] or text).rstrip())
 
     def _line(self, text: str) -> None:
         bare = text.strip()
         if found := _STEP.fullmatch(bare):
             if found[3].replace('"', "").startswith(f"LABEL {LABEL}"):
-                self._known = False
-                return  # of ours, and of no interest
+                self._cached = False
+                return  # one of our labels, not shown
             self.step = f"step {found[1]} of {found[2]}: {_short(found[3])}"
-            self._known = found[3].upper().startswith("FROM")  # what is below is there already
+            self._cached = found[3].upper().startswith("FROM")  # the base image already exists
             self.last.clear()
         elif _CACHED.match(bare):
-            self._known = True
+            self._cached = True
         elif made := _MADE.fullmatch(bare):
-            self.made += [] if self._known else [made[1]]
+            self.made += [] if self._cached else [made[1]]
         elif bare and not _NOISE.match(bare):
             self.last.append(text[:LONGEST])
 
@@ -100,26 +100,26 @@ def build(
     plan: ImagePlan,
     query: Mapping[str, Any],
     pack: Callable[[Writer], None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> str:
     """Builds an image and returns its id.
 
     Args:
         engine: the engine.
         plan: the image.
-        query: how, in the words of the engine's interface.
-        pack: writes what is sent as a tar archive.
-        tell: called with a line about what is going on, when it takes long.
+        query: the build parameters of the engine's API.
+        pack: writes the files as a tar archive.
+        report: called with a progress message if the build takes long.
 
     Raises:
-        StateError: it cannot be built; what was made on the way is removed.
+        StateError: the build failed; its intermediate images are removed.
     """
-    # builds share the steps that are the same, and who removes the image of one of them at this very moment
-    # takes along what only that image, and for now nobody's, was made of
+    # builds share cached layers: removing another image right now also removes the layers this build
+    # has found in the cache but not used yet
     for _ in range(TRIES - 1):
         with suppress(StepLostError):
-            return _build_once(engine, plan, query, pack, tell)
-    return _build_once(engine, plan, query, pack, tell)
+            return _build_once(engine, plan, query, pack, report)
+    return _build_once(engine, plan, query, pack, report)
 
 
 def _build_once(
@@ -127,38 +127,38 @@ def _build_once(
     plan: ImagePlan,
     query: Mapping[str, Any],
     pack: Callable[[Writer], None],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> str:
     output = Output()
-    ongoing = Ongoing(tell, f"building {plan.name}", at_once=plan.tree.size > MUCH)
+    ongoing = Ongoing(report, f"building {plan.name}", at_once=plan.tree.size > LARGE_UPLOAD)
 
     def send(take: Callable[[bytes], None]) -> None:
         writer = Writer(take, plan, ongoing)
         pack(writer)
         writer.flush()
-        output.begun = True
+        output.uploaded = True
 
     try:
-        Writer(lambda piece: None, plan, ongoing).tell()
+        Writer(lambda piece: None, plan, ongoing).report()
         with ongoing:
             try:
                 with engine.upload("/build", query, send) as lines:
                     _follow(lines, plan, output, ongoing)
-            except EngineError as error:  # it cannot even read the Dockerfile
+            except EngineError as error:  # the Dockerfile is invalid
                 raise _failed(plan, output, error.message) from error
             ongoing.done(f"built {plan.name} from {plan.about} in {ongoing.seconds:.1f} s")
     except BaseException as error:
-        _clear_away(engine, output.made)
-        if isinstance(error, KeyboardInterrupt) and output.begun and not plan.dockerfile:
-            _clear_away_late(engine, plan)
+        _remove_intermediate(engine, output.made)
+        if isinstance(error, KeyboardInterrupt) and output.uploaded and not plan.dockerfile:
+            _remove_late_image(engine, plan)
         raise
     if not output.image:
-        raise StateError(f"the engine has built {plan.name}, and does not say what came of it")
+        raise StateError(f"the engine has built {plan.name}, but did not return its id")
     return output.image
 
 
 def _follow(lines: Iterable[bytes], plan: ImagePlan, output: Output, ongoing: Ongoing) -> None:
-    """Reads what an engine tells of a build, and tells where it is."""
+    """Reads the engine's response to a build and reports its progress."""
     for line in map(json.loads, filter(None, map(bytes.strip, lines))):
         output.add(line)
         if "error" in line:
@@ -168,12 +168,12 @@ def _follow(lines: Iterable[bytes], plan: ImagePlan, output: Output, ongoing: On
 
 
 class Writer:
-    """Takes what an archive is written to, sends it in larger pieces, and tells how far it is.
+    """A buffered writer for the archive that reports progress.
 
     Args:
-        take: sends some bytes.
-        plan: what is sent.
-        ongoing: what is told.
+        take: sends a chunk.
+        plan: the image.
+        ongoing: the progress to update.
     """
 
     def __init__(self, take: Callable[[bytes], None], plan: ImagePlan, ongoing: Ongoing) -> None:
@@ -182,23 +182,23 @@ class Writer:
         self._broken = False
 
     def write(self, data: bytes, /) -> None:
-        """Takes some bytes."""
+        """Buffers data, and sends full chunks."""
         self._held.extend(data)
-        if len(self._held) >= PIECE:
+        if len(self._held) >= CHUNK:
             self.flush()
 
     def flush(self) -> None:
-        """Sends what is held; nothing after a piece that was broken off, which has to be the last."""
+        """Sends the buffered data; does nothing after an interrupted send, as the stream is incomplete."""
         if self._held and not self._broken:
             self._broken = True
             self._take(bytes(self._held))
             self._broken = False
             self._count += len(self._held)
             self._held.clear()
-            self.tell()
+            self.report()
 
-    def tell(self) -> None:
-        """Tells how far it is."""
+    def report(self) -> None:
+        """Updates the progress."""
         size = self._tree.size
         part = Part("", "", min(self._count, size), size)
         self._ongoing.update(f"sending {counted(self._tree.files)}", (part,))
@@ -210,57 +210,57 @@ def _failed(plan: ImagePlan, output: Output, error: str) -> StateError:
         reason = f"exit code {code[1]}"
     reason = _short(reason)
     where = f" at {output.step}" if output.step else ""
-    told = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
+    lines = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
     by = f" by its {plan.dockerfile}" if plan.dockerfile else ""
     kind = StepLostError if _LOST.search(reason) else StateError
-    hint = _takes_along(plan, reason)
+    hint = _include_hint(plan, reason)
     if "buildkit" in reason.lower():
         hint = "build it yourself: docker buildx build -t NAME --load .   then: --image NAME"
     return kind(
-        f"the image of workspace {plan.workspace} could not be built{by}{where}: {reason}{told}", hint=hint
+        f"the image of workspace {plan.workspace} could not be built{by}{where}: {reason}{lines}", hint=hint
     )
 
 
-def _takes_along(plan: ImagePlan, reason: str) -> str | None:
-    """Returns how a file that a step has not found comes along, where the built-in list leaves it behind."""
+def _include_hint(plan: ImagePlan, reason: str) -> str | None:
+    """Returns how to include a file that a step did not find, if the built-in list excludes it, or None."""
     found = _NOT_FOUND.search(reason)
     path = found[1].strip("/") if found else ""
     left = [name.rstrip("/") for name in plan.tree.left.get(BUILT_IN, ())]
     if not path or not any(path == name or path.startswith(f"{name}/") for name in left):
         return None
-    return f"files of this name are left behind unasked; a line in .torchxignore takes it along: !{path}"
+    return f"files of this name are excluded by default; include it by a line in .torchxignore: !{path}"
 
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
 
 
-def _clear_away(engine: Engine, made: list[str]) -> None:
-    """Removes what a build that failed, or was stopped, has made on the way."""
+def _remove_intermediate(engine: Engine, made: list[str]) -> None:
+    """Removes the intermediate images of a failed or stopped build."""
     for image in reversed(made):
         end = time.monotonic() + 3.0
         while time.monotonic() < end:
             try:
-                told = inspect_image(engine, image)
-                if told is not None and not told.get("RepoTags"):
+                info = inspect_image(engine, image)
+                if info is not None and not info.get("RepoTags"):
                     engine.call("DELETE", f"/images/{image}", {"noprune": 1})
                 break
             except EngineError as error:
-                # its container goes a moment after we do; and what others build on stays
+                # its container is removed a moment later; images used by other builds stay
                 if error.status != 409 or "container" not in error.message:
                     break
                 time.sleep(0.1)
             except StateError:
-                return  # the engine is gone, which is told already
+                return  # the engine does not answer, which is reported already
 
 
-def _clear_away_late(engine: Engine, plan: ImagePlan) -> None:
-    """Removes what a build makes that was stopped: an engine does not break off a step that copies files."""
-    asked = {"filters": {"dangling": ["true"], "label": [f"{CONTENT_LABEL}={plan.digest}"]}}
-    end = time.monotonic() + 1.0 + plan.tree.size / COPIED
-    with suppress(StateError):  # what stays is taken by a prune
+def _remove_late_image(engine: Engine, plan: ImagePlan) -> None:
+    """Removes the image of a stopped build once it appears: an engine does not interrupt a COPY step."""
+    query = {"filters": {"dangling": ["true"], "label": [f"{CONTENT_LABEL}={plan.digest}"]}}
+    end = time.monotonic() + 1.0 + plan.tree.size / COPY_SPEED
+    with suppress(StateError):  # a later prune removes it
         while time.monotonic() < end:
-            for image in engine.call("GET", "/images/json", asked):
+            for image in engine.call("GET", "/images/json", query):
                 engine.call("DELETE", f"/images/{image['Id']}")
                 return
             time.sleep(0.1)

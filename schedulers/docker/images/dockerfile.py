@@ -1,4 +1,4 @@
-"""The Dockerfile of a workspace's image: its own, or one that lays the files over the image below."""
+"""The Dockerfile of a workspace's image: its own, or a default that copies the files into the base image."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torchx.specs.workspace import Workspace
 from torchx.workspace.tree import Tree, open_project
 
 CONTENT_LABEL = "torchx.pytorch.org/workspace"
-"""Label of an image: the digest of what went into it."""
+"""Label of an image: the digest of its inputs."""
 
 DOCKERFILE = "Dockerfile.torchx"
-"""A file of this name at the top of a workspace says how its image is built."""
+"""Name of the Dockerfile at the top of a workspace."""
 
 FILES = "workspace"
-"""The folder of the files in what is sent, where the Dockerfile is not one of them."""
+"""The folder of the files in the build context, if the workspace has no Dockerfile of its own."""
 
 FOLDER = "/workspace"
-"""Their place in an image without a working directory: in `/` a folder `lib` would replace the system's."""
+"""Target in an image without a working directory: in `/`, a folder `lib` would replace the system's."""
 
 LARGEST = 1 << 20
-"""Bytes of a Dockerfile that are read."""
+"""Maximum bytes read of a Dockerfile."""
 
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _FROM = re.compile(r"FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
@@ -36,13 +36,13 @@ _OWNER = re.compile(r"[\w.-]+(?::[\w.-]+)?")
 
 
 def own_dockerfile(workspace: Workspace, tree: Tree) -> tuple[str, str]:
-    """Returns the path and the text of the Dockerfile of a workspace; both are empty where it has none.
+    """Returns the path and the text of a workspace's Dockerfile; both are empty without one.
 
-    One that an ignore file leaves behind counts all the same, as it does for the docker command; so its path
-    need not be in the tree.
+    A Dockerfile excluded by an ignore file is used too, as by the docker command; so its path may be missing
+    from the tree.
     """
     entry, path = tree.find(DOCKERFILE), DOCKERFILE
-    for _ in range(8):  # links that go round in a circle are none
+    for _ in range(8):  # a limit, as links can form a cycle
         if entry is None or entry.kind != "link":
             break
         path = posixpath.normpath(posixpath.join(posixpath.dirname(path), entry.target))
@@ -52,14 +52,14 @@ def own_dockerfile(workspace: Workspace, tree: Tree) -> tuple[str, str]:
     if any(DOCKERFILE in paths for paths in tree.left.values()):
         for name, target in reversed(workspace.projects.items()):
             project = open_project(name)
-            list(project.entries())  # an address is looked at before it is read
+            list(project.entries())  # fills `left`
             if target.strip("./") == "" and any(DOCKERFILE in paths for paths in project.left.values()):
                 return DOCKERFILE, b"".join(project.pieces(DOCKERFILE, LARGEST)).decode("utf-8", "replace")
     return "", ""
 
 
 def mentions(text: str, variable: str) -> bool:
-    """Tells whether a Dockerfile uses a variable.
+    """Returns True if a Dockerfile uses a variable.
 
     >>> mentions("ARG IMAGE\\nFROM $IMAGE", "IMAGE"), mentions("FROM python # no IMAGES", "IMAGE")
     (True, False)
@@ -68,13 +68,13 @@ def mentions(text: str, variable: str) -> bool:
 
 
 def images_below(text: str, image: str) -> list[str]:
-    """Returns the images that a Dockerfile builds on, as far as it tells them before it is run.
+    """Returns the base images of a Dockerfile that can be determined without running it.
 
-    What is no name of an image is left to the engine, which says so.
+    Invalid image names are left out; the engine reports them.
 
     Args:
         text: the Dockerfile.
-        image: what its argument ``IMAGE`` stands for.
+        image: the value of its argument ``IMAGE``.
 
     >>> images_below("ARG V=3\\nFROM python:$V AS b\\nFROM b\\nFROM ${IMAGE}\\nFROM scratch", "a:1")
     ['python:3', 'a:1']
@@ -97,9 +97,9 @@ def images_below(text: str, image: str) -> list[str]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Returns what follows an ARG by name."""
-    with suppress(ValueError):  # a quote without its other half
-        return {name: value for name, _, value in (word.partition("=") for word in shlex.split(text))}
+    """Returns the arguments of an ARG line and their defaults."""
+    with suppress(ValueError):  # an unclosed quote
+        return {name: value for name, _, value in (pair.partition("=") for pair in shlex.split(text))}
     return {}
 
 
@@ -108,13 +108,13 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def default_dockerfile(below: Mapping[str, Any] | None, digest: str) -> str:
-    """Returns the Dockerfile that lays the files over the working directory of an image.
+    """Returns the Dockerfile that copies the files into the working directory of an image.
 
-    They belong to the user that the image runs as, who could not read those that are for their owner alone.
+    The files are owned by the image's user, which otherwise could not read files with mode 600.
 
     Args:
-        below: what the engine says of the image.
-        digest: of all that goes in: by it what is left of a build is known that was broken off.
+        below: the engine's description of the base image.
+        digest: the digest of all inputs, as a label that identifies what an interrupted build leaves.
 
     >>> print(default_dockerfile({"Config": {"User": "bob", "WorkingDir": "/app"}}, "0a1b"))
     ARG IMAGE

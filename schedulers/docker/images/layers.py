@@ -1,4 +1,4 @@
-"""How far the layers of an image are, as an engine tells it while it pulls or pushes them."""
+"""Progress of the layers of an image that an engine pulls or pushes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torchx.scheduling.progress import Part
 
 _MOVES = {"Downloading": "downloading", "Extracting": "extracting", "Pushing": "pushing"}
 _WAITS = ("Pulling fs layer", "Preparing", "Waiting")
-_HERE = ("Download complete", "Verifying Checksum")
+_DOWNLOADED = ("Download complete", "Verifying Checksum")
 _DONE = ("Pull complete", "Already exists", "Layer already exists", "Pushed")
 
 
 class Layers:
-    """The layers of an image on their way."""
+    """The layers of an image while it is transferred."""
 
     def __init__(self) -> None:
         self._parts: dict[str, Part] = {}
         self._done: set[str] = set()
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Takes one line of what the engine tells."""
+        """Processes one line of the engine's response."""
         name, status = str(line.get("id") or ""), str(line.get("status") or "")
         detail = line.get("progressDetail") or {}
         known = self._parts.get(name, Part(name))
         if status in _MOVES:
-            # while a layer is unpacked the engine counts from 0 once more, which is no step back
+            # the engine counts from 0 again while it extracts a layer
             total = max(known.total, int(detail.get("total") or 0))
             done = total if status == "Extracting" else int(detail.get("current") or 0)
             self._parts[name] = Part(name, _MOVES[status], min(done, total), total)
         elif status in _WAITS:
             self._parts.setdefault(name, Part(name, "waiting"))
-        elif status in _HERE:
+        elif status in _DOWNLOADED:
             self._parts[name] = Part(name, "downloaded", known.total, known.total)
         elif status in _DONE or status.startswith("Mounted from"):
             self._parts[name] = Part(name, "", known.total, known.total)
@@ -42,17 +42,17 @@ class Layers:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The layers in the order in which the engine has named them."""
+        """The layers, in the engine's order."""
         return tuple(self._parts.values())
 
     @property
     def size(self) -> int:
-        """Bytes of those that had to be moved."""
+        """Total bytes of the transferred layers."""
         return sum(part.total for part in self._parts.values())
 
     @property
     def text(self) -> str:
-        """How many are done.
+        """The number of finished layers, as text.
 
         >>> layers = Layers()
         >>> layers.add({"id": "x", "status": "Downloading", "progressDetail": {"current": 4, "total": 31}})
@@ -64,7 +64,7 @@ class Layers:
 
 
 def lines_of(connection: socket.socket, rest: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yields the lines of an answer that comes as it is made, each of them JSON."""
+    """Yields the JSON lines of a streamed response."""
     while True:
         *lines, rest = rest.split(b"\n")
         for line in lines:

@@ -1,4 +1,4 @@
-"""Workspaces in images for schedulers of other packages: built at the dry-run, pushed at the submission."""
+"""Workspaces in images for schedulers of other packages: built on a dry-run, pushed on submission."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from torchx.specs.workspace import Workspace
 
 _LOCAL = "sha256:"
-"""How the id of an image begins: it means something to the engine that has built it alone."""
+"""Prefix of an image id, which only the engine that built it can resolve."""
 
 
 class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
-    """Lets a scheduler whose jobs run in images take workspaces; a base class beside its own.
+    """Adds workspaces to a scheduler whose jobs run in images.
 
-    The images are built by the Docker engine of this machine when the request is made. The scheduler calls
-    :meth:`dryrun_push_images` where it makes the request, and :meth:`push_images` with the result where it
+    The images are built by this machine's Docker engine when the request is created. The scheduler calls
+    :meth:`dryrun_push_images` when it creates the request, and :meth:`push_images` with the result when it
     submits it.
 
     Args:
-        args, kwargs: for the scheduler.
-        docker_client: not looked at: the engine is found as the docker command finds it.
+        args, kwargs: passed to the scheduler.
+        docker_client: ignored; the engine is found as the docker command does.
 
     Example::
 
@@ -44,50 +44,50 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         super().__init__(*args, **kwargs)
 
     def workspace_opts(self) -> runopts:
-        """Returns the run options that workspaces add to those of the scheduler."""
+        """Returns the run options that workspaces add to the scheduler's."""
         from torchx.specs.run_options import runopts
 
         opts = runopts()
         opts.add("image_repo", type_=str, help="registry repository to push images of workspaces to")
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="MB that a workspace may have")
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
         opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
         return opts
 
     def build_workspace_and_update_role(
         self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Lays a workspace over the image of a role, and sets ``role.image`` to the id of the result.
+        """Builds an image of a role's image and a workspace, and sets ``role.image`` to its id.
 
         Raises:
-            UsageError: the workspace is not there, or too large.
-            StateError: no engine answers, or it cannot build the image.
+            UsageError: the workspace does not exist, or is too large.
+            StateError: no engine answers, or the build fails.
         """
         from dataclasses import replace
 
         from torchx.schedulers.docker.engine.client import Engine
         from torchx.schedulers.docker.images.workspace import plan_image, provide_image
         from torchx.specs.workspace import Workspace
-        from torchx.workspace.tree import look_at
+        from torchx.workspace.tree import scan_workspace
 
-        given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
-        looked = replace(role, workspace=given)
+        parsed = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+        copy = replace(role, workspace=parsed)
         limit = cfg.get("workspace_limit_mb")
-        tree = look_at(looked, limit if isinstance(limit, int) else None).tree
-        # it gets the name of a registry when it is pushed
-        role.image = provide_image(Engine(), plan_image(looked, tree, {}), _silence)[0]
+        tree = scan_workspace(copy, limit if isinstance(limit, int) else None).tree
+        # it is named after a registry when it is pushed
+        role.image = provide_image(Engine(), plan_image(copy, tree, {}), _ignore)[0]
 
     def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> dict[str, tuple[str, str]]:
-        """Names images that only this machine's engine knows as they will be called in a registry.
+        """Replaces the ids of images that are only on this machine's engine by their names in a registry.
 
         Args:
-            app: its roles get the new names.
-            cfg: ``image_repo`` says where.
+            app: the application; its roles get the new names.
+            cfg: the run options; ``image_repo`` is the repository.
 
         Returns:
             Image id -> repository and tag, for :meth:`push_images`.
 
         Raises:
-            UsageError: there are such images, and ``image_repo`` is not given.
+            UsageError: there are such images, but no ``image_repo``.
         """
         images: dict[str, tuple[str, str]] = {}
         repository = cfg.get("image_repo")
@@ -95,7 +95,7 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             if role.image.startswith(_LOCAL):
                 if not repository:
                     raise UsageError(
-                        f"the image of role `{role.name}` is on this machine alone: {role.image}",
+                        f"the image of role `{role.name}` is only on this machine: {role.image}",
                         hint="name a repository to push it to: -cfg image_repo=REGISTRY/NAME",
                     )
                 tag = role.image.removeprefix(_LOCAL)
@@ -107,10 +107,10 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         """Pushes images, unless their registry has them.
 
         Args:
-            images_to_push: image id -> repository and tag, as :meth:`dryrun_push_images` returns it.
+            images_to_push: image id -> repository and tag, as returned by :meth:`dryrun_push_images`.
 
         Raises:
-            StateError: no engine answers, it lacks an image, or the registry does not take one.
+            StateError: no engine answers, it lacks an image, or the registry rejects one.
         """
         from torchx.schedulers.docker.engine.client import Engine
         from torchx.schedulers.docker.images.pull import inspect_image
@@ -122,10 +122,10 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         for image, (repository, tag) in images_to_push.items():
             found = inspect_image(engine, image)
             if found is None:
-                raise StateError(f"the engine has no image {image} any more", hint="make a new dry-run")
+                raise StateError(f"the engine no longer has image {image}", hint="repeat the dry-run")
             engine.call("POST", f"/images/{image}/tag", {"repo": repository, "tag": tag})
-            push(engine, f"{repository}:{tag}", found, _silence)
+            push(engine, f"{repository}:{tag}", found, _ignore)
 
 
-def _silence(line: str) -> None:
-    """Tells nobody."""
+def _ignore(line: str) -> None:
+    """Discards a progress message."""

@@ -1,4 +1,4 @@
-"""What image a workspace makes of another: its name is that of all that goes in; nothing is built here."""
+"""Plans the image of a workspace: its name is a hash of all inputs. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torchx.specs.run_options import CfgVal
 from torchx.workspace.tree import Tree, shown
 
 NAME = "torchx-workspace"
-"""The repository of images that no registry is named for."""
+"""The repository of images that are not pushed."""
 
 TAG_LENGTH = 24
-"""Characters of the digest that are the tag of an image."""
+"""Characters of the digest used as the tag."""
 
 _REPOSITORY = re.compile(
     r"(?:[\w.-]+(?::\d+)?/|\[[0-9a-fA-F:]+\](?::\d+)?/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
@@ -27,15 +27,15 @@ _REPOSITORY = re.compile(
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """An image that is to be built, unless the engine has it.
+    """An image to build, unless the engine has it.
 
     Attributes:
-        name: what it will be called.
-        base: the image below it.
-        workspace: what is laid over that, as it was asked for.
-        dockerfile: the file of the workspace that says how; empty to lay them over its working directory.
-        digest: the hash of all of this.
-        push: whether it goes to a registry, for engines that pull.
+        name: its name.
+        base: the role's image.
+        workspace: the workspace, as specified.
+        dockerfile: the path of the workspace's Dockerfile; empty to copy the files over ``base``.
+        digest: the hash of all inputs.
+        push: whether to push it to a registry.
         tree: the files.
         steps: the text of the Dockerfile.
     """
@@ -51,32 +51,32 @@ class ImagePlan:
 
     @property
     def about(self) -> str:
-        """What goes into it, for people."""
+        """A description of its inputs, for users."""
         how = f" by its {self.dockerfile}" if self.dockerfile else ""
         size = f"{counted(self.tree.files)}, {self.tree.size / MB:,.1f} MB"
         return f"{self.base} with workspace {self.workspace}{how} ({size})"
 
     @property
     def why(self) -> str:
-        """One line for people who look at a dry-run."""
-        then = ", and pushed" if self.push else ""
-        return f"{self.name} is built from {self.about}{then}, unless it is there already"
+        """A line for the output of a dry-run."""
+        then = " and pushed" if self.push else ""
+        return f"{self.name} is built from {self.about}{then}, unless it already exists"
 
     @property
     def when(self) -> str:
-        """In which case it is built."""
-        below = ", ".join(self.below) or "what its Dockerfile names"
-        when = f"unless the engine has it, made of these files and the present {below}"
+        """The condition under which it is built."""
+        below = ", ".join(self.below) or "base image"
+        when = f"unless the engine has it, built from these files and the current {below}"
         return when + ("; pushed unless the registry has it" if self.push else "")
 
     @property
     def below(self) -> list[str]:
-        """The images it is built on."""
+        """Its base images."""
         return images_below(self.steps, self.base) if self.dockerfile else [self.base]
 
 
 def counted(files: int) -> str:
-    """Returns a number of files as people say it.
+    """Formats a number of files.
 
     >>> counted(1), counted(2000)
     ('1 file', '2,000 files')
@@ -85,27 +85,27 @@ def counted(files: int) -> str:
 
 
 def plan_image(role: Role, tree: Tree, cfg: Mapping[str, CfgVal]) -> ImagePlan:
-    """Returns the image that a role's workspace makes of its image; reads files, and contacts nothing.
+    """Plans the image of a role's image and workspace; reads files, but makes no network connection.
 
     Args:
-        role: its image is the one below, its workspace what the tree was read from.
-        tree: the files.
-        cfg: ``image_repo`` names the repository of a registry that it is pushed to.
+        role: the role, with the base image and the workspace.
+        tree: the files of the workspace.
+        cfg: the run options; ``image_repo`` is the repository to push the image to.
 
     Raises:
-        UsageError: the role has no image, or ``image_repo`` is no repository.
+        UsageError: the role has no image, or ``image_repo`` is not a repository.
     """
     if not role.image:
-        raise UsageError(f"role `{role.name}` has a workspace, but no image to lay it over")
+        raise UsageError(f"role `{role.name}` has a workspace, but no image to add it to")
     repository = str(cfg.get("image_repo") or "")
     _check_repository(repository)
     assert role.workspace is not None
     dockerfile, steps = own_dockerfile(role.workspace, tree)
     workspace = shown(str(role.workspace))
     modes = "".join(f"{entry.mode:o} " for entry in tree.entries if entry.kind != "link")
-    # the name of the workspace is different on each machine: it counts where the image depends on it
-    told = workspace if mentions(steps, "WORKSPACE") else ""
-    parts = [tree.digest, modes, role.image, dockerfile, steps, told]
+    # the name of the workspace differs between machines, so it is included only if the image depends on it
+    argument = workspace if mentions(steps, "WORKSPACE") else ""
+    parts = [tree.digest, modes, role.image, dockerfile, steps, argument]
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
     name = f"{repository or NAME}:{digest[:TAG_LENGTH]}"
     return ImagePlan(name, role.image, workspace, dockerfile, digest, bool(repository), tree, steps)
@@ -120,7 +120,7 @@ def _check_repository(repository: str) -> None:
     elif "@" in repository or ":" in last:
         expected = "a repository without a tag"
     else:
-        expected = "REGISTRY/NAME in small letters, digits, and . _ - between them"
+        expected = "REGISTRY/NAME in lowercase letters, digits, and . _ - between them"
     raise UsageError(
         f"run option `image_repo` is `{repository}`, expected {expected}",
         hint="e.g. -cfg image_repo=registry.example.com/team/jobs",

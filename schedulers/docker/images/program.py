@@ -1,4 +1,4 @@
-"""Looks whether the program of a role is in its image: without it, the init process starts all the same."""
+"""Checks that a role's program is in its image; the init process starts even without it."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def is_missing(engine: Engine, container: str, program: str) -> bool:
-    """Tells whether a container that was made, and has not been started, lacks a program.
+    """Returns True if a created container that is not started yet lacks a program; its mounts count.
 
-    Its mounts count. When the engine cannot tell, the program is taken to be there.
+    Returns False if the engine cannot check.
 
     Args:
-        engine: where it is.
+        engine: the engine.
         container: the container's id.
-        program: a name that is looked for on its PATH, or a path.
+        program: a path, or a name to find on its PATH.
     """
     config: Mapping[str, Any] = engine.call("GET", f"/containers/{container}/json")["Config"]
     if "/" in program:
-        places = [join(config.get("WorkingDir") or "/", program)]
+        paths = [join(config.get("WorkingDir") or "/", program)]
     else:
         env = dict(line.partition("=")[::2] for line in config.get("Env") or ())
-        places = [join(folder or "/", program) for folder in (env.get("PATH") or DEFAULT_PATH).split(":")]
+        paths = [join(folder or "/", program) for folder in (env.get("PATH") or DEFAULT_PATH).split(":")]
 
-    def absent(place: str) -> bool:
+    def absent(path: str) -> bool:
         try:
-            engine.call("HEAD", f"/containers/{container}/archive", {"path": place})
+            engine.call("HEAD", f"/containers/{container}/archive", {"path": path})
         except EngineError as error:
             return error.status == 404
         return False
 
-    return all(result is True for result in in_parallel(absent, places))
+    return all(result is True for result in in_parallel(absent, paths))

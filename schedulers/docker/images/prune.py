@@ -1,4 +1,4 @@
-"""Images of workspaces that nobody uses any more: which they are, and how they go."""
+"""Finds and removes unused images of workspaces."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class OldImage:
     """An image of a workspace that no container uses.
 
     Attributes:
-        id: the image.
-        name: what it is called; its id where another has taken its name.
-        size: its bytes, those of the image below it among them.
-        made: when it was built, in seconds since 1970.
+        id: its id.
+        name: its name, or its id if another image has taken the name.
+        size: its size in bytes, including the base image.
+        made: the time it was built, in seconds since the epoch.
     """
 
     id: str
@@ -32,24 +32,24 @@ class OldImage:
 
 
 def unused_images(engine: Engine) -> list[OldImage]:
-    """Returns the images of workspaces that no container uses, the oldest first."""
-    asked = {"filters": {"label": [CONTENT_LABEL]}}
+    """Returns the images of workspaces that no container uses, oldest first."""
+    query = {"filters": {"label": [CONTENT_LABEL]}}
     used = {str(c.get("ImageID")) for c in engine.call("GET", "/containers/json", {"all": 1})}
-    found = []
-    for image in engine.call("GET", "/images/json", asked):
+    unused = []
+    for image in engine.call("GET", "/images/json", query):
         if image["Id"] not in used and is_ours(image):
             name = next(iter(_names(image)), str(image["Id"]))
-            found.append(OldImage(str(image["Id"]), name, int(image["Size"]), float(image["Created"])))
-    return sorted(found, key=lambda one: one.made)
+            unused.append(OldImage(str(image["Id"]), name, int(image["Size"]), float(image["Created"])))
+    return sorted(unused, key=lambda image: image.made)
 
 
 def is_ours(image: Mapping[str, Any]) -> bool:
-    """Tells whether an image was made for a workspace, and nobody has given it a name of his own.
+    """Returns True if an image was built for a workspace and has no other names.
 
-    What is built on one has its labels as well.
+    The names are checked because images built on top of it inherit its labels.
 
     Args:
-        image: what the engine says of it in a listing.
+        image: the image in the engine's listing.
     """
     tag = str((image.get("Labels") or {}).get(CONTENT_LABEL, ""))[:TAG_LENGTH]
     return bool(tag) and all(name.endswith(f":{tag}") for name in _names(image))
@@ -60,15 +60,15 @@ def _names(image: Mapping[str, Any]) -> list[str]:
 
 
 def remove_images(engine: Engine, images: list[OldImage]) -> list[OldImage]:
-    """Removes images, all their names with them, and returns those that are gone."""
-    gone = []
+    """Removes images with all their names, and returns the removed ones."""
+    removed = []
     for image in images:
-        told = inspect_image(engine, image.id) or {}
-        names = [*(told.get("RepoTags") or []), *(told.get("RepoDigests") or [])]
-        # never by force: one that is used by a container or another image meanwhile stays
+        info = inspect_image(engine, image.id) or {}
+        names = [*(info.get("RepoTags") or []), *(info.get("RepoDigests") or [])]
+        # never forced: an image that is now used by a container or another image stays
         for name in names or [image.id]:
-            with suppress(EngineError):  # with the last tag in a repository its digests go as well
+            with suppress(EngineError):  # removing the last tag in a repository removes its digests too
                 engine.call("DELETE", f"/images/{quote(name, safe='/:@')}")
         if inspect_image(engine, image.id) is None:
-            gone.append(image)
-    return gone
+            removed.append(image)
+    return removed

@@ -1,4 +1,4 @@
-"""Images on their way to the engine: pulled with progress; what is there is used when that fails."""
+"""Pulls images with progress; falls back to the engine's copy if a pull fails."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ from torchx.scheduling.progress import MB, Ongoing
 DOCKER_HUB = "https://index.docker.io/v1/"
 
 
-def provide(engine: Engine, image: str, tell: Callable[[str], None]) -> str | None:
-    """Sees to it that the engine has an image, of its newest version where there is a registry that has it.
+def provide(engine: Engine, image: str, report: Callable[[str], None]) -> str | None:
+    """Pulls the newest version of an image.
 
-    What was made on the engine itself is not looked for elsewhere, nor what is there and named by its digest.
+    Images built on the engine are not pulled, nor are present images named by digest.
 
     Args:
         engine: the engine.
         image: the image.
-        tell: called with a line about what is going on, when it takes long.
+        report: called with a progress message if the pull takes long.
 
     Returns:
-        What there is to say about it afterwards, None for nothing.
+        A note for the user, or None.
 
     Raises:
-        StateError: it is not there and cannot be pulled.
+        StateError: the engine does not have the image and cannot pull it.
     """
     here = inspect_image(engine, image)
     if here is not None and (_is_local(image, here) or "@sha256:" in image or image == here["Id"]):
         return None
     try:
-        _pull(engine, image, tell)
+        _pull(engine, image, report)
     except StateError as error:
         if here is not None:
-            return f"{image} could not be pulled, the one that is here is used ({_short(error.message)})"
+            return f"{image} could not be pulled, using the local copy ({_short(error.message)})"
         raise StateError(
-            f"the image {image} is not here and cannot be pulled: {_short(error.message)}",
-            hint="see what is here: docker images; name one with --image or in the component",
+            f"the image {image} is not on the engine and cannot be pulled: {_short(error.message)}",
+            hint="list the engine's images: docker images; name one with --image or in the component",
         ) from error
     return None
 
 
 def _is_local(image: str, here: Mapping[str, Any]) -> bool:
-    """Tells whether an image got its name on the engine itself.
+    """Returns True if an image got its name on the engine itself.
 
-    What a registry has given or taken has a digest there; with Podman also what was made here and tagged, but
-    under another host.
+    Images pulled from or pushed to a registry have a digest of its repository. With Podman, images that were
+    tagged locally also have one, but of another host.
     """
     digests = {_short_name(digest.rpartition("@")[0]) for digest in here.get("RepoDigests") or []}
     return _short_name(split_image(image)[0]) not in digests
 
 
 def _short_name(repository: str) -> str:
-    """Returns a repository without what stands for Docker Hub.
+    """Returns a repository without the prefix of Docker Hub.
 
     >>> _short_name("docker.io/library/python"), _short_name("me/tool"), _short_name("r.io/x")
     ('python', 'me/tool', 'r.io/x')
@@ -71,7 +71,7 @@ def _short_name(repository: str) -> str:
 
 
 def inspect_image(engine: Engine, image: str) -> Mapping[str, Any] | None:
-    """Returns what the engine says of an image, None when it does not have it."""
+    """Returns the engine's description of an image, or None if it does not have it."""
     try:
         found: Mapping[str, Any] = engine.call("GET", f"/images/{quote(image, safe='/:@')}/json")
         return found
@@ -82,7 +82,7 @@ def inspect_image(engine: Engine, image: str) -> Mapping[str, Any] | None:
 
 
 def split_image(image: str) -> tuple[str, str]:
-    """Returns the repository of an image, and its tag or digest.
+    """Splits an image into its repository, and its tag or digest.
 
     >>> split_image("python"), split_image("box:5000/a/b:1"), split_image("a@sha256:12")
     (('python', 'latest'), ('box:5000/a/b', '1'), ('a', 'sha256:12'))
@@ -94,14 +94,14 @@ def split_image(image: str) -> tuple[str, str]:
     return (head, tag) if colon and "/" not in tag else (image, "latest")
 
 
-def _pull(engine: Engine, image: str, tell: Callable[[str], None]) -> None:
+def _pull(engine: Engine, image: str, report: Callable[[str], None]) -> None:
     repository, tag = split_image(image)
     headers = {}
     credentials = credentials_for(repository)
     if credentials is not None:
         headers["X-Registry-Auth"] = credentials
     layers = Layers()
-    with Ongoing(tell, f"pulling {image}") as ongoing:
+    with Ongoing(report, f"pulling {image}") as ongoing:
         connection, rest = engine.stream(
             "/images/create", {"fromImage": repository, "tag": tag}, method="POST", headers=headers
         )
@@ -116,11 +116,12 @@ def _pull(engine: Engine, image: str, tell: Callable[[str], None]) -> None:
 
 
 def credentials_for(repository: str) -> str | None:
-    """Returns what the user's docker configuration holds for the registry of an image."""
-    folder = os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker")  # noqa: PTH111  # without a home too
+    """Returns the credentials for an image's registry from the user's docker configuration, or None."""
+    # Path.home() raises without a home
+    folder = os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker")  # noqa: PTH111
     if not (Path(folder) / "config.json").exists():
         return None
-    from docker import auth  # on demand: it takes longer to load than most commands take in all
+    from docker import auth  # on demand: slow to import
     from docker.errors import DockerException
 
     first, slash, _ = repository.partition("/")
@@ -133,7 +134,7 @@ def credentials_for(repository: str) -> str | None:
 
 
 def _short(reason: str) -> str:
-    """Returns the last part of a chain of reasons, where the cause stands.
+    """Returns the last part of a chained error message, which has the cause.
 
     >>> _short('Get "https://r.io/v2/": dial tcp: lookup r.io on 10.0.0.1:53: no such host')
     'lookup r.io on 10.0.0.1:53: no such host'

@@ -1,4 +1,4 @@
-"""Images on their way to a registry, for engines that pull."""
+"""Pushes images to a registry."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from torchx.schedulers.docker.images.layers import Layers, lines_of
 from torchx.schedulers.docker.images.pull import credentials_for, split_image
 from torchx.scheduling.progress import MB, Ongoing
 
-NOBODY = base64.urlsafe_b64encode(b"{}").decode()
-"""What is told a registry that nobody has logged in to: the engine insists on the header."""
+ANONYMOUS = base64.urlsafe_b64encode(b"{}").decode()
+"""Empty credentials, as the engine requires the header."""
 
 
-def push(engine: Engine, name: str, image: Mapping[str, Any], tell: Callable[[str], None]) -> str:
-    """Pushes an image, unless its registry has it, and returns its address there, by digest.
+def push(engine: Engine, name: str, image: Mapping[str, Any], report: Callable[[str], None]) -> str:
+    """Pushes an image, unless its registry has it, and returns its name by digest.
 
     Args:
         engine: the engine that has it.
-        name: its name, which begins with the registry.
-        image: what the engine says of it.
-        tell: called with a line about what is going on.
+        name: its name, with the registry.
+        image: the engine's description of it.
+        report: called with a progress message.
 
     Raises:
-        StateError: the registry does not take it.
+        StateError: the registry rejects it.
     """
     repository, tag = split_image(name)
     pushed = [d for d in image.get("RepoDigests") or [] if d.rpartition("@")[0] == repository]
     if pushed and _is_there(engine, repository, pushed[0]):
         return str(pushed[0])
-    headers = {"X-Registry-Auth": credentials_for(repository) or NOBODY}
+    headers = {"X-Registry-Auth": credentials_for(repository) or ANONYMOUS}
     layers, digest = Layers(), ""
-    with Ongoing(tell, f"pushing {name}") as ongoing:
+    with Ongoing(report, f"pushing {name}") as ongoing:
         try:
             path = f"/images/{quote(repository, safe='/:')}/push"
             connection, rest = engine.stream(path, {"tag": tag}, "POST", headers)
@@ -51,28 +51,27 @@ def push(engine: Engine, name: str, image: Mapping[str, Any], tell: Callable[[st
                 ongoing.update(layers.text, layers.parts)
         ongoing.done(f"pushed {name}: {layers.size / MB:,.1f} MB in {ongoing.seconds:.1f} s")
     if not digest:
-        raise _refused(name, "the engine does not tell its digest")
+        raise _refused(name, "the engine returned no digest")
     return f"{repository}@{digest}"
 
 
 def _is_there(engine: Engine, repository: str, address: str) -> bool:
-    headers = {"X-Registry-Auth": credentials_for(repository) or NOBODY}
+    headers = {"X-Registry-Auth": credentials_for(repository) or ANONYMOUS}
     path = f"/distribution/{quote(address, safe='/:@')}/json"
     try:
         connection, _ = engine.stream(path, None, "GET", headers)
-    except EngineError:  # not there any more, or an engine that cannot ask
+    except EngineError:  # removed, or not supported by the engine
         return False
     connection.close()
     return True
 
 
 def _refused(name: str, reason: str) -> StateError:
-    told = " ".join(reason.split())
+    message = " ".join(reason.split())
     registry = name.partition("/")[0]
-    denied = any(
-        word in told.lower() for word in ("denied", "unauthorized", "authentication", "no basic auth")
-    )
+    causes = ("denied", "unauthorized", "authentication", "no basic auth")
+    denied = any(cause in message.lower() for cause in causes)
     return StateError(
-        f"{name} could not be pushed: {told}",
-        hint=f"log in first: docker login {registry}" if denied else f"see whether {registry} can be reached",
+        f"{name} could not be pushed: {message}",
+        hint=f"log in first: docker login {registry}" if denied else f"check that {registry} is reachable",
     )

@@ -1,4 +1,4 @@
-"""Workspaces in images: what is built, named after what goes in, and built only where it is not there yet."""
+"""Builds the images of workspaces, unless the engine already has them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from torchx.scheduling.progress import Ongoing
 from torchx.specs.app import AppDef
 from torchx.workspace.tree import MADE
 
-_PODMANS = ".containerignore"
-"""Podman's own name for a .dockerignore, which it does not look at where this one is there."""
+_PODMAN_IGNORE = ".containerignore"
+"""Podman's name of the .dockerignore file, which it ignores if this one exists."""
 
 BASE_LABEL = "torchx.pytorch.org/workspace-base"
-"""Label of an image: the ids of the images below it."""
+"""Label of an image: the ids of its base images."""
 
 
 def build_planned(engine: Engine, app: AppDef) -> None:
-    """Builds the images that a dry-run has planned for the roles of an application, in the roles."""
+    """Builds the planned images of an application's roles, and sets the roles' images to them."""
     for role in app.roles:
         plan = getattr(role.workspace, "plan", None)
         if isinstance(plan, ImagePlan):
@@ -42,35 +42,34 @@ def build_planned(engine: Engine, app: AppDef) -> None:
             role.workspace = None
 
 
-def provide_image(engine: Engine, plan: ImagePlan, tell: Callable[[str], None]) -> tuple[str, list[str]]:
-    """Sees to it that the engine has an image, built from the present version of those below it.
+def provide_image(engine: Engine, plan: ImagePlan, report: Callable[[str], None]) -> tuple[str, list[str]]:
+    """Builds an image from the current version of its base images, unless the engine has it.
 
     Args:
         engine: the engine.
         plan: the image.
-        tell: called with a line about what is going on, when it takes long.
+        report: called with a progress message if it takes long.
 
     Returns:
-        What to run, which means this image for ever: its id, or its digest in the registry it was pushed to;
-        and what there is to say about it, a line each.
+        The image's id, or its digest in the registry it was pushed to; and notes for the user.
 
     Raises:
-        StateError: it cannot be built or pushed; what was made on the way is removed.
+        StateError: the build or the push failed; intermediate images are removed.
     """
-    notes = [note for note in (provide(engine, image, tell) for image in plan.below) if note]
+    notes = [note for note in (provide(engine, image, report) for image in plan.below) if note]
     below = [inspect_image(engine, image) or {} for image in plan.below]
     ids = ",".join(str(image.get("Id", "")) for image in below)
     image = _find(engine, plan, ids)
     if image is None:
-        with _alone(plan, tell):  # another may have built it meanwhile
-            image = _find(engine, plan, ids) or _build(engine, plan, below, ids, tell)
+        with _build_lock(plan, report):  # another process may have built it meanwhile
+            image = _find(engine, plan, ids) or _build(engine, plan, below, ids, report)
     if plan.push:
-        return push(engine, plan.name, image, tell), notes
+        return push(engine, plan.name, image, report), notes
     return str(image["Id"]), notes
 
 
 def _find(engine: Engine, plan: ImagePlan, below: str) -> Mapping[str, Any] | None:
-    """Returns the image where the engine has it, whether it was meant for a registry or not."""
+    """Returns the image if the engine has it, under its own or the local name, or None."""
     for name in dict.fromkeys((plan.name, f"{NAME}:{plan.digest[:TAG_LENGTH]}")):
         image = inspect_image(engine, name)
         labels = ((image or {}).get("Config") or {}).get("Labels") or {}
@@ -83,14 +82,14 @@ def _find(engine: Engine, plan: ImagePlan, below: str) -> Mapping[str, Any] | No
 
 
 @contextmanager
-def _alone(plan: ImagePlan, tell: Callable[[str], None]) -> Iterator[None]:
-    """Waits for others on this machine who build the same; without a state home all may build it."""
+def _build_lock(plan: ImagePlan, report: Callable[[str], None]) -> Iterator[None]:
+    """Waits for other builds of the same image on this machine; does nothing without a state home."""
     lock = _lock_file(plan)
     if lock is None:
         yield
         return
     try:
-        with Ongoing(tell, f"waiting for another who builds {plan.name}"):
+        with Ongoing(report, f"waiting for another process that builds {plan.name}"):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
@@ -101,7 +100,7 @@ def _lock_file(plan: ImagePlan) -> int | None:
     with suppress(OSError, StateError):
         home = docker_home().path
         make_folder(home)
-        path = home / f"build-{plan.digest[:2]}.lock"  # a few for all that is ever built
+        path = home / f"build-{plan.digest[:2]}.lock"  # limits the number of lock files
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     return None
 
@@ -111,7 +110,7 @@ def _build(
     plan: ImagePlan,
     below: list[Mapping[str, Any]],
     ids: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Mapping[str, Any]:
     arguments = {"IMAGE": plan.base, "WORKSPACE": plan.workspace}
     query = {
@@ -123,15 +122,15 @@ def _build(
         "forcerm": 1,  # also the container of a step that failed
     }
     steps = plan.steps if plan.dockerfile else default_dockerfile(below[0], plan.digest)
-    made = build(engine, plan, query, lambda out: _pack(plan, steps, out, engine.is_podman), tell)
+    made = build(engine, plan, query, lambda out: _pack(plan, steps, out, engine.is_podman), report)
     image = inspect_image(engine, made)
     if image is None:
-        raise StateError(f"the engine has built {plan.name}, and does not have it")
+        raise StateError(f"the engine has built {plan.name}, but no longer has it")
     return image
 
 
 def _pack(plan: ImagePlan, steps: str, out: Writer, podman: bool) -> None:
-    """Writes what is sent: the files as they are, or in a folder beside a Dockerfile of ours."""
+    """Writes the build context: the files, or a default Dockerfile and a folder with the files."""
     tree = plan.tree
 
     def add(name: str, kind: bytes, mode: int, data: bytes = b"") -> None:
@@ -141,11 +140,16 @@ def _pack(plan: ImagePlan, steps: str, out: Writer, podman: bool) -> None:
 
     if not plan.dockerfile:
         add("Dockerfile", tarfile.REGTYPE, 0o644, steps.encode())
-        add(FILES, tarfile.DIRTYPE, 0o755)  # also where it holds nothing
-    elif tree.find(plan.dockerfile) is None:  # left behind by an ignore file: it counts
+        add(FILES, tarfile.DIRTYPE, 0o755)  # also if it is empty
+    elif tree.find(plan.dockerfile) is None:  # excluded by an ignore file, but used
         add(plan.dockerfile, tarfile.REGTYPE, 0o644, steps.encode())
-    if podman and plan.dockerfile and tree.find(_PODMANS) is None and tree.find(".dockerignore") is not None:
-        # Podman would leave behind once more what a line in .torchxignore has taken along
-        left = [_PODMANS] if tree.find(plan.dockerfile) else [_PODMANS, plan.dockerfile]
-        add(_PODMANS, tarfile.REGTYPE, 0o644, "\n".join(left).encode())
+    if (
+        podman
+        and plan.dockerfile
+        and tree.find(_PODMAN_IGNORE) is None
+        and tree.find(".dockerignore") is not None
+    ):
+        # Podman would apply .dockerignore again, and exclude files that .torchxignore includes
+        left = [_PODMAN_IGNORE] if tree.find(plan.dockerfile) else [_PODMAN_IGNORE, plan.dockerfile]
+        add(_PODMAN_IGNORE, tarfile.REGTYPE, 0o644, "\n".join(left).encode())
     tree.write_tar(out, below="" if plan.dockerfile else FILES)

@@ -69,7 +69,7 @@ def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Pa
     assert "BUILD" in message
     (folder / "Dockerfile.torchx").write_text("FROM registry.invalid/no/image:1\n")
     assert failure(runs, folder).message.startswith(
-        "the image registry.invalid/no/image:1 is not here and cannot be pulled"
+        "the image registry.invalid/no/image:1 is not on the engine and cannot be pulled"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Pa
 def test_a_file_that_a_step_lacks_as_it_stays_behind_unasked_has_a_way_out(runs: Runs, folder: Path) -> None:
     (folder / ".env").write_text("A=1\n")
     dockerfile(folder, "COPY .env /there")
-    hint = "files of this name are left behind unasked; a line in .torchxignore takes it along: !.env"
+    hint = "files of this name are excluded by default; include it by a line in .torchxignore: !.env"
     assert failure(runs, folder).hint == hint
     (folder / ".torchxignore").write_text(f"{hint.rpartition(' ')[2]}\n")
     assert runs.run(folder, sh("cat /there")) == "A=1\n"

@@ -131,12 +131,12 @@ def test_what_is_there_is_used_when_the_registry_is_not(registry: Registry) -> N
     registry.manifest = b"no manifest"
     said = provide(Engine(), registry.image, lambda line: None)
     assert said is not None
-    assert said.startswith(f"{registry.image} could not be pulled, the one that is here is used (")
+    assert said.startswith(f"{registry.image} could not be pulled, using the local copy (")
 
 
 def test_wrong_credentials_are_told(registry: Registry, tmp_path: Path) -> None:
     registry.put("secret")
     wrong = base64.b64encode(b"me:wrong").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {registry.host: {"auth": wrong}}}))
-    with pytest.raises(StateError, match="is not here and cannot be pulled: "):
+    with pytest.raises(StateError, match="is not on the engine and cannot be pulled: "):
         provide(Engine(), registry.image, lambda line: None)

@@ -178,8 +178,8 @@ def test_a_registry_that_does_not_answer_is_one_sentence(runs: Runs, folder: Pat
         ("127.0.0.1:9/team/jobs:latest", "without a tag"),
         ("host/jobs@sha256:12", "without a tag"),
         ("https://host/jobs", "without a protocol"),
-        ("host/Jobs", "in small letters"),
-        ("host/a b", "in small letters"),
+        ("host/Jobs", "in lowercase letters"),
+        ("host/a b", "in lowercase letters"),
     ],
 )
 def test_what_is_no_repository_is_refused(runs: Runs, folder: Path, repository: str, what: str) -> None:

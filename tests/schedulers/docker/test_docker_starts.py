@@ -35,7 +35,7 @@ def refused(*roles: Role) -> StateError:
 def test_an_image_that_is_nowhere() -> None:
     error = refused(sh("true", image="registry.invalid/nowhere/image:1"))
     assert error.message.startswith(
-        "the image registry.invalid/nowhere/image:1 is not here and cannot be pulled"
+        "the image registry.invalid/nowhere/image:1 is not on the engine and cannot be pulled"
     )
 
 
