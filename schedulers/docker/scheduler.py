@@ -96,11 +96,11 @@ class DockerScheduler(Scheduler["DockerJob"]):
     def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Notes:
         """Sets the images of roles with workspaces; the submission builds them."""
         from torchx.schedulers.docker.images.plan import plan_image
-        from torchx.workspace.tree import look_at_all
+        from torchx.workspace.tree import scan_workspaces
 
         limit = cfg.get("workspace_limit_mb")
         notes: dict[str, None] = {}
-        for role, scanned in look_at_all(app.roles, limit if isinstance(limit, int) else None):
+        for role, scanned in scan_workspaces(app.roles, limit if isinstance(limit, int) else None):
             scanned.plan = plan_image(role, scanned.tree, cfg)
             role.image = scanned.plan.name
             notes |= dict.fromkeys(scanned.tree.notes)
@@ -129,10 +129,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
         from torchx.schedulers.docker.images.workspace import plan_image, provide_image
         from torchx.specs.app import Role
         from torchx.specs.workspace import Workspace
-        from torchx.workspace.tree import look_at
+        from torchx.workspace.tree import scan_workspace
 
         role = Role("workspace", img, workspace=Workspace.from_str(workspace))
-        plan = plan_image(role, look_at(role).tree, {})
+        plan = plan_image(role, scan_workspace(role).tree, {})
         return provide_image(self._connected(), plan, _ignore)[0]
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:

@@ -15,7 +15,7 @@ from torchx.schedulers.local.request import PopenRequest, ReplicaParam, Snapshot
 from torchx.specs.app import AppDef
 from torchx.specs.workspace import Workspace
 from torchx.workspace.sizes import MB, mb
-from torchx.workspace.tree import LARGE_MB, look_at, look_at_all, shown, whole
+from torchx.workspace.tree import LARGE_MB, scan_unfiltered, scan_workspace, scan_workspaces, shown
 
 
 def plan(app: AppDef, paths: JobPaths, provider: ImageProvider) -> dict[str, Snapshot]:
@@ -35,7 +35,7 @@ def plan(app: AppDef, paths: JobPaths, provider: ImageProvider) -> dict[str, Sna
         key = (below, *(path for pair in role.workspace.projects.items() for path in pair))
         if key not in known:
             folder = str(paths.workspaces / file_name(role.name))
-            known[key] = Snapshot(folder, shown(str(role.workspace)), below, look_at(role).tree)
+            known[key] = Snapshot(folder, shown(str(role.workspace)), below, scan_workspace(role).tree)
         snapshots[role.name] = known[key]
     return snapshots
 
@@ -61,7 +61,7 @@ def run_in(snapshot: Snapshot, param: ReplicaParam, root: str) -> None:
 def notes_of(app: AppDef, limit_mb: int | None) -> list[str]:
     """Scans the workspaces of an application and returns notes for the user."""
     notes: dict[str, None] = {}
-    for role, scanned in look_at_all(app.roles, limit_mb):
+    for role, scanned in scan_workspaces(app.roles, limit_mb):
         notes |= dict.fromkeys(scanned.tree.notes)
         for argument in role.args:
             if _is_in_original(argument, scanned):
@@ -95,7 +95,7 @@ def fill(
     for snapshot in {snapshot.folder: snapshot for snapshot in request.workspaces.values()}.values():
         place = folder / Path(snapshot.folder).relative_to(final)
         tree = snapshot.tree.refreshed(limit_mb)
-        image = whole(snapshot.below) if snapshot.below else None
+        image = scan_unfiltered(snapshot.below) if snapshot.below else None
         size = tree.size + (image.size if image is not None else 0)
         if size >= LARGE_MB * MB:
             report(f"copying the workspace, {mb(size)}")

@@ -24,12 +24,12 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     Raises:
         UsageError: a workspace is missing or too large, or an image is requested but not used.
     """
-    from torchx.workspace.tree import look_at_all
+    from torchx.workspace.tree import scan_workspaces
 
     check_options(cfg)
     limit = cfg.get("workspace_limit_mb")
     notes: dict[str, None] = {}
-    for role, scanned in look_at_all(app.roles, limit if isinstance(limit, int) else None):
+    for role, scanned in scan_workspaces(app.roles, limit if isinstance(limit, int) else None):
         notes.update(dict.fromkeys(scanned.tree.notes))
         if cfg.get("workspace_type") == "docker":
             if not in_containers(cfg):

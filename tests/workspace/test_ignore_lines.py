@@ -106,6 +106,6 @@ def test_a_line_of_torchxignore_means_what_it_means_to_torchx(words: list[str], 
     rules = Rules(parse(pattern, ".torchxignore"), whole=True)
     state, why = rules.top, None
     for n, name in enumerate(names, 1):
-        why, state = rules.look("/".join(names[:n]), name, state, is_dir=n < len(names))
+        why, state = rules.match("/".join(names[:n]), name, state, is_dir=n < len(names))
     parents = ["/".join(names[:n]) for n in range(1, len(names) + 1)]
     assert (why is not None) == any(fnmatchcase(each, pattern) for each in parents), (pattern, path)

@@ -219,5 +219,5 @@ def test_rules_are_those_of_docker(lines: list[str], path: str) -> None:
     state, why = rules.top, None
     parts = path.split("/")
     for n, name in enumerate(parts, 1):
-        why, state = rules.look("/".join(parts[:n]), name, state, is_dir=n < len(parts))
+        why, state = rules.match("/".join(parts[:n]), name, state, is_dir=n < len(parts))
     assert (why is not None) == stays(lines, path)

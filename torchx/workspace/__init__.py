@@ -1,4 +1,4 @@
-"""Workspaces: folders that travel with a job. Documented names: those of :mod:`torchx.workspace.api`."""
+"""Workspaces: folders copied to a job. Documented names: those of :mod:`torchx.workspace.api`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["WorkspaceMixin", "walk_workspace"]
 
 
 def __getattr__(name: str) -> Any:
-    # on demand: who copies a tree need not know what plugins do
+    # on demand: copying a tree does not need the plugin API
     if name not in (*__all__, "PkgInfo", "WorkspaceBuilder"):
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     from torchx.workspace import api

@@ -1,4 +1,4 @@
-"""What plugins for TorchX know of workspaces: a base class for schedulers that build them, and a walk."""
+"""The workspace API for plugins: a base class for schedulers that build workspaces, and a folder walk."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ def __getattr__(name: str) -> Any:
 
     from torchx.workspace import deprecated
 
-    warnings.warn(f"torchx.workspace.{name} has no use any more", DeprecationWarning, stacklevel=2)
+    warnings.warn(f"torchx.workspace.{name} is deprecated and unused", DeprecationWarning, stacklevel=2)
     return getattr(deprecated, name)
 
 
 class WorkspaceMixin(Generic[T]):
-    """Lets a scheduler take workspaces; a base class beside its own, for those who build at the dry-run.
+    """Adds workspaces to a scheduler that builds them on a dry-run.
 
-    ``T`` is the type of what :meth:`dryrun_push_images` returns.
+    ``T`` is the return type of :meth:`dryrun_push_images`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
 
     def workspace_opts(self) -> runopts:
-        """Returns the run options that workspaces add to those of the scheduler."""
+        """Returns the run options that workspaces add to the scheduler's."""
         from torchx.specs.run_options import runopts
 
         return runopts()
 
     def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
-        """Builds the workspace of each role that has one; equal ones over equal images once."""
+        """Builds the workspace of each role that has one; equal workspaces of equal images only once."""
         built: dict[object, object] = {}
         for role in roles:
             if role.workspace:
@@ -59,7 +59,7 @@ class WorkspaceMixin(Generic[T]):
         Args:
             role: its image is set to the result.
             cfg: the run options.
-            build_cache: what was built, kept from one call to the next.
+            build_cache: the images built so far, passed to each call.
         """
         assert role.workspace is not None
         key = (role.image, tuple(role.workspace.projects.items()))
@@ -71,28 +71,28 @@ class WorkspaceMixin(Generic[T]):
     def build_workspace_and_update_role(
         self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
     ) -> None:
-        """Builds a workspace over the image of a role, and sets ``role.image`` to the result."""
-        raise NotImplementedError(f"{type(self).__name__} builds no workspaces")
+        """Builds a workspace on top of a role's image, and sets ``role.image`` to the result."""
+        raise NotImplementedError(f"{type(self).__name__} does not build workspaces")
 
     def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> T:
-        """Names the images that :meth:`push_images` will push, and gives the roles their new names."""
-        raise NotImplementedError(f"{type(self).__name__} pushes no images")
+        """Returns the images for :meth:`push_images`, and sets the roles' images to their new names."""
+        raise NotImplementedError(f"{type(self).__name__} does not push images")
 
     def push_images(self, images_to_push: T) -> None:
-        """Pushes images, as :meth:`dryrun_push_images` has named them."""
-        raise NotImplementedError(f"{type(self).__name__} pushes no images")
+        """Pushes the images returned by :meth:`dryrun_push_images`."""
+        raise NotImplementedError(f"{type(self).__name__} does not push images")
 
 
 def walk_workspace(fs: Any, path: str, ignore_name: str = TORCHX_IGNORE) -> Walk:
-    """Walks through a folder, without what its ignore file leaves behind.
+    """Walks through a folder, without the paths excluded by its ignore file.
 
     Args:
-        fs: a file system of fsspec.
-        path: the folder there.
+        fs: an fsspec file system.
+        path: the folder.
         ignore_name: the name of the ignore file at its top.
 
     Yields:
-        A folder, the names of the folders in it, and its files by name with what is known of each.
+        A folder, the names of its subfolders, and its files: name -> fsspec's info.
     """
     root = fs._strip_protocol(path).rstrip("/")
     ignore = f"{root}/{ignore_name}"
@@ -106,14 +106,14 @@ def walk_workspace(fs: Any, path: str, ignore_name: str = TORCHX_IGNORE) -> Walk
             name = info["name"].rstrip("/").rpartition("/")[2]
             at = f"{inside}/{name}" if inside else name
             is_dir = info["type"] == "directory"
-            why, found = rules.look(at, name, state, is_dir=is_dir)
-            if is_dir and (why is None or rules.may_take_below(at, found)):
-                dirs[name] = (at, found, why is None)
+            why, inner = rules.match(at, name, state, is_dir=is_dir)
+            if is_dir and (why is None or rules.may_include_below(at, inner)):
+                dirs[name] = (at, inner, why is None)
             elif not is_dir and why is None:
                 files[name] = info
-        # what stays behind itself may hold something that comes along
-        yield folder, [name for name, (_, _, comes) in dirs.items() if comes], files
-        for name, (at, found, _) in dirs.items():
-            yield from below(f"{folder}/{name}", at, found)
+        # an excluded folder may contain included files
+        yield folder, [name for name, (_, _, included) in dirs.items() if included], files
+        for name, (at, inner, _) in dirs.items():
+            yield from below(f"{folder}/{name}", at, inner)
 
     yield from below(root, "", rules.top)

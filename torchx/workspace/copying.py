@@ -1,4 +1,4 @@
-"""Copies a tree to a folder of this machine."""
+"""Copies a tree to a local folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.machine.files import make_folder
-from torchx.workspace.found import Entry
+from torchx.workspace.projects import Entry
 
 _UNSUPPORTED = {errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
 
@@ -23,100 +23,100 @@ def write(
     *,
     into_existing: bool,
 ) -> None:
-    """Copies files, folders and links below a folder.
+    """Copies files, folders and links into a folder.
 
     Args:
-        entries: what, each with its place on this machine where it has one; folders before what is in them.
-        pieces: gives the bytes of a file.
-        folder: made when it is not there.
-        into_existing: other files may lie there; these take the place of their namesakes.
+        entries: the entries, each with its local path or None; folders before their content.
+        pieces: returns the content of a file.
+        folder: the target; created if missing.
+        into_existing: the folder may contain files; the copies replace those of the same name.
 
     Raises:
-        StateError: something cannot be read or written.
+        StateError: a file cannot be read or written.
     """
     root = str(folder)
-    narrow: list[tuple[str, int]] = []
+    restricted: list[tuple[str, int]] = []
     try:
         make_folder(folder)
         for entry, source in entries:
-            place = f"{root}/{entry.path}"
+            path = f"{root}/{entry.path}"
             if into_existing:
-                _make_way(place, entry)
+                _remove_existing(path, entry)
             if entry.kind == "dir":
-                _folder(place, entry.mode, narrow)
+                _folder(path, entry.mode, restricted)
             elif entry.kind == "link":
-                os.symlink(entry.target, place)  # noqa: PTH211
+                os.symlink(entry.target, path)  # noqa: PTH211
             else:
-                _file(place, entry, source, pieces)
-        for place, mode in reversed(narrow):  # a folder that nobody may write to is filled first
-            os.chmod(place, mode)  # noqa: PTH101
+                _file(path, entry, source, pieces)
+        for path, mode in reversed(restricted):  # read-only folders are filled first
+            os.chmod(path, mode)  # noqa: PTH101
     except OSError as error:
         where = error.filename2 or error.filename or root
         raise StateError(f"the workspace cannot be copied to {where}: {error.strerror}") from error
 
 
-def _make_way(place: str, entry: Entry) -> None:
-    """Removes what lies where an entry is to lie, unless both are folders."""
+def _remove_existing(path: str, entry: Entry) -> None:
+    """Removes the file or folder at an entry's path, unless both are folders."""
     with contextlib.suppress(FileNotFoundError):
-        if os.path.isdir(place) and not os.path.islink(place):  # noqa: PTH112, PTH114
+        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
             if entry.kind != "dir":
-                shutil.rmtree(place)
+                shutil.rmtree(path)
         else:
-            os.unlink(place)  # noqa: PTH108
+            os.unlink(path)  # noqa: PTH108
 
 
-def _folder(place: str, mode: int, narrow: list[tuple[str, int]]) -> None:
+def _folder(path: str, mode: int, restricted: list[tuple[str, int]]) -> None:
     try:
-        os.mkdir(place, mode | 0o700)  # noqa: PTH102
+        os.mkdir(path, mode | 0o700)  # noqa: PTH102
     except FileExistsError:
-        os.chmod(place, mode | 0o700)  # noqa: PTH101
+        os.chmod(path, mode | 0o700)  # noqa: PTH101
     if mode & 0o700 != 0o700:
-        narrow.append((place, mode))
+        restricted.append((path, mode))
 
 
-def _file(place: str, entry: Entry, source: str | None, pieces: Callable[[Entry], Iterator[bytes]]) -> None:
-    out = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def _file(path: str, entry: Entry, source: str | None, pieces: Callable[[Entry], Iterator[bytes]]) -> None:
+    out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        if source is None or not _clone(source, out, entry.size, place):
+        if source is None or not _clone(source, out, entry.size, path):
             for piece in pieces(entry):
                 rest = memoryview(piece)
                 while rest:
-                    rest = rest[_write(out, rest, place) :]
+                    rest = rest[_write(out, rest, path) :]
         os.fchmod(out, entry.mode & 0o777)
     finally:
         os.close(out)
 
 
-def _write(out: int, data: memoryview, place: str) -> int:
+def _write(out: int, data: memoryview, path: str) -> int:
     try:
         return os.write(out, data)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, place) from error  # the descriptor has no name
+        raise OSError(error.errno, error.strerror, path) from error  # add the path for the message
 
 
 SMALL = 1 << 16
-"""A file of fewer bytes is read and written faster than the kernel is asked to copy it."""
+"""Bytes below which reading and writing is faster than a copy by the kernel."""
 
 
-def _clone(source: str, out: int, size: int, place: str) -> bool:
-    """Has the kernel copy a file, without its bytes where the file system can; False when it cannot."""
+def _clone(source: str, out: int, size: int, path: str) -> bool:
+    """Lets the kernel copy a file, by reference if the file system can; returns False on failure."""
     if size < SMALL or not hasattr(os, "copy_file_range"):
         return False
     try:
-        # a link may stand in its place by now; of a project that is one file, it is read in another way
+        # it may have been replaced by a link; a project of one file may be one, which `pieces` follows
         file = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
-        return False  # whoever reads it tells why it cannot be
+        return False  # `pieces` raises the error
     left = size
     try:
         while left > 0 and (done := os.copy_file_range(file, out, left)):
             left -= done
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
-            raise OSError(error.errno, error.strerror, place) from error
+            raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(file)
-    if left:  # not here, or the file has become shorter: read from its start
+    if left:  # not supported, or the file has become shorter: start again
         os.ftruncate(out, 0)
         os.lseek(out, 0, os.SEEK_SET)
     return left == 0

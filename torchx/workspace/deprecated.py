@@ -1,4 +1,4 @@
-"""Names of older versions of TorchX, for files that still import them; nothing here uses them."""
+"""Names of older TorchX versions, kept for files that import them; otherwise unused."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Config = TypeVar("Config")
 
 @dataclass
 class PkgInfo(Generic[Spec]):
-    """What a builder has made of a workspace.
+    """The result of a workspace build.
 
     Attributes:
         img: the image.
-        source_spec: what it was made from.
-        metadata: notes.
+        source_spec: the specification it was built from.
+        metadata: additional data.
     """
 
     img: str
@@ -27,7 +27,7 @@ class PkgInfo(Generic[Spec]):
 
 @dataclass
 class WorkspaceBuilder(abc.ABC, Generic[Spec, Config]):
-    """Builds a workspace as its configuration says.
+    """Builds a workspace from a configuration.
 
     Attributes:
         cfg: the configuration.
@@ -37,4 +37,4 @@ class WorkspaceBuilder(abc.ABC, Generic[Spec, Config]):
 
     @abc.abstractmethod
     def build_workspace(self, sync: bool = True) -> PkgInfo[Spec]:
-        """Builds the workspace; with ``sync`` returns when it is there."""
+        """Builds the workspace; with ``sync``, waits until it is built."""

@@ -1,4 +1,4 @@
-"""Workspaces as folders, for schedulers whose jobs see the files of this machine."""
+"""Workspaces as folders, for schedulers whose jobs can read local files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class DirWorkspaceMixin(WorkspaceMixin[None]):
-    """Copies workspaces into the folder that the run option ``job_dir`` names, which has to be a new one."""
+    """Copies workspaces into the folder given by the run option ``job_dir``, which must not exist."""
 
     def workspace_opts(self) -> runopts:
-        """Returns the run options that workspaces add to those of the scheduler."""
+        """Returns the run options that workspaces add to the scheduler's."""
         from torchx.specs.run_options import runopts
 
         opts = runopts()
-        opts.add("job_dir", type_=str, help="folder that the workspace is copied to; nothing is, unless told")
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="MB that a workspace may have")
+        opts.add("job_dir", type_=str, help="folder to copy the workspace to (default: no copy)")
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
         return opts
 
     def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
-        """Copies the workspaces of all roles into the one folder; later files win over earlier ones."""
-        self._began: Path | None = None
+        """Copies the workspaces of all roles into one folder; later files override earlier ones."""
+        self._created: Path | None = None
         super().build_workspaces(roles, cfg)
 
     def build_workspace_and_update_role(
@@ -40,34 +40,34 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
         """Copies a workspace, and sets ``role.image`` to the folder.
 
         Raises:
-            UsageError: the folder is there already, or the workspace is not there or too large.
-            StateError: it cannot be copied.
+            UsageError: the folder already exists, or the workspace does not exist or is too large.
+            StateError: the workspace cannot be copied.
         """
         job_dir = cfg.get("job_dir")
         if job_dir:
             folder = Path(str(job_dir)).expanduser().absolute()
-            if folder.exists() and folder != getattr(self, "_began", None):
-                raise UsageError(f"job_dir {folder} is there already: each job has a new one")
-            self._began = folder
+            if folder.exists() and folder != getattr(self, "_created", None):
+                raise UsageError(f"job_dir {folder} already exists; each job needs a new one")
+            self._created = folder
             _copy(workspace, folder, cfg)
             role.image = str(folder)
 
     def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
-        """Names nothing: folders are not pushed."""
+        """Does nothing, as folders are not pushed."""
 
     def push_images(self, images_to_push: None) -> None:
-        """Pushes nothing."""
+        """Does nothing, as folders are not pushed."""
 
 
 class TmpDirWorkspaceMixin(DirWorkspaceMixin):
-    """Copies workspaces into new folders among this machine's temporary files."""
+    """Copies workspaces into new temporary folders."""
 
     def workspace_opts(self) -> runopts:
-        """Returns the run options that workspaces add to those of the scheduler."""
+        """Returns the run options that workspaces add to the scheduler's."""
         from torchx.specs.run_options import runopts
 
         opts = runopts()
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="MB that a workspace may have")
+        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
         return opts
 
     def build_workspace_and_update_role(
@@ -87,6 +87,6 @@ def _copy(workspace: str | Workspace, folder: Path, cfg: Mapping[str, CfgVal]) -
     from torchx.specs.workspace import Workspace
     from torchx.workspace.tree import scan
 
-    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    parsed = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
     limit = cfg.get("workspace_limit_mb")
-    scan(given, limit if isinstance(limit, int) else None).write_to(folder, into_existing=folder.exists())
+    scan(parsed, limit if isinstance(limit, int) else None).write_to(folder, into_existing=folder.exists())

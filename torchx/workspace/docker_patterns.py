@@ -1,9 +1,8 @@
-"""The patterns of `.dockerignore`, as the library `moby/patternmatcher` of `docker build` reads them.
+"""The patterns of `.dockerignore`, as interpreted by `docker build`'s library `moby/patternmatcher`.
 
-Where that library does something other than its documentation says, this follows the library: a file has to
-mean the same here and there. A test compares the two with many generated patterns. Two kinds of patterns are
-errors here although the library gives them a meaning that is hardly wanted: classes by name
-(``[[:alpha:]]``), and a backslash before a letter or digit that would make an assertion of it (``\\b``).
+If the library differs from its documentation, this module follows the library. A test compares the two with
+many generated patterns. Two kinds of patterns are errors here although the library accepts them: named
+classes (``[[:alpha:]]``), and a backslash that would turn a letter or digit into an assertion (``\\b``).
 """
 
 from __future__ import annotations
@@ -15,51 +14,51 @@ from collections.abc import Iterator
 SPACE = (
     "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 )
-"""The characters that do not count at the ends of a line."""
+"""The characters stripped from the ends of a line."""
 
 _PLAIN_ESCAPES = frozenset("dwsDWSaftnrv")
-"""Letters that a backslash makes a class or a control character of."""
+"""Letters that a backslash turns into a class or a control character."""
 
 
-def clean(pattern: str, *, takes: bool) -> str:
-    """Returns the shortest form of a pattern, without a slash at either end.
+def clean(pattern: str, *, includes: bool) -> str:
+    """Normalizes a pattern, without a slash at either end.
 
     Args:
         pattern: the pattern.
-        takes: it followed a ``!``.
+        includes: whether it follows a ``!``.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no pattern follows the ``!``.
 
-    >>> clean("./a//b/", takes=False), clean("/a/../b", takes=True)
+    >>> clean("./a//b/", includes=False), clean("/a/../b", includes=True)
     ('a/b', 'b')
     """
     shortest = posixpath.normpath(pattern) if pattern else ""
     if shortest.startswith("/"):
         shortest = shortest.lstrip("/") or "/"
-    if takes and shortest in ("", "/"):
+    if includes and shortest in ("", "/"):
         raise ValueError("no pattern follows the !")
     return shortest
 
 
 def regex(pattern: str) -> str:
-    r"""Returns the regular expression of a pattern that :func:`clean` has returned.
+    r"""Converts a pattern normalized by :func:`clean` to a regular expression.
 
     Raises:
-        ValueError: the pattern is not valid.
+        ValueError: the pattern is invalid.
 
     >>> regex("**.log"), regex("a?/*.py")
     ('(?s:.*)\\.log', 'a[^/]/[^/]*\\.py')
     """
     _check(pattern)
     if pattern.startswith("**") and not re.search(r"[*?\[\]\\]", pattern[2:]):
-        # plain text behind the first **: the end of a path, not only of its last parts
+        # plain text after the first **: any path that ends with the text
         suffix = pattern[2:]
-        whole = f"(?s:.*){re.escape(suffix)}"
-        return f"(?:{whole}|{re.escape(suffix[1:])})" if suffix.startswith("/") else whole
+        ending = f"(?s:.*){re.escape(suffix)}"
+        return f"(?:{ending}|{re.escape(suffix[1:])})" if suffix.startswith("/") else ending
     if re.fullmatch(r"[^*?\[\]\\]*(?:\*\*)?", pattern):
         return re.escape(pattern.removesuffix("**")) + ("(?s:.*)" if pattern.endswith("**") else "")
-    # a | outside of [] separates two expressions, one for the start of a path and one for its end
+    # a | outside of [] separates an expression for the start of a path from one for its end
     *first, last = "".join(_pieces(_library(pattern))).split(_OR)
     if not first:
         return last
@@ -73,9 +72,9 @@ _REPEAT = re.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}")
 
 
 def _library(pattern: str) -> str:
-    """Returns the expression that the library makes of a pattern.
+    """Returns the library's (Go) regular expression for a pattern.
 
-    It replaces one character after the other, within ``[]`` too, and leaves some unescaped.
+    The library replaces characters one by one, within ``[]`` too, and leaves some unescaped.
     """
     made, at, deep = "", 0, False
     while at < len(pattern):
@@ -85,7 +84,7 @@ def _library(pattern: str) -> str:
         if char == "*" and pattern.startswith("*", at):
             at += 2 if pattern.startswith("/", at + 1) else 1
             deep = at < len(pattern)
-            made += "" if deep and was_deep else _DEEP if deep else ".*"  # two in a row mean the same as one
+            made += "" if deep and was_deep else _DEEP if deep else ".*"  # two in a row equal one
         elif char == "*":
             made += "[^/]*"
         elif char == "?":
@@ -99,7 +98,7 @@ def _library(pattern: str) -> str:
 
 
 def _pieces(made: str) -> Iterator[str]:
-    """Yields an expression of the library as one of Python."""
+    """Converts the library's expression to Python's syntax, and yields the pieces."""
     at = 0
     while at < len(made):
         char = made[at]
@@ -124,44 +123,44 @@ def _pieces(made: str) -> Iterator[str]:
 def _repeated(found: re.Match[str]) -> str:
     least, most = int(found[1]), int(found[2] or found[1])
     if not least <= most <= 1000:
-        raise ValueError(f"the number of repetitions in `{found[0]}`")
+        raise ValueError(f"invalid number of repetitions in `{found[0]}`")
     return found[0]
 
 
 def _class(made: str, at: int) -> tuple[str, int]:
-    """Returns the expression of a class of characters whose ``[`` was read, and where it ends."""
-    found = "["
+    """Converts the character class that starts before ``at``; returns the expression and the end position."""
+    expression = "["
     if made.startswith("^", at):
-        found, at = "[^", at + 1
+        expression, at = "[^", at + 1
     start = at
     while at == start or not made.startswith("]", at):
         if at >= len(made):
-            raise ValueError("a [ without its ]")
+            raise ValueError("a [ is not closed")
         if made[at] == "\\":
-            found += _escaped(made[at + 1])
+            expression += _escaped(made[at + 1])
             at += 2
             continue
         if made.startswith("[:", at) and ":]" in made[at + 2 :]:
-            raise ValueError("a class of characters by name")
+            raise ValueError("named character classes are not supported")
         range_ = made[at] == "-" and at > start and not made.startswith("]", at + 1)
-        found += "-" if range_ else re.escape(made[at])
+        expression += "-" if range_ else re.escape(made[at])
         at += 1
-    return f"{found}]", at + 1
+    return f"{expression}]", at + 1
 
 
 def _escaped(char: str) -> str:
     if char in _PLAIN_ESCAPES:
         return f"\\{char}"
     if char.isalnum() or not char.isascii():
-        raise ValueError(f"a backslash before `{char}`")
+        raise ValueError(f"invalid escape `\\{char}`")
     return re.escape(char)
 
 
 def _check(pattern: str) -> None:
-    """Refuses what the rules of Go's `filepath.Match` refuse.
+    """Checks a pattern by the rules of Go's `filepath.Match`.
 
     Raises:
-        ValueError: a class of characters or a backslash is not complete.
+        ValueError: a character class or an escape is incomplete.
     """
     at = 0
     while at < len(pattern):
@@ -186,14 +185,14 @@ def _check_class(pattern: str, at: int) -> int:
 
 
 def _check_member(pattern: str, at: int) -> int:
-    """Returns what follows a character of a class; there is always something, its ``]`` at least."""
+    """Returns the position after a member of a character class; it is never the end of the pattern."""
     if pattern[at : at + 1] in ("", "-", "]"):
         raise ValueError(
-            "a [ without its ]" if at >= len(pattern) else f"a `{pattern[at]}` that has to be escaped in []"
+            "a [ is not closed" if at >= len(pattern) else f"`{pattern[at]}` must be escaped in []"
         )
     at += 1
     if pattern[at - 1] == "\\":
         at += 1
     if at >= len(pattern):
-        raise ValueError("a [ without its ]")
+        raise ValueError("a [ is not closed")
     return at

@@ -1,4 +1,4 @@
-"""The documented place of :class:`DockerWorkspaceMixin`, which lives among the schedulers."""
+"""The documented module of :class:`DockerWorkspaceMixin`, which is implemented with the schedulers."""
 
 from __future__ import annotations
 

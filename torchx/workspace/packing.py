@@ -1,26 +1,26 @@
-"""Packs a tree as a tar archive: equal trees give equal bytes."""
+"""Packs a tree as a reproducible tar archive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from torchx.workspace.found import Entry
+from torchx.workspace.projects import Entry
 
 MADE = 315_619_200
-"""The time of all files of an archive, 1980-01-02: zip files hold none from before 1980, in any zone."""
+"""Modification time of all files, 1980-01-02: in any time zone, not before 1980, which zip files require."""
 
 
-class Writes(Protocol):
-    """What bytes can be written to."""
+class Writable(Protocol):
+    """A binary file object for writing."""
 
     def write(self, data: bytes, /) -> object:
-        """Takes some bytes."""
+        """Writes data."""
         ...
 
 
 class _Reader:
-    """Pieces of bytes as a file that is read from its start to its end."""
+    """A file object that reads from an iterator of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -33,29 +33,29 @@ class _Reader:
                 break
             self._held += piece
         if len(self._held) >= size:
-            found, self._held = self._held[:size], self._held[size:]
+            data, self._held = self._held[:size], self._held[size:]
             if not self._held:
-                self._held = next(self._pieces, b"")  # the last piece is followed by the check
-            return found
-        found, self._held = self._held, b""
-        return found
+                self._held = next(self._pieces, b"")  # runs the check after the last piece
+            return data
+        data, self._held = self._held, b""
+        return data
 
 
 def pack(
-    entries: Iterable[Entry], pieces: Callable[[Entry], Iterator[bytes]], fileobj: Writes, below: str
+    entries: Iterable[Entry], pieces: Callable[[Entry], Iterator[bytes]], fileobj: Writable, below: str
 ) -> None:
-    """Writes a tar archive: all of one time and root's.
+    """Writes a tar archive with a fixed time, owned by root.
 
     Args:
-        entries: what goes in, in order.
-        pieces: gives the bytes of a file.
-        fileobj: what takes the bytes.
-        below: a folder of the archive to put all of it in.
+        entries: the entries, in order.
+        pieces: returns the content of a file.
+        fileobj: the file object to write to.
+        below: a folder of the archive to put the entries in.
     """
     import tarfile
 
     kinds = {"dir": tarfile.DIRTYPE, "link": tarfile.SYMTYPE, "file": tarfile.REGTYPE}
-    # this format holds names of any bytes as they are
+    # this format keeps names of any bytes unchanged
     form = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
     with tarfile.open(fileobj=fileobj, mode="w|", **form) as tar:  # type: ignore[call-overload]
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Files that hold keys and passwords: known by their names, or by what stands in them."""
+"""Files with keys and passwords, detected by name or content."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SECRETS = (
     ".env", ".env.*", ".netrc", "_netrc", ".pypirc", ".npmrc", ".pgpass", ".git-credentials",
     "credentials.json", "kubeconfig", "*.kubeconfig", ".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker",
 )  # fmt: skip
-"""Names of what holds passwords, tokens and keys."""
+"""Names of files and folders with passwords, tokens and keys."""
 
 KEYS = (
     "id_rsa",
@@ -22,19 +22,19 @@ KEYS = (
     "*.pfx",
     "*.ppk",
 )
-"""Names of private keys, whatever stands in them."""
+"""Names of private keys, excluded without reading them."""
 
 MAYBE_KEYS = (".pem", ".key")
-"""Ends of the names of files that are private keys, public certificates, or something else: they are read."""
+"""Suffixes of files that may be private keys or public certificates, so their content is checked."""
 
 LARGEST_KEY = 1 << 20
-"""Bytes of such a file that are read: a key may follow the certificates of a chain."""
+"""Bytes read of such a file; a key may follow a chain of certificates."""
 
 _KEY = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----")
 
 
 def is_private_key(path: str) -> bool:
-    """Returns True if a private key stands in a file; False for what is no regular file or cannot be read."""
+    """Returns True if a file contains a private key; False if it is a link or cannot be read."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
@@ -48,7 +48,7 @@ def is_private_key(path: str) -> bool:
 
 
 def holds_private_key(data: bytes) -> bool:
-    """Returns True if a private key stands in a text.
+    """Returns True if a text contains a private key.
 
     >>> holds_private_key(b"-----BEGIN RSA PRIVATE KEY-----")
     True

@@ -1,4 +1,4 @@
-"""What a project at any address of fsspec holds: one listing, and files read many at a time."""
+"""Projects at fsspec addresses: listed in one call, with small files read in batches."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.suggestions import did_you_mean
-from torchx.workspace.found import PIECE, SET_ID, Entry, set_id_notes, unreadable
 from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rule, Rules, State, maybe_key, parse
 from torchx.workspace.private import LARGEST_KEY, holds_private_key
+from torchx.workspace.projects import PIECE, SET_ID, Entry, set_id_notes, unreadable
 
 BATCH = 16 << 20
-"""Bytes of small files that are asked for at once; a file of more than that is read in pieces."""
+"""Bytes of small files read in one call; larger files are read in pieces."""
 
 KEPT = 64 << 20
-"""A project of so many bytes at most is read once, and kept in memory."""
+"""Maximum bytes of a project that is kept in memory after reading."""
 
 
 class Remote:
-    """A project that fsspec finds: a folder or one file.
+    """A folder or file at an fsspec address.
 
     Args:
-        name: the project as it is told to people.
+        name: the project's name in messages.
         url: its address.
     """
 
     def __init__(self, name: str, url: str) -> None:
         self.name = name
         self.left: dict[str, list[str]] = {}
-        self.odd: list[str] = []
+        self.notes: list[str] = []
         self._set_id: list[str] = []
         self._fs, self._root = open_fs(name, url)
         self._files: dict[str, int] = {}
@@ -39,11 +39,11 @@ class Remote:
         self._read: dict[str, bytes] = {}
 
     def local(self, path: str) -> None:
-        """Returns None: the files are elsewhere."""
+        """Returns None, as the files are not local."""
         return
 
     def entries(self) -> Iterator[Entry]:
-        """Yields what comes along, with paths within the project, a folder before what is in it."""
+        """Yields the included entries, with paths relative to the project, each folder before its content."""
         with self._errors("."):
             root = self._root.rstrip("/")
             found: dict[str, dict[str, Any]] = self._fs.find(root, withdirs=True, detail=True)
@@ -55,7 +55,7 @@ class Remote:
                 listed = {root.rpartition("/")[2]: found[root]}
             else:
                 listed = {path[len(root) :].lstrip("/"): info for path, info in found.items() if path != root}
-                listed = self._coming(listed)
+                listed = self._included(listed)
         for path in sorted(listed):
             entry = self._entry(path, listed[path])
             if entry is not None:
@@ -63,10 +63,10 @@ class Remote:
                     self._files[path] = entry.size
                     self._order.append(path)
                 yield entry
-        self.odd += set_id_notes(self._set_id)
+        self.notes += set_id_notes(self._set_id)
 
-    def _coming(self, listed: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Returns what of a listing comes along."""
+    def _included(self, listed: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Returns the included part of a listing."""
         lines: list[Rule] = []
         for file in FILES:
             if file in listed:
@@ -76,24 +76,24 @@ class Remote:
         folders = {path[:at] for path in listed for at, char in enumerate(path) if char == "/"}
         listed = {**{path: {"type": "directory"} for path in folders}, **listed}
         states: dict[str, State] = {"": rules.top}
-        gone: set[str] = set()
-        coming = {}
-        for path in sorted(listed):  # a folder before what is in it
+        excluded: set[str] = set()
+        included = {}
+        for path in sorted(listed):  # each folder before its content
             above, _, name = path.rpartition("/")
             is_dir = listed[path]["type"] == "directory"
-            why, states[path] = rules.look(path, name, states[above], is_dir=is_dir)
+            why, states[path] = rules.match(path, name, states[above], is_dir=is_dir)
             if is_dir and f"{path}/pyvenv.cfg" in listed and not rules.names(path):
                 why, states[path] = BUILT_IN, State(True, states[path].matched)
             if why is None and not is_dir and maybe_key(path) and not rules.names_key(path):
                 why = PRIVATE if self._is_key(path) else None
             if why is None:
-                coming[path] = listed[path]
+                included[path] = listed[path]
                 continue
-            gone.add(path)
-            if above not in gone:
+            excluded.add(path)
+            if above not in excluded:
                 self.left.setdefault(why, []).append(f"{path}/" if is_dir else path)
-        self.odd += rules.notes()
-        return coming
+        self.notes += rules.notes()
+        return included
 
     def _is_key(self, path: str) -> bool:
         return holds_private_key(self._fs.cat_file(self._at(path), end=LARGEST_KEY))
@@ -102,18 +102,18 @@ class Remote:
         mode = info.get("mode") or info.get("external_attr", 0) >> 16
         mode = mode if isinstance(mode, int) else 0
         if ".." in path.split("/"):
-            raise UsageError(f"workspace `{self.name}` holds `{path}`, which lies outside of it")
+            raise UsageError(f"workspace `{self.name}` lists `{path}`, which is outside of it")
         if info["type"] == "directory":
             return Entry(path, "dir", stat.S_IMODE(mode) & ~SET_ID or 0o755, 0)
         if info["type"] != "file" or stat.S_ISLNK(mode):
-            self.odd.append(f"{path} is neither a file nor a folder: left out")
+            self.notes.append(f"{path} is neither a file nor a folder: left out")
             return None
         if mode & SET_ID:
             self._set_id.append(path)
         return Entry(path, "file", stat.S_IMODE(mode) & ~SET_ID or 0o644, int(info.get("size") or 0))
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """Yields the first so many bytes of a file; small files are fetched with those that follow."""
+        """Yields the first ``size`` bytes of a file; small files are read together with the next ones."""
         if path not in self._read and size > BATCH:
             with self._errors(path), self._fs.open(self._at(path), "rb") as opened:
                 while size > 0 and (piece := opened.read(min(size, PIECE))):
@@ -125,18 +125,18 @@ class Remote:
         yield self._read[path][:size]
 
     def _fetch(self, path: str) -> None:
-        """Reads a file and those that are read after it, in one call."""
+        """Reads a file and the next ones in one call."""
         if sum(self._files.values()) > KEPT:
             self._read.clear()
         batch, room = [], BATCH
-        for each in self._order[self._order.index(path) :]:
-            room -= self._files[each]
+        for file in self._order[self._order.index(path) :]:
+            room -= self._files[file]
             if room < 0:
                 break
-            batch.append(each)
+            batch.append(file)
         with self._errors(path):
-            read = self._fs.cat([self._at(each) for each in batch])
-            self._read.update({each: read[self._at(each)] for each in batch})
+            read = self._fs.cat([self._at(file) for file in batch])
+            self._read.update({file: read[self._at(file)] for file in batch})
 
     def _at(self, path: str) -> str:
         root = self._root.rstrip("/")
@@ -148,20 +148,20 @@ class Remote:
             yield
         except TorchxError:
             raise
-        except Exception as error:  # each protocol has errors of its own
+        except Exception as error:  # fsspec protocols have no common error class
             raise unreadable(self.name, path, _first_line(error), hint=None) from error
 
 
 def open_fs(name: str, url: str) -> tuple[Any, str]:
-    """Returns the file system of an address, and the path within it.
+    """Returns the file system of an address, and the path in it.
 
     Args:
-        name: the address as it is told to people.
+        name: the address in messages.
         url: the address.
 
     Raises:
-        UsageError: the protocol is not known, or needs a package that is not installed.
-        StateError: it cannot be opened.
+        UsageError: the address does not exist, its protocol is unknown, or a package is not installed.
+        StateError: the address cannot be opened.
     """
     import fsspec
 
@@ -173,7 +173,7 @@ def open_fs(name: str, url: str) -> tuple[Any, str]:
         ) from None
     except FileNotFoundError:
         raise UsageError(f"workspace `{name}` does not exist") from None
-    except Exception as error:  # each protocol has errors of its own
+    except Exception as error:  # fsspec protocols have no common error class
         from fsspec.registry import known_implementations
 
         protocol = _protocol(url)
@@ -195,7 +195,7 @@ def _protocol(url: str) -> str:
 
 
 def _package(url: str, error: ImportError) -> str:
-    """Returns how to get what an address needs."""
+    """Returns how to install the package that an address needs."""
     from fsspec.registry import known_implementations
 
     package = known_implementations.get(_protocol(url), {}).get("class", "").partition(".")[0]

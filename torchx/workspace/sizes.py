@@ -1,4 +1,4 @@
-"""How large a workspace is, what makes it so, and when that is too much."""
+"""The size of a workspace, its limit, and its largest folders."""
 
 from __future__ import annotations
 
@@ -11,72 +11,72 @@ from torchx.workspace.ignore import BUILT_IN, FILES, PRIVATE
 
 MB = 1_000_000
 
-PATIENCE = 2.0
-"""Seconds for which a tree that is too large already is looked at further, to tell what makes it so."""
+EXTRA_SECONDS = 2.0
+"""Seconds to keep scanning after the limit is exceeded, to find the largest folders."""
 
 
 class Sizes:
-    """Counts the bytes of a workspace as it is looked at.
+    """Counts the bytes of a workspace during a scan.
 
     Args:
         name: the workspace.
-        limit_mb: MB that it may have; None for any number.
+        limit_mb: the maximum size in MB; None for no limit.
     """
 
     def __init__(self, name: str, limit_mb: int | None) -> None:
         self._name = name
         self._limit_mb = limit_mb
         self._limit = float("inf") if limit_mb is None else limit_mb * MB
-        self._by_place: Counter[str] = Counter()
+        self._by_folder: Counter[str] = Counter()
         self._total = 0
         self._files = 0
-        self._until = 0.0
+        self._deadline = 0.0
 
     def add(self, path: str, size: int) -> None:
         """Counts a file.
 
         Raises:
-            UsageError: it is too much, and has been for a while.
+            UsageError: the limit was exceeded more than :data:`EXTRA_SECONDS` seconds ago.
         """
         if not size:
             return
-        self._by_place["/".join(path.split("/", 2)[:2])] += size
+        self._by_folder["/".join(path.split("/", 2)[:2])] += size
         self._total += size
         self._files += 1
         if self._total > self._limit:
-            self._until = self._until or time.monotonic() + PATIENCE
-            if time.monotonic() > self._until:
+            self._deadline = self._deadline or time.monotonic() + EXTRA_SECONDS
+            if time.monotonic() > self._deadline:
                 raise self._too_large("at least ")
 
-    def refuse(self) -> None:
-        """Refuses what is too large.
+    def check(self) -> None:
+        """Checks the limit.
 
         Raises:
-            UsageError: it is.
+            UsageError: the workspace is too large.
         """
         if self._total > self._limit:
             raise self._too_large("")
 
-    def told(self) -> str:
-        """Returns how large the workspace is, and what makes it so."""
-        return f"{self._what('')}; most of it is {self._largest()}"
+    def summary(self) -> str:
+        """Returns the size of the workspace and its largest folders."""
+        return f"{self._size_text('')}; most of it is {self._largest()}"
 
-    def _what(self, about: str) -> str:
-        return f"workspace `{self._name}` has {about}{mb(self._total)} in {self._files:,} files"
+    def _size_text(self, prefix: str) -> str:
+        return f"workspace `{self._name}` has {prefix}{mb(self._total)} in {self._files:,} files"
 
     def _largest(self) -> str:
-        return ", ".join(f"{place} ({mb(size)})" for place, size in self._by_place.most_common(3))
+        return ", ".join(f"{folder} ({mb(size)})" for folder, size in self._by_folder.most_common(3))
 
-    def _too_large(self, about: str) -> UsageError:
+    def _too_large(self, prefix: str) -> UsageError:
         return UsageError(
-            f"{self._what(about)}, more than workspace_limit_mb={self._limit_mb}; "
+            f"{self._size_text(prefix)}, more than workspace_limit_mb={self._limit_mb}; "
             f"most of it is {self._largest()}",
-            hint="leave out what is not needed by a line in .torchxignore, or raise workspace_limit_mb",
+            hint="exclude files by a line in .torchxignore, or raise workspace_limit_mb",
         )
 
 
 def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]) -> str:
-    """Returns one line about what comes along of a workspace and what does not.
+    """Returns a line about the included and the excluded files of a workspace.
 
     >>> left_out("app", 2, 3000, {"built in": [".git/", ".env"], ".dockerignore": ["b/"]})
     'workspace `app`: 2 files, 3.0 kB; left out: 1 by .dockerignore, 2 built in (.env, .git/)'
@@ -91,7 +91,7 @@ def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]
 
 
 def mb(size: int) -> str:
-    """Returns a number of bytes as people say it.
+    """Formats a number of bytes.
 
     >>> mb(312), mb(65_000), mb(3_000_000), mb(2_560_000_000)
     ('312 bytes', '65.0 kB', '3.0 MB', '2,560 MB')

@@ -55,13 +55,13 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     Raises:
         UsageError: a workspace is too large or does not exist.
     """
-    from torchx.workspace.tree import look_at_all
+    from torchx.workspace.tree import scan_workspaces
 
     check_options(cfg)  # report invalid options before reading files
     limit = cfg.get("workspace_limit_mb")
     notes: dict[str, None] = {}
     known: dict[int, Archive] = {}
-    for role, scanned in look_at_all(app.roles, limit if isinstance(limit, int) else None):
+    for role, scanned in scan_workspaces(app.roles, limit if isinstance(limit, int) else None):
         notes.update(dict.fromkeys(scanned.tree.notes))
         if cfg.get("workspace_type") == "image" or (
             cfg.get("workspace_type") != "configmap" and cfg.get("image_repo")
