@@ -89,7 +89,7 @@ def test_a_workspace_is_copied_to_a_folder_of_its_own(tmp_path: Path) -> None:
         assert info.app is not None
         assert info.app.roles[0].image == str(tmp_path / "job")
         assert sorted(p.name for p in (tmp_path / "job").iterdir()) == ["a.py"]
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="already exists"):
             run.dryrun(AppDef("a", [role("x")]), "memory", where, workspace=str(tmp_path / "src"))
         both = [role("x"), role("y", "other", Workspace({str(tmp_path / "src"): "deep"}))]
         where = {"job_dir": str(tmp_path / "second")}

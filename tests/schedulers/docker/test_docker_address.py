@@ -73,7 +73,7 @@ def test_the_usual_socket_is_the_default() -> None:
 def test_the_context_that_is_chosen_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     (tmp_path / "config.json").write_text('{"currentContext": "box"}')
-    with pytest.raises(StateError, match="the docker context `box` is not there"):
+    with pytest.raises(StateError, match="the docker context `box` is missing"):
         find_address()
     folder = tmp_path / "contexts" / "meta" / hashlib.sha256(b"box").hexdigest()
     folder.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     error = error_of(monkeypatch, f"unix://{tmp_path}/none.sock")
     assert isinstance(error, NoEngineError)
     assert error.message.startswith(
-        f"no Docker engine answers at unix://{tmp_path}/none.sock (there is no such"
+        f"no Docker engine answers at unix://{tmp_path}/none.sock (the socket does not exist"
     )
     assert error.hint == "start Docker, or set DOCKER_HOST; without Docker: -s local_cwd"
     with socket.socket() as probe:

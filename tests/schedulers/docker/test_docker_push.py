@@ -152,7 +152,7 @@ def test_schedulers_of_other_packages_build_and_push(
     runs.dryrun(folder, sh("true"))
     role = sh("cat train.py", resource=Resource(cpu=1, gpu=0, memMB=64))
     app = AppDef("a", [role])
-    with pytest.raises(UsageError, match="on this machine alone"):
+    with pytest.raises(UsageError, match="only on this machine"):
         Plugin().submit_dryrun(app, {}, str(folder))
     info = Plugin().submit_dryrun(app, {"image_repo": f"{registry}/jobs"}, str(folder))
     (image,) = runs.images()
