@@ -103,7 +103,7 @@ _names = st.text(alphabet="ab.", min_size=1, max_size=3).filter(lambda w: w.stri
 @given(st.lists(_words, min_size=1, max_size=3), st.lists(_names, min_size=1, max_size=3))
 def test_a_line_of_torchxignore_means_what_it_means_to_torchx(words: list[str], names: list[str]) -> None:
     pattern, path = "/".join(words), "/".join(names)
-    rules = Rules(parse(pattern, ".torchxignore"), whole=True)
+    rules = Rules(parse(pattern, ".torchxignore"), unfiltered=True)
     state, why = rules.top, None
     for n, name in enumerate(names, 1):
         why, state = rules.match("/".join(names[:n]), name, state, is_dir=n < len(names))

@@ -215,7 +215,7 @@ _lines = st.lists(st.tuples(st.sampled_from(["", "!"]), _patterns).map("".join),
 @settings(deadline=None, max_examples=300)
 @given(_lines, st.lists(_names, min_size=1, max_size=4).map("/".join))
 def test_rules_are_those_of_docker(lines: list[str], path: str) -> None:
-    rules = Rules(parse("\n".join(lines), ".dockerignore"), whole=True)
+    rules = Rules(parse("\n".join(lines), ".dockerignore"), unfiltered=True)
     state, why = rules.top, None
     parts = path.split("/")
     for n, name in enumerate(parts, 1):

@@ -109,9 +109,9 @@ def _pieces(made: str) -> Iterator[str]:
         elif char == "[":
             piece, at = _class(made, at)
             yield piece
-        elif char == "{" and (found := _REPEAT.match(made, at - 1)):
-            yield _repeated(found)
-            at = found.end()
+        elif char == "{" and (match := _REPEAT.match(made, at - 1)):
+            yield _repeated(match)
+            at = match.end()
         elif char == "|":
             yield _OR
         elif char == ".":
@@ -120,11 +120,11 @@ def _pieces(made: str) -> Iterator[str]:
             yield char if char in "^*?()" else re.escape(char)
 
 
-def _repeated(found: re.Match[str]) -> str:
-    least, most = int(found[1]), int(found[2] or found[1])
+def _repeated(match: re.Match[str]) -> str:
+    least, most = int(match[1]), int(match[2] or match[1])
     if not least <= most <= 1000:
-        raise ValueError(f"invalid number of repetitions in `{found[0]}`")
-    return found[0]
+        raise ValueError(f"invalid number of repetitions in `{match[0]}`")
+    return match[0]
 
 
 def _class(made: str, at: int) -> tuple[str, int]:

@@ -225,14 +225,14 @@ class Rules:
 
     Args:
         rules: the lines of the ignore files, in order.
-        whole: ignore the built-in list.
+        unfiltered: ignore the built-in list.
 
     Attributes:
         short: lines with ``!`` that do not apply in an excluded folder -> the first such folder.
     """
 
-    def __init__(self, rules: list[Rule], *, whole: bool = False) -> None:
-        self._whole = whole
+    def __init__(self, rules: list[Rule], *, unfiltered: bool = False) -> None:
+        self._unfiltered = unfiltered
         self._runs: list[_Run] = []
         for rule in rules:
             kind = (rule.source, rule.includes, rule.names_built_in)
@@ -259,14 +259,14 @@ class Rules:
         Returns:
             The source of the rule that excludes it, or None if it is included; and its state.
         """
-        hidden = above.hidden or (not self._whole and is_built_in(name))
+        hidden = above.hidden or (not self._unfiltered and is_built_in(name))
         listed = PRIVATE if name in KEYS or name.endswith(_KEY_ENDS) else BUILT_IN
         if not self._runs:
             return (listed if hidden else None), State(hidden, ())
         why: str | None = None
         matched = []
         closed = above.closed
-        for index, (run, found) in enumerate(zip(self._runs, above.matched, strict=True)):
+        for index, (run, decided) in enumerate(zip(self._runs, above.matched, strict=True)):
             docker = index < self._docker
             if index == self._docker and is_dir and why is not None:
                 closed = closed or self._closes(path)
@@ -274,17 +274,17 @@ class Rules:
             if run.names_built_in and hidden and run.matches(subject):
                 hidden = False
             closed_to_run = above.closed and docker and run.includes
-            if not found and run.includes is (why is not None) and not closed_to_run:
-                found = run.matches(subject) is not None
-            matched.append(found)
-            if found:
+            if not decided and run.includes is (why is not None) and not closed_to_run:
+                decided = run.matches(subject) is not None
+            matched.append(decided)
+            if decided:
                 why = None if run.includes else run.source
         if self._docker == len(self._runs) and is_dir and why is not None:
             closed = closed or self._closes(path)
         return why or (listed if hidden else None), State(hidden, tuple(matched), closed)
 
     def _closes(self, folder: str) -> bool:
-        """Returns True if no line of `.dockerignore` includes files in an excluded folder."""
+        """Returns True if no line of `.dockerignore` includes files in an excluded folder; fills `short`."""
         inside = f"{folder}/"
         if any(f"{rule.path}/".startswith(inside) for rule in self._exceptions):
             return False
@@ -312,8 +312,8 @@ class Rules:
     def may_include_below(self, folder: str, state: State) -> bool:
         """Returns True if an excluded folder may contain included files."""
         inside = folder + "/"
-        for run, found in zip(reversed(self._runs), reversed(state.matched), strict=True):
-            if found and not run.includes:
+        for run, decided in zip(reversed(self._runs), reversed(state.matched), strict=True):
+            if decided and not run.includes:
                 return False  # it overrides earlier lines for all of the folder
             if state.closed and run.source == DOCKER:
                 return False

@@ -69,13 +69,13 @@ class Folder:
     Args:
         name: the project as specified.
         root: its absolute path.
-        whole: ignore the built-in list and the ignore files.
+        unfiltered: ignore the built-in list and the ignore files.
 
     Attributes:
         set_id: files that lose their set-user-id or set-group-id bit.
     """
 
-    def __init__(self, name: str, root: str, *, whole: bool = False) -> None:
+    def __init__(self, name: str, root: str, *, unfiltered: bool = False) -> None:
         self.name = name
         self.left: dict[str, list[str]] = {}
         self.notes: list[str] = []
@@ -85,7 +85,7 @@ class Folder:
             raise missing(name, error) from None
         self._root, self._single = (root, "") if is_dir else os.path.split(root)
         self._homes = _state_homes()
-        self._whole = whole
+        self._unfiltered = unfiltered
         self.set_id: list[str] = []
 
     def local(self, path: str) -> str:
@@ -115,8 +115,10 @@ class Folder:
                 raise UsageError(f"workspace `{self.name}` is neither a folder nor a file")
             yield Entry(self._single, "file", self._mode(self._single, status.st_mode), status.st_size)
             return
-        files = () if self._whole else FILES
-        rules = Rules([rule for file in files for rule in parse(self._text(file), file)], whole=self._whole)
+        files = () if self._unfiltered else FILES
+        rules = Rules(
+            [rule for file in files for rule in parse(self._text(file), file)], unfiltered=self._unfiltered
+        )
         waiting = [_Below("", rules.top, True)]
         while waiting:
             yield from self._folder(waiting.pop(), rules, waiting)
@@ -153,7 +155,7 @@ class Folder:
         if at.path:
             # a virtual environment of any name
             is_venv = any(entry.name == "pyvenv.cfg" for entry in listed)
-            if is_venv and at.included and not self._whole and not rules.names(at.path):
+            if is_venv and at.included and not self._unfiltered and not rules.names(at.path):
                 self._exclude(BUILT_IN, f"{at.path}/")
                 return
             if at.included:
@@ -180,7 +182,7 @@ class Folder:
                 self._exclude(why, path)
 
     def _is_key(self, path: str, rules: Rules) -> bool:
-        return not self._whole and not rules.names_key(path) and is_private_key(self.local(path))
+        return not self._unfiltered and not rules.names_key(path) and is_private_key(self.local(path))
 
     def _file(self, entry: os.DirEntry[str], path: str) -> Entry | None:
         try:

@@ -46,15 +46,15 @@ class Remote:
         """Yields the included entries, with paths relative to the project, each folder before its content."""
         with self._errors("."):
             root = self._root.rstrip("/")
-            found: dict[str, dict[str, Any]] = self._fs.find(root, withdirs=True, detail=True)
-            if not found and not self._fs.exists(self._root):
+            infos: dict[str, dict[str, Any]] = self._fs.find(root, withdirs=True, detail=True)
+            if not infos and not self._fs.exists(self._root):
                 raise UsageError(f"workspace `{self.name}` does not exist")
-            found = {path.rstrip("/"): info for path, info in found.items()}
-            if found.get(root, {}).get("type") == "file":  # the project is this one file
+            infos = {path.rstrip("/"): info for path, info in infos.items()}
+            if infos.get(root, {}).get("type") == "file":  # the project is this one file
                 self._root = root.rpartition("/")[0]
-                listed = {root.rpartition("/")[2]: found[root]}
+                listed = {root.rpartition("/")[2]: infos[root]}
             else:
-                listed = {path[len(root) :].lstrip("/"): info for path, info in found.items() if path != root}
+                listed = {path[len(root) :].lstrip("/"): info for path, info in infos.items() if path != root}
                 listed = self._included(listed)
         for path in sorted(listed):
             entry = self._entry(path, listed[path])

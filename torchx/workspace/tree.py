@@ -268,7 +268,7 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
 
 def scan_unfiltered(folder: str) -> Tree:
     """Scans a folder without applying any exclusions."""
-    project = Folder(folder, folder, whole=True)
+    project = Folder(folder, folder, unfiltered=True)
     where: dict[str, tuple[Entry, Project, str]] = {
         entry.path: (entry, project, entry.path) for entry in project.entries()
     }

@@ -80,12 +80,12 @@ class Output:
 
     def _line(self, text: str) -> None:
         bare = text.strip()
-        if found := _STEP.fullmatch(bare):
-            if found[3].replace('"', "").startswith(f"LABEL {LABEL}"):
+        if step := _STEP.fullmatch(bare):
+            if step[3].replace('"', "").startswith(f"LABEL {LABEL}"):
                 self._cached = False
                 return  # one of our labels, not shown
-            self.step = f"step {found[1]} of {found[2]}: {_short(found[3])}"
-            self._cached = found[3].upper().startswith("FROM")  # the base image already exists
+            self.step = f"step {step[1]} of {step[2]}: {_short(step[3])}"
+            self._cached = step[3].upper().startswith("FROM")  # the base image already exists
             self.last.clear()
         elif _CACHED.match(bare):
             self._cached = True
@@ -223,8 +223,8 @@ def _failed(plan: ImagePlan, output: Output, error: str) -> StateError:
 
 def _include_hint(plan: ImagePlan, reason: str) -> str | None:
     """Returns how to include a file that a step did not find, if the built-in list excludes it, or None."""
-    found = _NOT_FOUND.search(reason)
-    path = found[1].strip("/") if found else ""
+    match = _NOT_FOUND.search(reason)
+    path = match[1].strip("/") if match else ""
     left = [name.rstrip("/") for name in plan.tree.left.get(BUILT_IN, ())]
     if not path or not any(path == name or path.startswith(f"{name}/") for name in left):
         return None

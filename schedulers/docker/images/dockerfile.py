@@ -83,17 +83,17 @@ def images_below(text: str, image: str) -> list[str]:
     """
     values: dict[str, str] = {}
     stages: set[str] = set()
-    found: dict[str, None] = {}
+    images: dict[str, None] = {}
     lines = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^[ \t]*#.*\n?", "", text, flags=re.MULTILINE)).splitlines()
     for line in map(str.strip, lines):
-        if not stages and not found and (argument := _ARG.fullmatch(line)):
+        if not stages and not images and (argument := _ARG.fullmatch(line)):
             values |= _pairs(argument[1])
         if stage := _FROM.fullmatch(line):
             name = _filled(stage[1], {**values, "IMAGE": image})
             if _IMAGE.fullmatch(name) and name.lower() not in (*stages, "scratch"):
-                found[name] = None
+                images[name] = None
             stages.add((stage[2] or f"{len(stages)}").lower())
-    return list(found)
+    return list(images)
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -104,7 +104,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: values.get(found[1] or found[2]) or found[3] or "", text)
+    return _VARIABLE.sub(lambda match: values.get(match[1] or match[2]) or match[3] or "", text)
 
 
 def default_dockerfile(below: Mapping[str, Any] | None, digest: str) -> str:

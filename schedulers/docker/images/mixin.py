@@ -120,11 +120,11 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             return
         engine = Engine()
         for image, (repository, tag) in images_to_push.items():
-            found = inspect_image(engine, image)
-            if found is None:
+            info = inspect_image(engine, image)
+            if info is None:
                 raise StateError(f"the engine no longer has image {image}", hint="repeat the dry-run")
             engine.call("POST", f"/images/{image}/tag", {"repo": repository, "tag": tag})
-            push(engine, f"{repository}:{tag}", found, _ignore)
+            push(engine, f"{repository}:{tag}", info, _ignore)
 
 
 def _ignore(line: str) -> None:

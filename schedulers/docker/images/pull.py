@@ -73,8 +73,8 @@ def _short_name(repository: str) -> str:
 def inspect_image(engine: Engine, image: str) -> Mapping[str, Any] | None:
     """Returns the engine's description of an image, or None if it does not have it."""
     try:
-        found: Mapping[str, Any] = engine.call("GET", f"/images/{quote(image, safe='/:@')}/json")
-        return found
+        info: Mapping[str, Any] = engine.call("GET", f"/images/{quote(image, safe='/:@')}/json")
+        return info
     except EngineError as error:
         if error.status == 404:
             return None
@@ -127,10 +127,10 @@ def credentials_for(repository: str) -> str | None:
     first, slash, _ = repository.partition("/")
     registry = first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
     try:
-        found = auth.load_config(config_path=str(Path(folder) / "config.json")).resolve_authconfig(registry)
+        login = auth.load_config(config_path=str(Path(folder) / "config.json")).resolve_authconfig(registry)
     except DockerException as error:
         raise StateError(f"the credentials for {registry} cannot be read: {error}") from error
-    return base64.urlsafe_b64encode(json.dumps(found).encode()).decode() if found else None
+    return base64.urlsafe_b64encode(json.dumps(login).encode()).decode() if login else None
 
 
 def _short(reason: str) -> str:
