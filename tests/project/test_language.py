@@ -116,7 +116,9 @@ def test_a_construction_does_not_spread(construction: str) -> None:
 def test_the_ceilings_fall_with_the_counts() -> None:
     """A ceiling far above its count would let the construction return unnoticed."""
     counts = Counter(place.construction for place in places())
-    loose = {name: (counts[name], ceiling) for name, ceiling in CEILINGS.items() if ceiling > counts[name] + 3}
+    loose = {
+        name: (counts[name], ceiling) for name, ceiling in CEILINGS.items() if ceiling > counts[name] + 3
+    }
     assert not loose, f"lower these ceilings (count, ceiling): {loose}"
 
 
