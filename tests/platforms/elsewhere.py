@@ -53,5 +53,5 @@ def torchx_elsewhere(
     assert done.returncode == 0, done.stderr
     results = [Result(*each) for each in json.loads(done.stdout.splitlines()[-1])]
     for result in results:
-        assert "defect of torchx" not in result.stderr, result.stderr
+        assert "bug in torchx" not in result.stderr, result.stderr
     return results

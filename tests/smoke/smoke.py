@@ -187,7 +187,7 @@ def check(case: Case, done: Done) -> None:
     wrong += [f"stderr lacks {p!r}" for p in case.errors if not re.search(p, done.stderr)]
     if done.stderr and not case.errors:
         wrong.append("stderr is not empty")
-    if "defect of torchx" in done.stderr or ("Traceback" in done.stderr and "--debug" not in case.args):
+    if "bug in torchx" in done.stderr or ("Traceback" in done.stderr and "--debug" not in case.args):
         wrong.append("it broke")
     if wrong:
         raise Failed(f"torchx {case.args}: {'; '.join(wrong)}\n{done.stdout[-500:]}{done.stderr[-500:]}")

@@ -43,7 +43,7 @@ def test_yaml_is_what_kubectl_takes(component: str) -> None:
     assert [m["kind"] for m in manifests] == ["Service", "Service", "Job", "Job"]
     env = manifests[2]["spec"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "HF_TOKEN", "value": SECRET.replace("$(", "$$(")} in env
-    assert "what may be secret: HF_TOKEN, PASSWORD" in done.stderr
+    assert "may contain secrets: HF_TOKEN, PASSWORD" in done.stderr
     assert "each role is a separate Job" in done.stderr
 
 

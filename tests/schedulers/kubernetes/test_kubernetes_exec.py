@@ -151,7 +151,7 @@ def test_the_command(scheduler: KubernetesScheduler, app_id: str) -> None:
     done = torchx("exec", "-i", handle, "--", "cat", stdin="typed\n")
     assert (done.returncode, done.stdout) == (0, "typed\n")
     assert torchx("exec", handle, "cat", stdin="typed\n").stdout == "", "nothing is handed on unasked"
-    assert "in one replica" in torchx("exec", f"{handle}/worker/0,1", "true").stderr
+    assert "a single replica" in torchx("exec", f"{handle}/worker/0,1", "true").stderr
     shown, code = on_terminal("exec", handle, "echo", "hi")
     assert (shown.strip(), code) == ("hi", 0)
 
