@@ -184,7 +184,7 @@ def test_no_command_hands_a_control_on(
     captured = capfd.readouterr()
     shown = captured.out + captured.err
     assert not CONTROLS.findall(shown)
-    assert "defect" not in shown
+    assert "bug in torchx" not in shown
     assert shown
 
 

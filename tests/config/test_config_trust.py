@@ -245,7 +245,7 @@ def test_config_show_lists_what_is_wrong(
     assert main(["config", "show"]) == 2
     told = capsys.readouterr()
     assert told.err.startswith("error: .torchxconfig")
-    assert "defect" not in told.err
+    assert "bug in torchx" not in told.err
     assert "/from-home" in told.out, "what is right is shown"
     assert main(["config", "show", "--json"]) == 2
     data = json.loads(capsys.readouterr().out)

@@ -151,4 +151,4 @@ def test_arguments_of_components_are_one_sentence(value: str, capsys: pytest.Cap
     ):
         assert main(argv) in (1, 2), argv[:6]
         told = capsys.readouterr().err
-        assert "defect" not in told
+        assert "bug in torchx" not in told
