@@ -38,7 +38,18 @@ CONSTRUCTIONS = {
     "looks": r"\blooks? (at|for|whether|after|into)\b|\bsee(s|n)? to\b",
     "want of": r"\bwant of\b|\bbears?\b|\bbearable\b",
 }
-CEILINGS: dict[str, int] = {}
+CEILINGS = {
+    "is no": 13,
+    "word": 9,
+    "who": 3,
+    "what as a noun": 3,
+    "tell": 2,
+    "goes": 1,
+    "ask": 1,
+    "nobody": 1,
+    "looks": 1,
+    "for good": 1,
+}
 """The most places of each construction, over docstrings, strings shown to users, and documentation."""
 
 MOST_ODD_DOCSTRINGS = 0.03
@@ -151,4 +162,4 @@ def names_defined(node: ast.AST) -> Iterator[str]:
 if __name__ == "__main__":
     for place in places():
         if not sys.argv[1:] or place.construction in sys.argv[1:]:
-            print(f"{place.path}:{place.line}: [{place.construction}] {place.text[:200]}")
+            sys.stdout.write(f"{place.path}:{place.line}: [{place.construction}] {place.text[:200]}\n")

@@ -149,14 +149,14 @@ class ElasticRole(Role):
         Raises:
             UsageError: it is invalid, or the number of replicas is out of range.
         """
-        told = str(self.launch_kwargs.get("nnodes", self.num_replicas))
-        match = _NODES.fullmatch(told)
+        given = str(self.launch_kwargs.get("nnodes", self.num_replicas))
+        match = _NODES.fullmatch(given)
         lowest, highest = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= lowest <= highest:
-            raise UsageError(f'role `{self.name}`: nnodes is N or MIN:MAX, such as 4 or 2:4; got "{told}"')
+            raise UsageError(f'role `{self.name}`: nnodes is N or MIN:MAX, such as 4 or 2:4; got "{given}"')
         if not lowest <= self.num_replicas <= highest:
             raise UsageError(
-                f'role `{self.name}` has {self.num_replicas} replicas, which nnodes="{told}" does not allow',
+                f'role `{self.name}` has {self.num_replicas} replicas, which nnodes="{given}" does not allow',
                 hint=f".replicas({highest}), or another nnodes",
             )
         return lowest, highest

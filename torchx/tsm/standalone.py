@@ -165,12 +165,12 @@ def _backend(app: AppDef) -> str:
     return DIR if here else CWD
 
 
-def _ready(role: specs.Role, backend: str, asked: str) -> specs.Role:
+def _ready(role: specs.Role, backend: str, requested: str) -> specs.Role:
     """Returns a role prepared for one scheduler."""
     role = copy.deepcopy(role)
     if not isinstance(role, Role):
         return role
-    names = (asked, backend, *(LOCAL if backend in ON_THIS_MACHINE else ()))
+    names = (requested, backend, *(LOCAL if backend in ON_THIS_MACHINE else ()))
     role.resource = role.container.resource_for(names) or role.resource
     plain = not isinstance(role, ElasticRole) and role.entrypoint.endswith(".py")
     if plain and not (backend in ON_THIS_MACHINE and _starts_itself(role, backend)):

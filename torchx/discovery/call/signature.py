@@ -121,9 +121,9 @@ class _Reader:
             self._refuse(parameter.name, f"argument `{parameter.name}` has no type annotation")
         elif isinstance(self.hints[parameter.name], Exception):
             error = self.hints[parameter.name]
-            told = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
             self._refuse(
-                parameter.name, f"argument `{parameter.name}` has a type that can't be resolved: {told}"
+                parameter.name, f"argument `{parameter.name}` has a type that can't be resolved: {reason}"
             )
         else:
             try:
