@@ -105,7 +105,7 @@ def test_outside_a_job_nothing_is_kept_and_nothing_fails(monkeypatch: pytest.Mon
 def test_a_tracker_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_JOB_ID", "local_cwd://torchx/a")
     monkeypatch.setenv("TORCHX_TRACKERS", "fspec")
-    with pytest.raises(UsageError, match="no tracker `fspec`") as caught:
+    with pytest.raises(UsageError, match="unknown tracker `fspec`") as caught:
         app_run_from_env()
     assert "did you mean `fsspec`?" in str(caught.value.hint)
 
