@@ -38,6 +38,8 @@ class Frames:
         self.last = b""
         self.held_back = b""
         self._same = 0  # number of lines with this time
+        self._begun = b""  # the last line, if it had no end yet: it may continue
+        self._stream = 0  # its stream
         self._skip = 0
         self._rest = b""
         self._parts: dict[int, tuple[bytes, list[bytes], int]] = {}  # time, parts and size of a line
@@ -82,8 +84,12 @@ class Frames:
 
     def note(self, line: Line) -> None:
         """Records that a line was returned to the caller."""
+        if self._begun and (line[0], line[2]) == (self.last, self._stream):  # the same line goes on
+            self._begun = b"" if line[3].endswith(b"\n") else self._begun + line[3]
+            return
         self._same = self._same + 1 if line[0] == self.last else 1
         self.last = line[0]
+        self._begun, self._stream = b"" if line[3].endswith(b"\n") else line[3], line[2]
 
     def resume(self) -> None:
         """Prepares for reading the log again, from the time of the last line."""
@@ -95,6 +101,9 @@ class Frames:
         for line in lines:
             if self._skip and line[0] == self.last:
                 self._skip -= 1
+                if not self._skip and self._begun and line[3].startswith(self._begun):
+                    rest = line[3][len(self._begun) :]  # written since, as by a container that was restarted
+                    fresh += [(*line[:3], rest)] if rest else []
             else:
                 self._skip = 0 if line[0] > self.last else self._skip
                 fresh.append(line)

@@ -17,8 +17,8 @@ from torchx.schedulers.kubernetes.api.client import lines_of
 STAMP = b"2026-05-01T12:00:00.000000000Z "
 
 
-def frame(data: bytes, stream: int = 1) -> bytes:
-    body = STAMP + data
+def frame(data: bytes, stream: int = 1, stamp: bytes = STAMP) -> bytes:
+    body = stamp + data
     return bytes([stream, 0, 0, 0]) + len(body).to_bytes(4, "big") + body
 
 
@@ -35,6 +35,19 @@ def test_a_container_writes_a_long_line() -> None:
         lines += frames.feed(whole[at : at + (1 << 18)])
     assert time.process_time() - began < 1
     assert [len(line[3]) for line in lines] == [(30 << 20) + 4, 5]
+
+
+def test_a_line_that_was_read_before_its_end_is_continued() -> None:
+    """The output of a restarted container follows an unfinished line, and the line keeps its first time."""
+    log = [frame(b"end", stamp=STAMP.replace(b":00.", b":0%d." % second)) for second in range(3)]
+    frames = Frames(container())
+    seen = b""
+    for read in (1, 1, 2, 3, 3):
+        frames.resume()
+        for line in [*frames.feed(b"".join(log[:read])), *frames.rest()]:
+            frames.note(line)
+            seen += line[3]
+    assert seen == b"endendend"
 
 
 def test_parts_of_both_streams_stay_apart() -> None:

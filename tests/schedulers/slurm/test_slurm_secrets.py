@@ -181,7 +181,10 @@ def test_a_job_of_another_user_is_shown_and_never_touched(
         if not json:
             monkeypatch.setattr("torchx.schedulers.slurm.queue.query_json", lambda whose: None)
         listed = {app.app_id: (app.state, app.msg) for app in scheduler.list({"all_users": True})}
-        assert listed[job] == (AppState.PENDING, "JobHeldUser: held by its user: scontrol release; of nobody")
+        assert listed[job] == (
+            AppState.PENDING,
+            "JobHeldUser: held by its user: scontrol release; owned by nobody",
+        )
         assert own in listed, "the line break in the name of the other hides nothing"
     told = scheduler.describe(job)
     assert told is not None
