@@ -7,8 +7,6 @@ from torchx.schedulers.local.images import ImageProvider as ImageProvider
 from torchx.schedulers.local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
 from torchx.schedulers.local.request import PopenRequest as PopenRequest
 from torchx.schedulers.local.request import ReplicaParam as ReplicaParam
-from torchx.schedulers.local.scheduler import LONGEST_NAME as LONGEST_NAME
-from torchx.schedulers.local.scheduler import ImageProviderFactory as ImageProviderFactory
 from torchx.schedulers.local.scheduler import LocalScheduler as LocalScheduler
 from torchx.schedulers.local.scheduler import create_cwd_scheduler as create_cwd_scheduler
 from torchx.schedulers.local.scheduler import create_dir_scheduler as create_dir_scheduler
