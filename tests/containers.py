@@ -10,7 +10,7 @@ from typing import Any
 from engine import IMAGE
 from support import wait_until
 
-from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
 from torchx.scheduling.base import DescribeAppResponse
@@ -104,8 +104,14 @@ def containers(app_id: str) -> list[dict[str, Any]]:
     """What the engine says of the containers of an application."""
     engine = Engine()
     asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
-    found: list[dict[str, Any]] = engine.call("GET", "/containers/json", asked)
-    return [engine.call("GET", f"/containers/{entry['Id']}/json") for entry in found]
+    inspected = []
+    for entry in engine.call("GET", "/containers/json", asked):
+        try:
+            inspected.append(engine.call("GET", f"/containers/{entry['Id']}/json"))
+        except EngineError as error:
+            if error.status != 404:  # removed since it was listed
+                raise
+    return inspected
 
 
 def fresh(name: str) -> str:
