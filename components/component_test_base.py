@@ -55,7 +55,7 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 1,
     ) -> specs.AppStatus | None:
-        """Runs a component and waits for its end; cancels it after a timeout.
+        """Runs a component and waits for its end; cancels it after a timeout, and deletes it.
 
         Args:
             component: the component.
@@ -72,8 +72,8 @@ class ComponentTestCase(unittest.TestCase):
 
         with get_runner("test", **(scheduler_params or {})) as runner:
             handle = runner.run(component(**(args or {})), scheduler)
-            status = runner.wait(handle, wait_interval=interval, timeout=timeout)
-            if status is not None and not status.is_terminal():
-                runner.cancel(handle)
-                runner.wait(handle)
-            return status
+            try:
+                return runner.wait(handle, wait_interval=interval, timeout=timeout)
+            finally:
+                # waits until no process writes to the state home, and leaves no container behind
+                runner.delete(handle)

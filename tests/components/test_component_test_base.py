@@ -10,6 +10,7 @@ from types import ModuleType
 
 from torchx.components import utils
 from torchx.components.component_test_base import ComponentTestCase
+from torchx.runner import get_runner
 from torchx.specs import AppDef, AppState
 
 
@@ -42,6 +43,8 @@ def test_components_are_run_in_a_state_home_of_the_test() -> None:
         status = case.run_component(utils.echo, {"msg": "hi"}, timeout=60)
         assert status is not None
         assert status.state is AppState.SUCCEEDED
+        with get_runner("test") as runner:
+            assert not list(runner.list("local_cwd"))
         used.append(os.environ["TORCHX_HOME"])
 
     result = outcome(body)
