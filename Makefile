@@ -3,6 +3,7 @@
 
 BIN := .venv/bin
 export PYTHON
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: hello test test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-dev
 

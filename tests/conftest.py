@@ -9,7 +9,19 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# a loaded machine makes any example slow: the limit of a test is that of pytest
+hypothesis.settings.register_profile(
+    "torchx",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("torchx")
+
+# a third of the time of the tests would be spent on compiling the same modules in each command they start
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # under nohup, or in the background of a script, this process ignores these signals, and so would each program
 # that it starts: tests that close a terminal or press Ctrl-C would wait forever

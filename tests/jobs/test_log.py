@@ -220,7 +220,7 @@ def test_files_need_not_stay_open(tmp_path: Path) -> None:
     assert (tmp_path / "w" / "0" / "combined.log").read_bytes() == b"a\nb\n"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([STDOUT, STDERR]), st.binary(max_size=12))))
 def test_nothing_is_lost_and_no_line_is_torn(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, int, bytes]]

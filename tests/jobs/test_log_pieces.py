@@ -81,7 +81,7 @@ lines_of_text = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(lines_of_text, st.data())
 def test_any_pieces_and_any_span(written: list[tuple[int, int, bytes]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

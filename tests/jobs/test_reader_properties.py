@@ -167,7 +167,7 @@ def spoiled(data: Any, path: tuple[Any, ...], value: Any) -> Any:
     return data
 
 
-fuzzed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+fuzzed = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @fuzzed

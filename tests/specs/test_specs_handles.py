@@ -79,7 +79,7 @@ def test_what_names_no_logs_is_refused(text: str) -> None:
 _word = st.text("ab:-_1", min_size=1).filter(lambda t: "://" not in t)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.text("ab_1", min_size=1), st.text("ab1", max_size=3), _word, st.none() | _word, st.data())
 def test_parts_put_together_are_found_again(
     scheduler: str, session: str, app_id: str, role: str | None, data: st.DataObject

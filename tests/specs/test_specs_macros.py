@@ -43,13 +43,13 @@ def test_other_words_and_lone_signs_stay() -> None:
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.text("ab${}_x "))
 def test_a_text_with_every_sign_doubled_comes_out_as_it_was(text: str) -> None:
     assert VALUES.substitute(text.replace("$", "$$")) == text
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["x", "$$", "${app_id}", "${nope}", " "])), st.text("ab$", max_size=4))
 def test_each_macro_is_replaced_once_and_its_value_is_not_looked_into(parts: list[str], value: str) -> None:
     values = macros.Values("", value, "", "")

@@ -96,14 +96,14 @@ def _words(mount: Mount) -> list[str]:
     return [f"type={kind}", f"src={src}", f"dst={mount.dst_path}", f"readonly={str(mount.read_only).lower()}"]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(_mounts, max_size=4), st.booleans())
 def test_what_is_written_is_read_back(mounts: list[Mount], joined: bool) -> None:
     words = [word for mount in mounts for word in _words(mount)]
     assert parse_mounts([",".join(words)] if joined else words) == mounts
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.text("typebindsrcvolume=,/~ ", max_size=12), max_size=5))
 def test_nonsense_is_a_usage_error_or_mounts(words: list[str]) -> None:
     with contextlib.suppress(UsageError):

@@ -234,7 +234,7 @@ _requests = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(_requests, _requests, _requests)
 def test_two_notes_do_what_two_overlays_do(base: Any, first: Any, second: Any) -> None:
     one_by_one = copy.deepcopy(base)
@@ -245,14 +245,14 @@ def test_two_notes_do_what_two_overlays_do(base: Any, first: Any, second: Any) -
     assert at_once == one_by_one
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(_requests, _requests)
 def test_put_gives_what_was_put(base: dict[str, Any], wanted: dict[str, Any]) -> None:
     apply_overlay(base, {PUT(key): value for key, value in wanted.items()})
     assert {key: base[key] for key in wanted} == wanted
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(_requests, _requests)
 def test_lists_grow_at_their_end_and_the_rest_stays(base: dict[str, Any], overlay: dict[str, Any]) -> None:
     before = copy.deepcopy(base)

@@ -250,20 +250,20 @@ _plain = st.text("ab1.:/-_ ").map(str.strip)
 _value = st.one_of(_plain, st.lists(_plain, max_size=3).map(",".join), st.text("ab=").map(lambda t: f"x{t}"))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.dictionaries(st.text("abK_-.", min_size=1), _value, min_size=1), st.sampled_from([",", ";", " , "]))
 def test_pairs_that_are_written_are_read_back(pairs: dict[str, str], separator: str) -> None:
     assert to_dict(separator.join(f"{key}={value}" for key, value in pairs.items())) == pairs
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.dictionaries(st.text("abc", min_size=1), st.text('ab,;= "', max_size=8), min_size=1))
 def test_quotes_protect_all_that_stands_between(pairs: dict[str, str]) -> None:
     quoted = {key: value for key, value in pairs.items() if "'" not in value}
     assert to_dict(",".join(f"{key}='{value}'" for key, value in quoted.items())) == quoted
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.text("ab,;='\" ", max_size=16))
 def test_any_text_is_pairs_or_a_usage_error(text: str) -> None:
     try:
@@ -274,14 +274,14 @@ def test_any_text_is_pairs_or_a_usage_error(text: str) -> None:
     assert sum(map(len, pairs.values())) <= len(text)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.text("ab' ", min_size=1).filter(lambda t: t.strip("'") == t), min_size=1))
 def test_elements_that_are_joined_are_split_again(elements: list[str]) -> None:
     assert split_elements(",".join(elements)) == elements
     assert split_elements(";".join(f'"{e},"' for e in elements)) == [f"{e}," for e in elements]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(), st.booleans(), st.lists(st.text("abc", min_size=1), min_size=1), st.permutations(range(3))
 )

@@ -67,7 +67,7 @@ _json = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.dictionaries(st.text(max_size=3), _json, max_size=3))
 def test_any_metadata_comes_back(metadata: dict[str, Any]) -> None:
     assert _there_and_back(AppDef("a", [Role("r", "i", metadata=metadata)])).roles[0].metadata == metadata

@@ -99,7 +99,7 @@ _words = st.text(alphabet="ab*?.", min_size=1, max_size=5).filter(lambda w: "**"
 _names = st.text(alphabet="ab.", min_size=1, max_size=3).filter(lambda w: w.strip("."))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(_words, min_size=1, max_size=3), st.lists(_names, min_size=1, max_size=3))
 def test_a_line_of_torchxignore_means_what_it_means_to_torchx(words: list[str], names: list[str]) -> None:
     pattern, path = "/".join(words), "/".join(names)

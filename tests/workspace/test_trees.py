@@ -212,7 +212,7 @@ _patterns = st.lists(_parts, min_size=1, max_size=3).filter(lambda p: p[-1] != "
 _lines = st.lists(st.tuples(st.sampled_from(["", "!"]), _patterns).map("".join), max_size=5)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(_lines, st.lists(_names, min_size=1, max_size=4).map("/".join))
 def test_rules_are_those_of_docker(lines: list[str], path: str) -> None:
     rules = Rules(parse("\n".join(lines), ".dockerignore"), unfiltered=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.schedulers.docker.containers import Container, read
@@ -179,19 +179,19 @@ def show(data: dict[str, Any]) -> None:
                 text.encode()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from([p for p in places(INSPECTED) if p]), VALUES)
 def test_any_answer_of_an_engine_can_be_read(path: tuple[Any, ...], value: Any) -> None:
     show(put(INSPECTED, path, value))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from([p for p in places(json.loads(job())) if p]), VALUES)
 def test_any_value_in_the_label_of_a_job_can_be_read(path: tuple[Any, ...], value: Any) -> None:
     show(inspected(job=json.dumps(put(json.loads(job()), path, value))))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(["app", "role", "replica", "attempt", "retry", "job"]), st.text())
 def test_any_text_in_a_label_can_be_read(name: str, text: str) -> None:
     show(inspected(**{name: text}))
@@ -238,7 +238,7 @@ def test_a_private_file_is_believed_only_when_it_is_one(kept: Path, tmp_path: Pa
         assert load("train-b1") is None, "it is another user's"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.sampled_from([p for p in places(json.loads(json.dumps(DATA))) if p]), VALUES)
 def test_any_value_in_the_private_file_can_be_read(kept: Path, path: tuple[Any, ...], value: Any) -> None:
     data = json.loads(json.dumps({"app_id": "train-b1", **DATA}))

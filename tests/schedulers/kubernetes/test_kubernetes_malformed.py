@@ -36,7 +36,7 @@ from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
 
 NOW = 1_795_300_000.0
-MANY = settings(deadline=2000, max_examples=50, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 
 texts = st.text(st.characters(), max_size=12) | st.sampled_from(
     [

@@ -83,7 +83,7 @@ def test_ends_of_lines_that_few_know_stay_what_they_are(end: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(app=apps, cfg=choices)
 def test_clusters_take_what_is_made_of_any_application(kind: str, app: AppDef, cfg: dict[str, Any]) -> None:
     cfg = options(**{**cfg, **({"queue": "q"} if kind == "volcano" else {})})
@@ -103,7 +103,7 @@ def test_clusters_take_what_is_made_of_any_application(kind: str, app: AppDef, c
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(args=st.lists(words, max_size=4), env=st.dictionaries(variables, words, max_size=4))
 def test_words_arrive_as_they_are(kind: str, args: list[str], env: dict[str, str]) -> None:
     """Unless they hold macros, in which two dollar signs stand for one."""
@@ -127,7 +127,7 @@ def test_a_word_is_escaped_as_much_as_it_needs(text: str, value: str) -> None:
     }) == text + "7"  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(value=words)
 def test_other_readers_of_yaml_see_the_same_texts(value: str) -> None:
     """To some of them `1e3`, `y` and `0o17` are no texts: only what cannot be mistaken stands unquoted."""

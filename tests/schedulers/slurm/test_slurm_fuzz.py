@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.schedulers.slurm import queue as slurm_jobs
@@ -33,11 +33,7 @@ from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.schedulers.slurm.status import describe, listed
 from torchx.specs.status import AppState
 
-BOUND = settings(
-    max_examples=60,
-    deadline=2000,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+BOUND = settings(max_examples=60)
 TEXTS = st.one_of(
     st.text(max_size=12),
     st.sampled_from(

@@ -107,7 +107,7 @@ def test_a_program_is_looked_for_on_the_path_of_its_role(tmp_path: Path) -> None
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_words_are_one_word(text: str) -> None:
     out = subprocess.run(["sh", "-c", f"printf %s {quote(text)}"], capture_output=True, check=True).stdout
     assert out == text.encode()
