@@ -45,7 +45,7 @@ class Runs:
     def submit(self, info: AppDryRunInfo[DockerJob]) -> str:
         """Submits a request, and returns what its replicas print until they end."""
         self.told = []
-        info.tell = self.told.append
+        info.on_progress = self.told.append
         app_id = scheduler().schedule(info)
         self.jobs.ids.append(app_id)
         ended(app_id)

@@ -45,6 +45,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
     """
 
     shared_by = "all users of the engine"
+    attaches_by_default = on_this_machine = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("local_docker", session_name)
@@ -157,7 +158,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         if dryrun_info.app is None:
             raise UsageError("a request can be submitted only with the application it was created from")
         data = job_data(dryrun_info.app, dryrun_info.cfg, self.session_name)
-        report = _ignore if dryrun_info.cfg.get("quiet") else dryrun_info.tell
+        report = _ignore if dryrun_info.cfg.get("quiet") else dryrun_info.on_progress
         dryrun_info.notes += submit(self._connected(), dryrun_info.request, data, report)
         return dryrun_info.request.app_id
 

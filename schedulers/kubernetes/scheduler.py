@@ -102,7 +102,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         cfg = dryrun_info.cfg
         cluster = self._cluster_from(cfg)
         request = self._resolve_kind(cluster, dryrun_info)
-        report = _discard if cfg.get("quiet") else dryrun_info.tell
+        report = _discard if cfg.get("quiet") else dryrun_info.on_progress
         if dryrun_info.app is not None and needs_images(dryrun_info.app):
             from torchx.schedulers.kubernetes.images import provide_images
 

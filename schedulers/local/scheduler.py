@@ -62,6 +62,8 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         backend: the name of the scheduler in handles.
     """
 
+    attaches_by_default = cheap_to_list = on_this_machine = True
+
     def __init__(
         self,
         session_name: str,
@@ -156,7 +158,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
         require_system(self.backend)
         submitter = self._submitter(dryrun_info.cfg)
-        dryrun_info.notes += submitter.submit(dryrun_info.request, dryrun_info.app, dryrun_info.tell)
+        dryrun_info.notes += submitter.submit(dryrun_info.request, dryrun_info.app, dryrun_info.on_progress)
         return dryrun_info.request.app_id
 
     def _submitter(self, cfg: Mapping[str, CfgVal]) -> Submitter:

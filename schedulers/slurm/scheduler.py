@@ -81,7 +81,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         app = dryrun_info.app
         if app is None:
             raise StateError("the request has no application: submit it as returned by the dry run")
-        report = _discard if dryrun_info.cfg.get("quiet") else dryrun_info.tell
+        report = _discard if dryrun_info.cfg.get("quiet") else dryrun_info.on_progress
         request, notes = provide(dryrun_info.request, app, report)
         job_id, more = submit(request, app, dryrun_info.cfg, self.session_name)
         dryrun_info.notes += notes + more

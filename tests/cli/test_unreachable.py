@@ -125,7 +125,7 @@ def test_wait_ends_with_the_error_alone_when_the_engine_stops(
     use: Use, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cmd_wait, "PATIENCE", 0.01)
-    engine = use(memory=Stops)._scheduler("memory")
+    engine = use(memory=Stops).scheduler("memory")
     assert isinstance(engine, Stops)
     timers: list[threading.Thread] = []
     real = threading.Timer

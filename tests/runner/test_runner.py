@@ -33,7 +33,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
 
 
 def engine(runner: Runner) -> MemoryScheduler:
-    found = runner._scheduler("memory")
+    found = runner.scheduler("memory")
     assert isinstance(found, MemoryScheduler)
     return found
 

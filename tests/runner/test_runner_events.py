@@ -88,7 +88,7 @@ def test_a_wrong_destination_is_an_error_before_anything_happens(
     with pytest.raises(UsageError, match="unknown destination of events `consol`") as error:
         runner.schedule(info)
     assert "did you mean `console`?" in str(error.value.hint)
-    scheduler = runner._scheduler("memory")
+    scheduler = runner.scheduler("memory")
     assert isinstance(scheduler, MemoryScheduler)
     assert scheduler.jobs == {}
 
@@ -154,7 +154,7 @@ def test_the_end_of_a_job_of_another_thread_is_one_event(
     import threading
 
     handle = runner.run(APP, "memory")
-    scheduler = runner._scheduler("memory")
+    scheduler = runner.scheduler("memory")
     assert isinstance(scheduler, MemoryScheduler)
     timer = threading.Timer(0.2, scheduler.jobs["train-0"].end, [AppState.SUCCEEDED])
     timer.start()

@@ -25,7 +25,7 @@ def runner() -> Iterator[Runner]:
 def submit(runner: Runner) -> str:
     roles = [Role("a", "img", entrypoint="x", num_replicas=3), Role("b", "img", entrypoint="x")]
     handle = runner.run(AppDef("app", roles), "memory")
-    scheduler = runner._scheduler("memory")
+    scheduler = runner.scheduler("memory")
     assert isinstance(scheduler, MemoryScheduler)
     job = scheduler.jobs["app-0"]
     for role, k in (("a", 0), ("a", 1), ("a", 2), ("b", 0)):
@@ -56,7 +56,7 @@ def test_the_wanted_replicas_and_the_last_lines(runner: Runner) -> None:
 
 def test_following_ends_with_the_application(runner: Runner) -> None:
     handle = submit(runner)
-    scheduler = runner._scheduler("memory")
+    scheduler = runner.scheduler("memory")
     assert isinstance(scheduler, MemoryScheduler)
     chunks = runner.log_chunks(handle, LogQuery(follow=True))
     first = [next(chunks).data.decode() for _ in range(8)]

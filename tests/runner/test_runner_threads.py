@@ -88,7 +88,7 @@ def test_threads_that_come_at_once_get_the_same_scheduler() -> None:
         return made[-1]
 
     with Runner("s", {"memory": slow}) as runner, ThreadPoolExecutor(8) as pool:
-        assert len({*pool.map(lambda _: runner._scheduler("memory"), range(8))}) == 1
+        assert len({*pool.map(lambda _: runner.scheduler("memory"), range(8))}) == 1
     assert len(made) == 1
     assert made[0].closed
 

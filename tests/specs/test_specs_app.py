@@ -49,9 +49,17 @@ def test_the_hook_of_a_role_hands_the_request_on() -> None:
 def test_a_dry_run_prints_its_request() -> None:
     info = AppDryRunInfo({"a": 1}, lambda request: f"<{request}>")
     assert repr(info) == str(info) == "<{'a': 1}>"
-    assert (info.app, dict(info.cfg), info._scheduler) == (None, {}, None)
+    assert (info.app, dict(info.cfg), info.scheduler) == (None, {}, None)
+
+
+def test_older_names_of_a_dry_run_read_and_set_the_same_attributes() -> None:
+    info = AppDryRunInfo(["sbatch"], " ".join)
     info._app, info._cfg, info._scheduler = AppDef("a"), {"x": 1}, "slurm"
-    assert (info.app, info.cfg) == (AppDef("a"), {"x": 1})
+    assert (info.app, info.cfg, info.scheduler) == (AppDef("a"), {"x": 1}, "slurm")
+    lines: list[str] = []
+    info.tell = lines.append
+    info.on_progress("pulling")
+    assert (lines, info._app, info._scheduler) == (["pulling"], info.app, "slurm")
 
 
 def test_late_values_are_worked_out_and_the_role_stays_as_it_was() -> None:

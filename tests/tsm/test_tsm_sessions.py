@@ -100,7 +100,7 @@ def test_images_that_are_folders_are_run_in(session: tsm.Session, tmp_path: Path
 def test_which_scheduler_of_this_machine_it_is(session: tsm.Session, tmp_path: Path) -> None:
     def scheduler(*images: str, asked: str = "default") -> str | None:
         roles = [tsm.Role(f"r{k}", "sh").on(tsm.Container(image)) for k, image in enumerate(images)]
-        return session.dryrun(tsm.Application("a").of(*roles), asked)._scheduler
+        return session.dryrun(tsm.Application("a").of(*roles), asked).scheduler
 
     (tmp_path / "relative").mkdir()
     assert scheduler("pytorch/pytorch:2.9") == scheduler("python", asked="local") == "local_cwd"

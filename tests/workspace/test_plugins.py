@@ -73,7 +73,7 @@ def test_a_mixin_builds_at_the_dry_run_each_image_once(kind: Any) -> None:
         assert info.app is not None
         images = [each.image for each in info.app.roles]
         assert images == ["img-patched-1", "img-patched-1", "other", "img-patched-1"]
-        assert run._scheduler("memory").built == [("img", "/src"), ("img", "/w")]  # type: ignore[attr-defined]
+        assert run.scheduler("memory").built == [("img", "/src"), ("img", "/w")]  # type: ignore[attr-defined]
         assert run.build_workspace(app, "memory", workspace="/src").roles[0].image == "img-patched-3"
     assert [each.image for each in app.roles] == ["img", "img", "other", "img"]
     assert app.roles[0].workspace is None

@@ -141,7 +141,7 @@ def test_the_loss_of_set_id_bits_of_an_image_is_reported(tmp_path: Path) -> None
     app = AppDef("job", [Role("w", image=str(image), entrypoint="./tool")])
     info = scheduler.submit_dryrun(app, {}, str(project))
     told: list[str] = []
-    info.tell = told.append
+    info.on_progress = told.append
     assert scheduler.wait(scheduler.schedule(info), 60)
     assert any(line == f"image {image}: tool loses its set-user-id or set-group-id bit" for line in told), (
         told

@@ -175,10 +175,10 @@ class Runner(Applications):
         check_kinds(app)
         masked = None if workspace is None else without_password(str(workspace))
         with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=masked):
-            engine = self._scheduler(scheduler)
+            engine = self.scheduler(scheduler)
             ready = prepare(app, scheduler, self._name, parent_run_id)
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
-            info._scheduler = scheduler
+            info.scheduler = scheduler
             return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
@@ -188,11 +188,11 @@ class Runner(Applications):
             StateError: the scheduler cannot accept it now.
             ValueError: the request has no scheduler.
         """
-        scheduler = dryrun_info._scheduler
+        scheduler = dryrun_info.scheduler
         if not scheduler:
             raise ValueError("this request was not made by a runner: it has no scheduler")
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
-            call.event.app_id = app_id = self._scheduler(scheduler).schedule(dryrun_info)
+            call.event.app_id = app_id = self.scheduler(scheduler).schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
         return handle
@@ -223,7 +223,7 @@ class Runner(Applications):
 
         built = self.dryrun(app, scheduler, cfg, workspace).app
         assert built is not None
-        engine = self._scheduler(scheduler)
+        engine = self.scheduler(scheduler)
         if isinstance(engine, BuildsImages):
             engine.build_planned_images(built)
         ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], dict(app.metadata))

@@ -60,7 +60,7 @@ class Engines:
         Raises:
             UnknownSchedulerException: no scheduler has this name.
         """
-        return self._scheduler(scheduler).run_opts()
+        return self.scheduler(scheduler).run_opts()
 
     def takes_workspace(self, scheduler: str, *, requested: bool = True) -> bool:
         """Returns True if a scheduler honours workspaces.
@@ -72,7 +72,7 @@ class Engines:
         Raises:
             UnknownSchedulerException: no scheduler has this name.
         """
-        return self._scheduler(scheduler).takes_workspaces(requested=requested)
+        return self.scheduler(scheduler).takes_workspaces(requested=requested)
 
     def exists(self, app_handle: str) -> bool:
         """Returns True if the scheduler knows an application."""
@@ -118,7 +118,7 @@ class Engines:
             query: the filter.
             cfg: the scheduler's run options, if it needs some to connect.
         """
-        engine = self._scheduler(scheduler)
+        engine = self.scheduler(scheduler)
         resolved = engine.run_opts().resolve(cfg) if cfg else None
         if isinstance(engine, Selects):
             found: Iterable[ListAppResponse] = engine.select(query)
@@ -134,7 +134,7 @@ class Engines:
 
     def has(self, scheduler: str, ability: type) -> bool:
         """Returns True if a scheduler implements an optional protocol, such as ``Prunes``."""
-        return isinstance(self._scheduler(scheduler), ability)
+        return isinstance(self.scheduler(scheduler), ability)
 
     def diagnose(self, scheduler: str) -> Iterable[Finding]:
         """Checks the engine of a scheduler and returns the findings.
@@ -142,7 +142,7 @@ class Engines:
         Raises:
             TorchxError: the scheduler implements no checks and cannot be reached.
         """
-        engine = self._scheduler(scheduler)
+        engine = self.scheduler(scheduler)
         if isinstance(engine, Diagnoses):
             return engine.diagnose()
         from torchx.scheduling.findings import Finding, Verdict
@@ -161,7 +161,7 @@ class Engines:
         Raises:
             StateError: something cannot be removed.
         """
-        engine = self._scheduler(scheduler)
+        engine = self.scheduler(scheduler)
         if isinstance(engine, Prunes):
             yield from engine.prune(app_ids, dryrun=dryrun)
             return
@@ -199,7 +199,12 @@ class Engines:
             self._factories = get_scheduler_factories()
         return self._factories
 
-    def _scheduler(self, name: str) -> Scheduler[Any]:
+    def scheduler(self, name: str) -> Scheduler[Any]:
+        """Returns the scheduler of a name; all calls return the same object.
+
+        Raises:
+            UnknownSchedulerException: no scheduler has this name.
+        """
         made = self._schedulers.get(name)
         if made is None:
             with self._making:  # one of two concurrent threads creates it for both
@@ -207,6 +212,15 @@ class Engines:
                 if made is None:
                     made = self._schedulers[name] = self._make(name)
         return made
+
+    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+        """Returns the scheduler of an application.
+
+        Raises:
+            MalformedAppHandleException: the text is not a handle.
+            UnknownSchedulerException: no scheduler has its name.
+        """
+        return self._of(app_handle)[0]
 
     def _make(self, name: str) -> Scheduler[Any]:
         if self._factories is None:
@@ -243,4 +257,4 @@ class Engines:
 
     def _of(self, app_handle: str) -> tuple[Scheduler[Any], str]:
         backend, _, app_id = parse_app_handle(app_handle)
-        return self._scheduler(backend), app_id
+        return self.scheduler(backend), app_id

@@ -125,7 +125,21 @@ class Scheduler(abc.ABC, Generic[T]):
         session_name: the session part of its handles.
 
     ``T`` is the type of its requests.
+
+    Attributes:
+        attaches_by_default: `torchx run` stays attached: it shows the log, waits for the end, and Ctrl-C
+            cancels the application. Otherwise it returns after the submission.
+        cheap_to_list: a listing takes milliseconds and no network, so that shell completion offers the
+            applications.
+        on_this_machine: the replicas start immediately, on one machine. So the commands show no
+            host names, and do not report why an application waits.
+
+    A scheduler overrides these attributes in its class, or in an object.
     """
+
+    attaches_by_default: bool = False
+    cheap_to_list: bool = False
+    on_this_machine: bool = False
 
     def __init__(self, backend: str, session_name: str) -> None:
         self.backend = backend
@@ -173,7 +187,7 @@ class Scheduler(abc.ABC, Generic[T]):
         self._validate(app, self.backend, resolved)
         info = self._submit_dryrun(app, resolved)
         info.notes[:0] = notes
-        info._app, info._cfg, info._scheduler = app, resolved, self.backend
+        info.app, info.cfg, info.scheduler = app, resolved, self.backend
         for role in app.roles:
             info = role.pre_proc(self.backend, info)
         return info

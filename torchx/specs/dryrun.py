@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
@@ -19,6 +20,15 @@ class Manifests(Protocol):
     manifests: list[dict[str, Any]]
 
 
+def _discard(line: str) -> None:
+    """Discards a line of progress."""
+
+
+def _older_name(name: str) -> property:
+    """Returns a property that reads and sets an attribute of another name."""
+    return property(attrgetter(name), lambda info, value: setattr(info, name, value))
+
+
 class AppDryRunInfo(Generic[T]):
     """A request as a scheduler would send it; its ``repr`` is readable.
 
@@ -29,10 +39,15 @@ class AppDryRunInfo(Generic[T]):
     Attributes:
         request: the scheduler's own request object; ``Role.pre_proc`` may change it.
         notes: warnings about parts of the application that the scheduler does not honour, one line each.
-        tell: called from any thread with a line about the progress of a submission; callers that display
-            progress set it. A :class:`torchx.scheduling.progress.Follows` receives measured progress too.
+        app: the application at the time of the request; None before the scheduler has set it.
+        cfg: the run options with defaults filled in.
+        scheduler: the name of the scheduler; None before the scheduler has set it.
+        on_progress: called from any thread with a line about the progress of a submission; callers that
+            display progress set it. A :class:`torchx.scheduling.progress.Follows` receives measured progress
+            too.
 
-    The scheduler's interface fills in the application, the run options and the scheduler's name.
+    :meth:`torchx.schedulers.api.Scheduler.submit_dryrun` assigns ``app``, ``cfg`` and ``scheduler``.
+    ``_app``, ``_cfg``, ``_scheduler`` and ``tell`` are older names of these attributes.
 
     >>> AppDryRunInfo(["sbatch", "--parsable"], " ".join)
     sbatch --parsable
@@ -41,25 +56,16 @@ class AppDryRunInfo(Generic[T]):
     def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
         self.request = request
         self.notes: list[str] = []
-        self.tell: Callable[[str], None] = _discard
+        self.app: AppDef | None = None
+        self.cfg: Mapping[str, CfgVal] = {}
+        self.scheduler: str | None = None
+        self.on_progress: Callable[[str], None] = _discard
         self._fmt = fmt
-        self._app: AppDef | None = None
-        self._cfg: Mapping[str, CfgVal] = {}
-        self._scheduler: str | None = None
 
-    @property
-    def app(self) -> AppDef | None:
-        """The application at the time of the request; None before the scheduler has set it."""
-        return self._app
-
-    @property
-    def cfg(self) -> Mapping[str, CfgVal]:
-        """The run options with defaults filled in."""
-        return self._cfg
+    _app = _older_name("app")
+    _cfg = _older_name("cfg")
+    _scheduler = _older_name("scheduler")
+    tell = _older_name("on_progress")
 
     def __repr__(self) -> str:
         return self._fmt(self.request)
-
-
-def _discard(line: str) -> None:
-    """Discards a line."""

@@ -124,10 +124,10 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
         from torchx_cli.terminal.attach import Attached
         from torchx_cli.terminal.progress import ProgressReporter
 
-        follow = follows(request, info._scheduler)
+        follow = follows(request, runner, info)
         with Attached(runner, info, stream=follow) as attached:
             printed = len(info.notes)
-            with ProgressReporter(attached.allow_stop) as info.tell:  # e.g. for image pulls
+            with ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
                 handle = attached.submit()
             for line in info.notes[printed:]:  # added during submission
                 note(f"note: {line}")
@@ -149,9 +149,9 @@ def print_handle(handle: str) -> None:
         note(handle)
 
 
-def follows(request: RunRequest, scheduler: str | None) -> bool:
+def follows(request: RunRequest, runner: Runner, info: AppDryRunInfo[Any]) -> bool:
     """Returns True if a run stays attached to its application and shows its logs."""
-    return not request.detach and (request.log or (scheduler or "").startswith("local"))
+    return not request.detach and (request.log or runner.scheduler(info.scheduler or "").attaches_by_default)
 
 
 def make_app(request: RunRequest, config: Config) -> AppDef | None:

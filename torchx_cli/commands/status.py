@@ -62,9 +62,9 @@ def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> 
     from torchx_cli.terminal.masking import mask_text
     from torchx_cli.terminal.status_text import status_lines
 
-    return [mask_text(line) for line in status_lines(handle, status, roles, sys.stdout)] + failure_of(
-        runner, handle, status
-    )
+    nodes = not runner.scheduler_of(handle).on_this_machine
+    lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes)
+    return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:

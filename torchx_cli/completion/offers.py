@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from torchx.discovery.source.outline import Argument, Outline
     from torchx.runner.api import Runner
 
-LOCAL_SCHEDULERS = ("local_cwd", "local_dir")
-"""Schedulers with records on this machine; completion queries no others."""
-
 RECENT = 30
 """Maximum number of ended applications offered."""
 
@@ -138,7 +135,7 @@ def applications(command: str, current: str) -> Iterator[Offer]:
     running: list[Offer] = []
     others: list[Offer] = []
     with _runner() as runner:
-        for backend in LOCAL_SCHEDULERS:
+        for backend in filter(lambda name: _is_cheap_to_list(runner, name), runner.scheduler_backends()):
             for app in islice(runner.select(backend, query), RECENT * 10):
                 plain = backend == runner.default_scheduler and "://" not in current
                 offer = Offer(
@@ -150,6 +147,15 @@ def applications(command: str, current: str) -> Iterator[Offer]:
     yield from others[:RECENT]
     if running or others:
         yield Offer("@last", "the most recent application")
+
+
+def _is_cheap_to_list(runner: Runner, backend: str) -> bool:
+    from torchx.runner.survey import EXPECTED
+
+    try:
+        return runner.scheduler(backend).cheap_to_list
+    except EXPECTED:
+        return False  # not available
 
 
 def _description(state: str, when: object) -> str:

@@ -111,8 +111,8 @@ def app_id_of(handle: str) -> str:
 
 
 def report_waiting(runner: Runner, handle: str) -> AbstractContextManager[object]:
-    """Returns a context that reports why an application is waiting; a no-op for local schedulers."""
-    if handle.startswith("local"):
+    """Returns a context that reports why an application is waiting; a no-op if no application waits there."""
+    if runner.scheduler_of(handle).on_this_machine:
         return nullcontext()
     from torchx_cli.terminal.waiting import Waiting
 

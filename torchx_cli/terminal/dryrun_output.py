@@ -76,7 +76,7 @@ def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
     from torchx.specs.serialize import app_to_dict
 
     data = {
-        "scheduler": info._scheduler,
+        "scheduler": info.scheduler,
         "cfg": to_plain(info.cfg),
         "app": None if info.app is None else app_to_dict(info.app, strict=False),
         "request": to_plain(info.request),

@@ -17,7 +17,9 @@ MAX_REPLICAS = 16
 """For roles with more replicas than this, only the unusual ones are listed."""
 
 
-def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextIO) -> list[str]:
+def status_lines(
+    handle: str, status: AppStatus, roles: list[str], stream: TextIO, *, nodes: bool = True
+) -> list[str]:
     """Returns the lines of `torchx status`, without the first failure.
 
     Args:
@@ -25,6 +27,7 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
         status: its status.
         roles: names of the roles to show; empty for all.
         stream: the output stream.
+        nodes: whether to show the host names of the replicas.
     """
     from torchx.specs.handles import parse_app_handle
 
@@ -46,8 +49,7 @@ def status_lines(handle: str, status: AppStatus, roles: list[str], stream: TextI
         lines.append(fit(f"  {message}", width_of(stream)))
     for role in status.roles:
         if not roles or role.role in roles:
-            # hostnames are redundant for local schedulers
-            lines += _role_lines(role, stream, nodes=not scheduler.startswith("local"))
+            lines += _role_lines(role, stream, nodes=nodes)
     for folder in dict.fromkeys(status.workspaces.values()):
         lines.append(f"runs in  {one_line(_home(folder))}")
     if status.log_dir:
