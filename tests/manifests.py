@@ -17,6 +17,7 @@ from kubernetes_validate.utils import schema_contents
 from torchx.schedulers.kubernetes import request as kubernetes_request
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.manifests.names import unique_name
+from torchx.schedulers.kubernetes.manifests.workspace import WorkspacePlans
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.options import run_opts
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount
@@ -197,10 +198,12 @@ def options(**cfg: Any) -> dict[str, Any]:
     return run_opts().resolve(cfg)
 
 
-def made(app: AppDef, kind: str = "job", **cfg: Any) -> kubernetes_request.KubernetesJob:
+def made(
+    app: AppDef, kind: str = "job", workspaces: WorkspacePlans | None = None, **cfg: Any
+) -> kubernetes_request.KubernetesJob:
     resolved = options(**({"queue": "q"} if kind == "volcano" else {}), **cfg)
     kubernetes_request.check(app, resolved)
-    return kubernetes_request.to_request(app, unique_name(app), resolved, kind)
+    return kubernetes_request.to_request(app, unique_name(app), resolved, kind, workspaces)
 
 
 def role(name: str = "trainer", **changes: Any) -> Role:

@@ -52,6 +52,8 @@ class SshScheduler(LocalScheduler):
         session_name: the session part of its handles.
     """
 
+    attaches_by_default = on_this_machine = plans_workspaces = False
+
     def __init__(self, session_name: str) -> None:
         super().__init__(session_name, Hosts, backend="ssh")
 
@@ -71,11 +73,6 @@ class SshScheduler(LocalScheduler):
         for host in _texts(cfg["hosts"]):
             if host.startswith("-") or not host.isprintable() or " " in host:
                 raise UsageError(f"`{host}` in the run option `hosts` is not a host")
-
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
-        raise UsageError(
-            "ssh does not support workspaces", hint="copy the program to remote_dir on the hosts"
-        )
 
 
 class Hosts(ImageProvider):

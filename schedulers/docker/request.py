@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +65,18 @@ class DockerJob:
     builds: list[ImagePlan] = field(default_factory=list)
 
 
-def to_request(app: AppDef, app_id: str, cfg: Mapping[str, CfgVal]) -> DockerJob:
-    """Returns the containers of an application, without side effects."""
-    plans = [getattr(role.workspace, "plan", None) for role in app.roles]
-    job = DockerJob(app_id, builds=list({plan.name: plan for plan in plans if plan is not None}.values()))
+def to_request(
+    app: AppDef, app_id: str, cfg: Mapping[str, CfgVal], builds: Iterable[ImagePlan] = ()
+) -> DockerJob:
+    """Returns the containers of an application, without side effects.
+
+    Args:
+        app: the application; not changed.
+        app_id: its id.
+        cfg: run options.
+        builds: the images to build for its workspaces.
+    """
+    job = DockerJob(app_id, builds=list(builds))
     rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
     inherited = _inherited_env(cfg)
     seen: dict[str, str] = {}

@@ -8,11 +8,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
-from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, Lines, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.containers import Container
     from torchx.schedulers.docker.engine.client import Engine
+    from torchx.schedulers.docker.images.plan import ImagePlan
     from torchx.schedulers.docker.request import DockerContainer as DockerContainer
     from torchx.schedulers.docker.request import DockerJob as DockerJob
     from torchx.scheduling.findings import Finding
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
-Notes = list[str]  # aliases, as `list` is a method within the class
-Containers = list["Container"]
+Containers = list["Container"]  # an alias, as `list` is a method within the class
 POLL_INTERVAL = 10.0
 """Seconds between checks of the containers without an event."""
 
@@ -45,7 +45,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
     """
 
     shared_by = "all users of the engine"
-    attaches_by_default = on_this_machine = True
+    attaches_by_default = on_this_machine = plans_workspaces = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("local_docker", session_name)
@@ -94,24 +94,12 @@ class DockerScheduler(Scheduler["DockerJob"]):
             if not role.image:
                 raise UsageError(f"role `{role.name}` has no image, and {scheduler} needs one")
 
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Notes:
-        """Sets the images of roles with workspaces; the submission builds them."""
-        from torchx.schedulers.docker.images.plan import plan_image
-        from torchx.workspace.tree import scan_workspaces
-
-        limit = cfg.get("workspace_limit_mb")
-        notes: dict[str, None] = {}
-        for role, scanned in scan_workspaces(app.roles, limit if isinstance(limit, int) else None):
-            scanned.plan = plan_image(role, scanned.tree, cfg)
-            role.image = scanned.plan.name
-            notes |= dict.fromkeys(scanned.tree.notes)
-        return list(notes)
-
-    def build_planned_images(self, app: AppDef) -> None:
+    def build_planned_images(self, dryrun_info: AppDryRunInfo[DockerJob]) -> None:
         """Builds, and pushes where configured, the images that a dry-run has planned for workspaces."""
         from torchx.schedulers.docker.images.workspace import build_planned
 
-        build_planned(self._connected(), app)
+        if dryrun_info.app is not None and dryrun_info.request.builds:
+            build_planned(self._connected(), dryrun_info.request.builds, dryrun_info.app)
 
     def build_workspace_image(self, img: str, workspace: str) -> str:
         """Builds an image with a workspace on top of another image, unless the engine has it.
@@ -130,10 +118,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
         from torchx.schedulers.docker.images.workspace import plan_image, provide_image
         from torchx.specs.app import Role
         from torchx.specs.workspace import Workspace
-        from torchx.workspace.tree import scan_workspace
+        from torchx.workspace.tree import scan
 
-        role = Role("workspace", img, workspace=Workspace.from_str(workspace))
-        plan = plan_image(role, scan_workspace(role).tree, {})
+        parsed = Workspace.from_str(workspace)
+        plan = plan_image(Role("workspace", img, workspace=parsed), scan(parsed), {})
         return provide_image(self._connected(), plan, _ignore)[0]
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
@@ -141,8 +129,14 @@ class DockerScheduler(Scheduler["DockerJob"]):
         from torchx.schedulers.ids import make_unique
         from torchx.specs.dryrun import AppDryRunInfo
 
-        info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg), as_text)
-        info.notes += notes_of(app)
+        builds: Iterable[ImagePlan] = ()
+        notes: Lines = []
+        if any(role.workspace for role in app.roles):
+            from torchx.schedulers.docker.images.plan import plan_images
+
+            builds, notes = plan_images(app, cfg)
+        info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg, builds), as_text)
+        info.notes += notes + notes_of(app)
         return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.images.workspace import ImagePlan, provide_image
+from torchx.schedulers.docker.images.workspace import provide_image
 from torchx.schedulers.kubernetes.request import KubernetesJob, with_images
-from torchx.specs.app import AppDef
 
 
-def provide_images(
-    request: KubernetesJob, app: AppDef, report: Callable[[str], None]
-) -> tuple[KubernetesJob, list[str]]:
-    """Builds and pushes the images for the workspaces of an application.
+def provide_images(request: KubernetesJob, report: Callable[[str], None]) -> tuple[KubernetesJob, list[str]]:
+    """Builds and pushes the planned images of a request.
 
     Args:
         request: the request; unchanged.
-        app: the application of the request.
         report: called with a line of progress.
 
     Returns:
@@ -26,18 +22,12 @@ def provide_images(
     Raises:
         StateError: no engine is reachable, or an image cannot be built or pushed.
     """
-    plans = {
-        plan.name: plan
-        for role in app.roles
-        if isinstance(plan := getattr(role.workspace, "plan", None), ImagePlan)
-    }
     notes: list[str] = []
     images: dict[str, str] = {}
-    if plans:
-        engine = Engine()
-        for name, plan in plans.items():
-            image, image_notes = provide_image(engine, plan, report)
-            notes += image_notes
-            # nodes know an image that was not pushed by its name at most, never by its id
-            images[name] = image if plan.push else name
+    engine = Engine()
+    for plan in request.workspaces.builds:
+        image, image_notes = provide_image(engine, plan, report)
+        notes += image_notes
+        # nodes know an image that was not pushed by its name at most, never by its id
+        images[plan.name] = image if plan.push else plan.name
     return with_images(request, images), notes

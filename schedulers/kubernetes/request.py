@@ -17,7 +17,7 @@ from torchx.schedulers.kubernetes.manifests import volcano
 from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import AppContext
-from torchx.schedulers.kubernetes.manifests.workspace import archives_of, config_map, config_map_names
+from torchx.schedulers.kubernetes.manifests.workspace import WorkspacePlans, config_map, config_map_names
 from torchx.schedulers.kubernetes.manifests.yaml_text import dump
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
@@ -37,12 +37,14 @@ class KubernetesJob:
         namespace: where it runs.
         kind: job, jobset or volcano.
         manifests: the objects in order of creation; the first job carries the record.
+        workspaces: the plans for its workspaces.
     """
 
     app_id: str
     namespace: str
     kind: str
     manifests: list[dict[str, Any]] = field(default_factory=list)
+    workspaces: WorkspacePlans = field(default_factory=WorkspacePlans)
 
 
 def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) -> str:
@@ -67,6 +69,7 @@ def to_request(
     name: str,
     cfg: Mapping[str, CfgVal],
     kind: str = JOB,
+    workspaces: WorkspacePlans | None = None,
 ) -> KubernetesJob:
     """Returns the manifests of an application, without side effects.
 
@@ -75,13 +78,14 @@ def to_request(
         name: its id, see ``names.unique_name``.
         cfg: run options, with their defaults.
         kind: job, jobset or volcano, see :func:`kind_of`.
+        workspaces: the plans for its workspaces.
 
     Raises:
         UsageError: the application is not possible on a cluster.
     """
     require_name(name)
-    archives = archives_of(app.roles)
-    packed = config_map_names(name, archives)
+    plans = workspaces or WorkspacePlans()
+    packed = config_map_names(name, plans.archives)
     if kind == VOLCANO:
         names = role_names(name, app.roles, spare=volcano.PODS_SPARE)
         context = AppContext(app, name, cfg, volcano.rank0_host(name, names[0]), workspaces=packed)
@@ -101,10 +105,10 @@ def to_request(
         first["metadata"].setdefault("annotations", {})[APP] = record
     maps = {
         packed[number]: config_map(context.metadata(packed[number], context.labels), archive)
-        for number, archive in archives.items()
+        for number, archive in plans.archives.items()
     }
     _check_size(manifests, kind)
-    return KubernetesJob(name, context.namespace, kind, [*maps.values(), *manifests])
+    return KubernetesJob(name, context.namespace, kind, [*maps.values(), *manifests], plans)
 
 
 def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:

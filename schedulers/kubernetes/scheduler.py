@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
-from torchx.scheduling.base import DescribeAppResponse, Lines, ListAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.api.client import Cluster
@@ -40,6 +40,8 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         session_name: the session part of handles.
     """
 
+    plans_workspaces = True
+
     def __init__(self, session_name: str) -> None:
         super().__init__("kubernetes", session_name)
         self._clusters: dict[tuple[str | None, str | None, bool], Cluster] = {}
@@ -63,26 +65,25 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
         check(app, cfg)
 
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
-        """Packs small workspaces for ConfigMaps and plans images for others."""
-        from torchx.schedulers.kubernetes.manifests.workspace import plan_workspaces
-
-        return plan_workspaces(app, cfg)
-
-    def build_planned_images(self, app: AppDef) -> None:
+    def build_planned_images(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> None:
         """Builds and pushes the images that a dry-run has planned for workspaces."""
         from torchx.schedulers.docker.engine.client import Engine
         from torchx.schedulers.docker.images.workspace import build_planned
 
-        build_planned(Engine(), app)
+        if dryrun_info.app is not None:
+            build_planned(Engine(), dryrun_info.request.workspaces.builds, dryrun_info.app)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
         from torchx.schedulers.kubernetes import request as requests
         from torchx.schedulers.kubernetes.manifests.names import unique_name
+        from torchx.schedulers.kubernetes.manifests.workspace import plan_workspaces
         from torchx.specs.dryrun import AppDryRunInfo
 
         kind = requests.kind_of(app, cfg)
-        info = AppDryRunInfo(requests.to_request(app, unique_name(app), cfg, kind), requests.as_text)
+        plans = plan_workspaces(app, cfg)
+        request = requests.to_request(app, unique_name(app), cfg, kind, plans)
+        info = AppDryRunInfo(request, requests.as_text)
+        info.notes += plans.notes
         info.notes += requests.notes_of(app, cfg, kind)
         info.notes += requests.process_notes(app, requests.templates_of(info.request))
         return info
@@ -96,17 +97,16 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """
         from torchx.schedulers.kubernetes.api.errors import ClusterError
         from torchx.schedulers.kubernetes.contexts import remember
-        from torchx.schedulers.kubernetes.manifests.workspace import needs_images
         from torchx.schedulers.kubernetes.submit import namespace_hint, submit
 
         cfg = dryrun_info.cfg
         cluster = self._cluster_from(cfg)
         request = self._resolve_kind(cluster, dryrun_info)
         report = _discard if cfg.get("quiet") else dryrun_info.on_progress
-        if dryrun_info.app is not None and needs_images(dryrun_info.app):
+        if request.workspaces.builds:
             from torchx.schedulers.kubernetes.images import provide_images
 
-            request, notes = provide_images(request, dryrun_info.app, report)
+            request, notes = provide_images(request, report)
             dryrun_info.notes += notes
         other = namespace_hint(cluster, request.namespace)
         try:
@@ -136,12 +136,13 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
         if not has_jobsets(cluster):
             return request
-        if to_request(app, request.app_id, cfg, request.kind) != request:
+        if to_request(app, request.app_id, cfg, request.kind, request.workspaces) != request:
             info.notes.append(
                 "the request was changed after the dry-run and remains one Job per role, not a JobSet"
             )
             return request
-        return to_request(app, request.app_id, cfg, kind_of(app, cfg, has_jobset=True))
+        kind = kind_of(app, cfg, has_jobset=True)
+        return to_request(app, request.app_id, cfg, kind, request.workspaces)
 
     # --- status and end --------------------------------------------------------------------------
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 LONGEST_NAME = 200
 """Maximum length of a name in a path; file systems allow 255, and an id is appended."""
 
-Notes = list[str]  # inside the class, `list` is a method
-
 ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
 
 _ELSEWHERE = {
@@ -62,7 +60,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         backend: the name of the scheduler in handles.
     """
 
-    attaches_by_default = cheap_to_list = on_this_machine = True
+    attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = True
 
     def __init__(
         self,
@@ -126,22 +124,16 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def takes_workspaces(self, *, requested: bool = True) -> bool:
         """Returns True if a workspace is copied: only if the user requests it."""
-        return requested
-
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Notes:
-        """Scans the workspaces; they are copied on submission."""
-        from torchx.schedulers.local.workspaces import notes_of
-
-        limit = cfg.get("workspace_limit_mb")
-        return notes_of(app, limit if isinstance(limit, int) else None)
+        return requested and self.plans_workspaces
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
         from torchx.schedulers.local.checks import notes_of
         from torchx.schedulers.local.request import as_text
         from torchx.specs.dryrun import AppDryRunInfo
 
-        info = AppDryRunInfo(self._submitter(cfg).request(app), as_text)
-        info.notes += notes_of(app)
+        request, notes = self._submitter(cfg).request(app)
+        info = AppDryRunInfo(request, as_text)
+        info.notes += notes + notes_of(app)
         return info
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:

@@ -45,18 +45,20 @@ class Submitter:
     cfg: Mapping[str, CfgVal]
     extra_paths: Sequence[str] = ()
 
-    def request(self, app: AppDef) -> PopenRequest:
-        """Returns the processes of an application; starts and writes nothing."""
+    def request(self, app: AppDef) -> tuple[PopenRequest, list[str]]:
+        """Returns the processes of an application, and notes on its workspaces; starts and writes nothing."""
         app_id = make_unique(app.name)
         option = self.cfg.get("log_dir")
         # absolute: the supervisor has another working directory
         log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
         logs = LogPaths(log_dir / self.session / app_id)
         request = PopenRequest(app_id, str(logs.folder))
+        notes: list[str] = []
         if any(role.workspace for role in app.roles):
             from torchx.schedulers.local import workspaces as local_workspaces  # on demand: few jobs have one
 
-            request.workspaces = local_workspaces.plan(app, Home(user_home()).job(app_id), self.provider)
+            paths = Home(user_home()).job(app_id)
+            request.workspaces, notes = local_workspaces.plan(app, paths, self.provider, self.cfg)
         for role in app.roles:
             params: list[ReplicaParam] = []
             dirs: list[str] = []
@@ -79,7 +81,7 @@ class Submitter:
                 dirs.append(str(folder))
             request.role_params[role.name] = params
             request.role_log_dirs[role.name] = dirs
-        return request
+        return request, notes
 
     def _env(
         self, param: ReplicaParam, role: Role, app_id: str, logs: LogPaths, replica: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,32 +12,47 @@ from torchx.jobs.paths import JobPaths, file_name
 from torchx.schedulers.local.checks import check_programs
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest, ReplicaParam, Snapshot
-from torchx.specs.app import AppDef
+from torchx.specs.app import AppDef, Role
+from torchx.specs.run_options import CfgVal
 from torchx.specs.workspace import Workspace
 from torchx.workspace.sizes import MB, mb
-from torchx.workspace.tree import LARGE_MB, scan_unfiltered, scan_workspace, scan_workspaces, shown
+from torchx.workspace.tree import LARGE_MB, scan_unfiltered, scan_workspaces, shown
 
 
-def plan(app: AppDef, paths: JobPaths, provider: ImageProvider) -> dict[str, Snapshot]:
-    """Returns the copy for each role with a workspace; roles with the same workspace and image share one.
+def plan(
+    app: AppDef, paths: JobPaths, provider: ImageProvider, cfg: Mapping[str, CfgVal]
+) -> tuple[dict[str, Snapshot], list[str]]:
+    """Returns the copy for each role with a workspace, and notes for the user.
+
+    Roles with the same workspace and image share a copy.
 
     Args:
         app: the application.
         paths: the record of the job.
         provider: resolves images.
+        cfg: run options.
     """
     known: dict[tuple[str, ...], Snapshot] = {}
     snapshots = {}
-    for role in app.roles:
-        if not role.workspace:
-            continue
+    notes: dict[str, None] = {}
+    for role, tree in scan_workspaces(app.roles, cfg):
+        assert role.workspace is not None
+        notes |= dict.fromkeys([*tree.notes, *_notes_on_arguments(role)])
         below = provider.below(role)
         key = (below, *(path for pair in role.workspace.projects.items() for path in pair))
         if key not in known:
             folder = str(paths.workspaces / file_name(role.name))
-            known[key] = Snapshot(folder, shown(str(role.workspace)), below, scan_workspace(role).tree)
+            known[key] = Snapshot(folder, shown(str(role.workspace)), below, tree)
         snapshots[role.name] = known[key]
-    return snapshots
+    return snapshots, list(notes)
+
+
+def _notes_on_arguments(role: Role) -> list[str]:
+    return [
+        f"{argument} is in the original folder, not in the copy that role {role.name} runs in"
+        for argument in role.args
+        if role.workspace is not None and _is_in_original(argument, role.workspace)
+    ]
 
 
 def run_in(snapshot: Snapshot, param: ReplicaParam, root: str) -> None:
@@ -56,19 +71,6 @@ def run_in(snapshot: Snapshot, param: ReplicaParam, root: str) -> None:
         param.args[0] = snapshot.folder + program[len(root) :]
     elif os.sep not in program and (entry := snapshot.tree.find(program)) is not None and entry.kind != "dir":
         param.args[0] = f"{snapshot.folder}/{program}"
-
-
-def notes_of(app: AppDef, limit_mb: int | None) -> list[str]:
-    """Scans the workspaces of an application and returns notes for the user."""
-    notes: dict[str, None] = {}
-    for role, scanned in scan_workspaces(app.roles, limit_mb):
-        notes |= dict.fromkeys(scanned.tree.notes)
-        for argument in role.args:
-            if _is_in_original(argument, scanned):
-                notes[
-                    f"{argument} is in the original folder, not in the copy that role {role.name} runs in"
-                ] = None
-    return list(notes)
 
 
 def _is_in_original(path: str, workspace: Workspace) -> bool:

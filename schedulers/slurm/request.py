@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from torchx.errors import UsageError
@@ -17,9 +18,25 @@ from torchx.specs.app import AppDef, RetryPolicy
 from torchx.specs.mounts import BindMount
 from torchx.specs.run_options import CfgVal
 
+if TYPE_CHECKING:
+    from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.workspace.tree import Tree
+
 MARK = "torchx:"
 """Prefix of the mark in a job's comment, which contains its token and the folder of its logs."""
 LONGEST_NAME = 120
+
+
+class WorkspaceCopy(NamedTuple):
+    """A copy of a workspace in a folder shared with all nodes.
+
+    Attributes:
+        folder: the folder; it is named after the content, so that equal workspaces share a copy.
+        tree: the files.
+    """
+
+    folder: str
+    tree: Tree
 
 
 @dataclass
@@ -32,6 +49,8 @@ class SlurmRequest:
         folder: the folder of its logs, script and record.
         script: the script for sbatch.
         cmd: the sbatch command.
+        copies: the copy of the workspace that a role starts in, by role.
+        builds: the images to build for the other workspaces.
     """
 
     name: str
@@ -39,6 +58,8 @@ class SlurmRequest:
     folder: str
     script: str
     cmd: tuple[str, ...] = ("sbatch", "--parsable")
+    copies: dict[str, WorkspaceCopy] = field(default_factory=dict)
+    builds: list[ImagePlan] = field(default_factory=list)
 
 
 def base_folder(cfg: Mapping[str, CfgVal]) -> Path:
@@ -48,7 +69,11 @@ def base_folder(cfg: Mapping[str, CfgVal]) -> Path:
 
 
 def to_request(
-    app: AppDef, cfg: Mapping[str, CfgVal], session: str, roots: Mapping[str, str]
+    app: AppDef,
+    cfg: Mapping[str, CfgVal],
+    session: str,
+    copies: Mapping[str, WorkspaceCopy],
+    builds: Iterable[ImagePlan] = (),
 ) -> SlurmRequest:
     """Returns the request for an application; has no side effects.
 
@@ -56,7 +81,8 @@ def to_request(
         app: the application; not modified.
         cfg: run options, with their defaults.
         session: the session part of its handle.
-        roots: the folder of each role's workspace.
+        copies: the copies of workspaces, by role.
+        builds: the images to build for workspaces.
 
     Raises:
         UsageError: the application is not supported on Slurm.
@@ -66,8 +92,9 @@ def to_request(
     name = f"{readable or 'app'}-{token}"
     folder = str(base_folder(cfg) / "jobs" / name)
     mark = f"{MARK}{token}:{quote(folder)}"
+    roots = {role: copy.folder for role, copy in copies.items()}
     script = script_of(app, cfg, ScriptContext(name, folder, session, mark, roots))
-    return SlurmRequest(name, token, folder, script)
+    return SlurmRequest(name, token, folder, script, copies=dict(copies), builds=list(builds))
 
 
 def as_text(request: SlurmRequest) -> str:

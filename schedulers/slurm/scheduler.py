@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
-from torchx.scheduling.base import DescribeAppResponse, Lines, ListAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 if TYPE_CHECKING:
     from torchx.schedulers.slurm.options import SlurmOptions
@@ -36,6 +36,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     """
 
     shared_by = "a cluster"
+    plans_workspaces = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("slurm", session_name)
@@ -53,18 +54,14 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
 
         check(app, cfg)
 
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
-        """Plans the copies or images of the workspaces."""
-        from torchx.schedulers.slurm.workspaces import plan_workspaces
-
-        return plan_workspaces(app, cfg)
-
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[SlurmRequest]:
         from torchx.schedulers.slurm.request import as_text, notes_of, to_request
-        from torchx.schedulers.slurm.workspaces import roots_of
+        from torchx.schedulers.slurm.workspaces import plan_workspaces
         from torchx.specs.dryrun import AppDryRunInfo
 
-        info = AppDryRunInfo(to_request(app, cfg, self.session_name, roots_of(app)), as_text)
+        copies, builds, notes = plan_workspaces(app, cfg)
+        info = AppDryRunInfo(to_request(app, cfg, self.session_name, copies, builds), as_text)
+        info.notes += notes
         info.notes += notes_of(app, cfg)
         return info
 
@@ -82,7 +79,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         if app is None:
             raise StateError("the request has no application: submit it as returned by the dry run")
         report = _discard if dryrun_info.cfg.get("quiet") else dryrun_info.on_progress
-        request, notes = provide(dryrun_info.request, app, report)
+        request, notes = provide(dryrun_info.request, report)
         job_id, more = submit(request, app, dryrun_info.cfg, self.session_name)
         dryrun_info.notes += notes + more
         return str(job_id)

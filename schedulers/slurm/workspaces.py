@@ -8,29 +8,43 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import StateError, UsageError
 from torchx.schedulers.slurm.directives import in_containers
-from torchx.schedulers.slurm.options import check_options
-from torchx.schedulers.slurm.request import SlurmRequest, base_folder
+from torchx.schedulers.slurm.request import SlurmRequest, WorkspaceCopy, base_folder
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 
+if TYPE_CHECKING:
+    from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.workspace.tree import Tree
 
-def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
-    """Plans the copies or images of the workspaces and stores the plans in the roles; only reads files.
+
+def plan_workspaces(
+    app: AppDef, cfg: Mapping[str, CfgVal]
+) -> tuple[dict[str, WorkspaceCopy], list[ImagePlan], list[str]]:
+    """Plans the copies or images of the workspaces; only reads files.
+
+    Args:
+        app: the application; its roles get the names of planned images.
+        cfg: run options.
+
+    Returns:
+        The copies by role, the images, and notes, one line each.
 
     Raises:
         UsageError: a workspace is missing or too large, or an image is requested but not used.
     """
+    if not any(role.workspace for role in app.roles):
+        return {}, [], []
     from torchx.workspace.tree import scan_workspaces
 
-    check_options(cfg)
-    limit = cfg.get("workspace_limit_mb")
+    copies: dict[str, WorkspaceCopy] = {}
+    builds: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
-    for role, scanned in scan_workspaces(app.roles, limit if isinstance(limit, int) else None):
-        notes.update(dict.fromkeys(scanned.tree.notes))
+    for role, tree in scan_workspaces(app.roles, cfg):
+        notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "docker":
             if not in_containers(cfg):
                 raise UsageError("workspace_type=docker needs containers=true to run the image")
@@ -40,23 +54,16 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
                 )
             from torchx.schedulers.docker.images.workspace import plan_image
 
-            scanned.plan = plan = plan_image(role, scanned.tree, cfg)
+            plan = plan_image(role, tree, cfg)
+            builds[plan.name] = plan
             role.image = plan.name
             notes[plan.why] = None
         else:
-            scanned.plan = str(base_folder(cfg) / "workspaces" / scanned.tree.digest[:24])
-    return list(notes)
+            copies[role.name] = WorkspaceCopy(str(base_folder(cfg) / "workspaces" / tree.digest[:24]), tree)
+    return copies, list(builds.values()), list(notes)
 
 
-def roots_of(app: AppDef) -> dict[str, str]:
-    """Returns the folders of the roles that start in a copy of their workspace."""
-    plans = ((role.name, getattr(role.workspace, "plan", None)) for role in app.roles)
-    return {name: plan for name, plan in plans if isinstance(plan, str)}
-
-
-def provide(
-    request: SlurmRequest, app: AppDef, report: Callable[[str], None]
-) -> tuple[SlurmRequest, list[str]]:
+def provide(request: SlurmRequest, report: Callable[[str], None]) -> tuple[SlurmRequest, list[str]]:
     """Creates missing copies and images of the workspaces.
 
     Returns:
@@ -65,21 +72,17 @@ def provide(
     Raises:
         StateError: a copy cannot be created, or an image cannot be built or pushed.
     """
-    images: dict[str, str] = {}
     notes: list[str] = []
-    for role in app.roles:
-        plan: Any = getattr(role.workspace, "plan", None)
-        if isinstance(plan, str):
-            copy(role.workspace.tree, Path(plan), report)  # type: ignore[union-attr]
-        elif plan is not None and plan.name not in images:
-            from torchx.schedulers.docker.engine.client import Engine
-            from torchx.schedulers.docker.images.workspace import provide_image
+    for folder, tree in request.copies.values():
+        copy(tree, Path(folder), report)
+    for plan in request.builds:
+        from torchx.schedulers.docker.engine.client import Engine
+        from torchx.schedulers.docker.images.workspace import provide_image
 
-            images[plan.name], more = provide_image(Engine(), plan, report)
-            notes += more
-    for planned, image in images.items():
+        image, more = provide_image(Engine(), plan, report)
+        notes += more
         request = replace(
-            request, script=request.script.replace(_plugin_image(planned), _plugin_image(image))
+            request, script=request.script.replace(_plugin_image(plan.name), _plugin_image(image))
         )
     return request, notes
 
@@ -90,7 +93,7 @@ def _plugin_image(image: str) -> str:
     return plugin_image_name(image)
 
 
-def copy(tree: Any, folder: Path, report: Callable[[str], None]) -> None:
+def copy(tree: Tree, folder: Path, report: Callable[[str], None]) -> None:
     """Copies a tree atomically, unless a copy with the same content exists.
 
     Raises:

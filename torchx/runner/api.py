@@ -221,13 +221,13 @@ class Runner(Applications):
         from torchx.specs.app import AppDef, resolve_overrides
         from torchx.specs.workspace import Workspace
 
-        built = self.dryrun(app, scheduler, cfg, workspace).app
-        assert built is not None
+        info = self.dryrun(app, scheduler, cfg, workspace)
+        assert info.app is not None
         engine = self.scheduler(scheduler)
         if isinstance(engine, BuildsImages):
-            engine.build_planned_images(built)
+            engine.build_planned_images(info)
         ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], dict(app.metadata))
-        for role, done in zip(ready.roles, built.roles, strict=True):
+        for role, done in zip(ready.roles, info.app.roles, strict=True):
             still = done.workspace.projects if done.workspace else {}
             role.image, role.workspace = done.image, Workspace(dict(still)) if still else None
         return ready

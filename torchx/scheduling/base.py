@@ -133,6 +133,8 @@ class Scheduler(abc.ABC, Generic[T]):
             applications.
         on_this_machine: the replicas start immediately, on one machine. So the commands show no
             host names, and do not report why an application waits.
+        plans_workspaces: :meth:`_submit_dryrun` plans copies or images of the workspaces as a part of its
+            request, from which :meth:`schedule` makes them. It may set ``role.image`` to the future image.
 
     A scheduler overrides these attributes in its class, or in an object.
     """
@@ -140,6 +142,7 @@ class Scheduler(abc.ABC, Generic[T]):
     attaches_by_default: bool = False
     cheap_to_list: bool = False
     on_this_machine: bool = False
+    plans_workspaces: bool = False
 
     def __init__(self, backend: str, session_name: str) -> None:
         self.backend = backend
@@ -183,10 +186,12 @@ class Scheduler(abc.ABC, Generic[T]):
         self._pre_build_validate(app, self.backend, resolved)
         if workspace:
             lay_over(workspace, app.roles)
-        notes = self._apply_workspaces(app, resolved) if any(role.workspace for role in app.roles) else []
+        if not self.plans_workspaces and any(role.workspace for role in app.roles):
+            if not isinstance(self, BuildsWorkspaces):
+                raise UsageError(f"{self.backend} does not accept workspaces")
+            self.build_workspaces(app.roles, resolved)
         self._validate(app, self.backend, resolved)
         info = self._submit_dryrun(app, resolved)
-        info.notes[:0] = notes
         info.app, info.cfg, info.scheduler = app, resolved, self.backend
         for role in app.roles:
             info = role.pre_proc(self.backend, info)
@@ -194,7 +199,7 @@ class Scheduler(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[T]:
-        """Returns the request for an application; contacts no engine and accesses no file."""
+        """Returns the request for an application; contacts no engine, and reads no files but workspaces."""
 
     def run_opts(self) -> runopts:
         """Returns the run options of this scheduler, including those of its workspaces."""
@@ -288,23 +293,6 @@ class Scheduler(abc.ABC, Generic[T]):
             if role.resource == NULL_RESOURCE:
                 raise UsageError(f"role `{role.name}` has no resource, and {scheduler} needs one")
 
-    def _apply_workspaces(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Lines:
-        """Plans the workspaces of an application's roles, at a dry-run.
-
-        Lists the files, keeps the plan in the role, and may set ``role.image`` to the name of the future
-        image. :meth:`schedule` copies, builds and pushes.
-
-        Returns:
-            Notes for the user, one line each.
-
-        Raises:
-            UsageError: this scheduler does not accept workspaces, or not this one.
-        """
-        if isinstance(self, BuildsWorkspaces):
-            self.build_workspaces(app.roles, cfg)
-            return []
-        raise UsageError(f"{self.backend} does not accept workspaces")
-
     def takes_workspaces(self, *, requested: bool = True) -> bool:
         """Returns True if this scheduler honours workspaces.
 
@@ -312,8 +300,7 @@ class Scheduler(abc.ABC, Generic[T]):
             requested: the user requested it for this run. Otherwise it comes from a configuration file, and
                 replicas that use the files of this machine directly do not need a copy.
         """
-        prepares = type(self)._apply_workspaces is not Scheduler._apply_workspaces
-        return prepares or isinstance(self, BuildsWorkspaces)
+        return self.plans_workspaces or isinstance(self, BuildsWorkspaces)
 
 
 def replicas_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torchx.errors import StateError
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.streams import Streams
-    from torchx.specs.app import AppDef, Role
+    from torchx.specs.app import Role
+    from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -45,10 +46,11 @@ class BuildsWorkspaces(Protocol):
 class BuildsImages(Protocol):
     """A scheduler that plans images at the dry-run, and can build them without a submission."""
 
-    def build_planned_images(self, app: AppDef) -> None:
-        """Builds the planned images of an application, and pushes them if required.
+    def build_planned_images(self, dryrun_info: AppDryRunInfo[Any]) -> None:
+        """Builds the images that a request plans, and pushes them if required.
 
-        Sets ``role.image`` to the result, and removes the workspace from the role.
+        In the application of the request, sets ``role.image`` to the result, and removes the workspace from
+        the role.
         """
         ...
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from torchx.workspace.projects import Folder, Project, set_id_notes
 
 if TYPE_CHECKING:
     from torchx.specs.app import Role
+    from torchx.specs.run_options import CfgVal
 
 LIMIT_MB = 1024
 """Default maximum size of a workspace in MB."""
@@ -181,47 +182,28 @@ class Tree:
         write(sources, self._pieces, folder, into_existing=into_existing)
 
 
-class Scanned(Workspace):
-    """A scanned workspace, which replaces a role's workspace on a dry-run.
+def scan_workspaces(roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> list[tuple[Role, Tree]]:
+    """Scans the workspaces of roles, equal ones only once; returns the roles that have one.
 
     Args:
-        workspace: the specified workspace.
-        tree: its files.
-        plan: the scheduler's plan for it.
+        roles: the roles; not changed.
+        cfg: run options; ``workspace_limit_mb`` is the maximum size of each workspace.
     """
-
-    def __init__(self, workspace: Workspace, tree: Tree, plan: Any = None) -> None:
-        super().__init__(dict(workspace.projects))
-        self.tree = tree
-        self.plan = plan
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Scanned:
-        return Scanned(self, self.tree, self.plan)  # a role is copied for each replica
-
-
-def scan_workspace(role: Role, limit_mb: int | None = LIMIT_MB) -> Scanned:
-    """Scans the workspace of a role and sets ``role.workspace`` to the result.
-
-    To scan equal workspaces of several roles only once, use :func:`scan_workspaces`.
-    """
-    assert role.workspace is not None
-    if not isinstance(role.workspace, Scanned):
-        role.workspace = Scanned(role.workspace, scan(role.workspace, limit_mb))
-    return role.workspace
-
-
-def scan_workspaces(roles: Iterable[Role], limit_mb: int | None = LIMIT_MB) -> list[tuple[Role, Scanned]]:
-    """Scans the workspaces of roles, each only once; returns the roles that have one."""
     known: dict[tuple[tuple[str, str], ...], Tree] = {}
     scanned = []
     for role in roles:
         if role.workspace:
             key = tuple(role.workspace.projects.items())
-            if key in known and not isinstance(role.workspace, Scanned):
-                role.workspace = Scanned(role.workspace, known[key])
-            scanned.append((role, scan_workspace(role, limit_mb)))
-            known[key] = scanned[-1][1].tree
+            if key not in known:
+                known[key] = scan(role.workspace, limit_of(cfg))
+            scanned.append((role, known[key]))
     return scanned
+
+
+def limit_of(cfg: Mapping[str, CfgVal]) -> int | None:
+    """Returns the maximum size of a workspace in MB, from the run option ``workspace_limit_mb``."""
+    limit = cfg.get("workspace_limit_mb")
+    return limit if isinstance(limit, int) else None
 
 
 def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:

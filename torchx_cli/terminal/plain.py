@@ -14,7 +14,7 @@ def to_plain(value: Any) -> Any:
     """Converts a value to dictionaries, lists, strings, numbers, booleans and None.
 
     Times become ISO 8601, durations seconds, sets sorted lists; other objects are converted with
-    ``to_dict()`` or ``str()``.
+    ``to_dict()`` or ``str()``. Fields of dataclasses with ``repr=False`` are omitted.
 
     >>> to_plain({"when": timedelta(minutes=1), "path": PurePath("a/b"), "all": {2, 1}})
     {'when': 60.0, 'path': 'a/b', 'all': [1, 2]}
@@ -26,7 +26,8 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(to_plain(key)): to_plain(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        shown = (field.name for field in dataclasses.fields(value) if field.repr)
+        return {name: to_plain(getattr(value, name)) for name in shown}
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     if isinstance(value, (set, frozenset)):

@@ -67,12 +67,11 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         from torchx.schedulers.docker.engine.client import Engine
         from torchx.schedulers.docker.images.workspace import plan_image, provide_image
         from torchx.specs.workspace import Workspace
-        from torchx.workspace.tree import scan_workspace
+        from torchx.workspace.tree import limit_of, scan
 
         parsed = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
         copy = replace(role, workspace=parsed)
-        limit = cfg.get("workspace_limit_mb")
-        tree = scan_workspace(copy, limit if isinstance(limit, int) else None).tree
+        tree = scan(parsed, limit_of(cfg))
         # it is named after a registry when it is pushed
         role.image = provide_image(Engine(), plan_image(copy, tree, {}), _ignore)[0]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from torchx.errors import UsageError
 from torchx.schedulers.docker.images.dockerfile import images_below, mentions, own_dockerfile
 from torchx.scheduling.progress import MB
-from torchx.specs.app import Role
+from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import CfgVal
-from torchx.workspace.tree import Tree, shown
+from torchx.workspace.tree import Tree, scan_workspaces, shown
 
 NAME = "torchx-workspace"
 """The repository of images that are not pushed."""
@@ -73,6 +73,29 @@ class ImagePlan:
     def below(self) -> list[str]:
         """Its base images."""
         return images_below(self.steps, self.base) if self.dockerfile else [self.base]
+
+
+def plan_images(app: AppDef, cfg: Mapping[str, CfgVal]) -> tuple[list[ImagePlan], list[str]]:
+    """Plans an image for each role with a workspace; only reads files.
+
+    Args:
+        app: the application; its roles get the names of the images.
+        cfg: run options.
+
+    Returns:
+        The images without duplicates, and notes, one line each.
+
+    Raises:
+        UsageError: a workspace does not exist or is too large, or an image cannot be planned.
+    """
+    plans: dict[str, ImagePlan] = {}
+    notes: dict[str, None] = {}
+    for role, tree in scan_workspaces(app.roles, cfg):
+        plan = plan_image(role, tree, cfg)
+        role.image = plan.name
+        plans[plan.name] = plan
+        notes |= dict.fromkeys(tree.notes)
+    return list(plans.values()), list(notes)
 
 
 def counted(files: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
@@ -33,13 +33,13 @@ BASE_LABEL = "torchx.pytorch.org/workspace-base"
 """Label of an image: the ids of its base images."""
 
 
-def build_planned(engine: Engine, app: AppDef) -> None:
-    """Builds the planned images of an application's roles, and sets the roles' images to them."""
-    for role in app.roles:
-        plan = getattr(role.workspace, "plan", None)
-        if isinstance(plan, ImagePlan):
-            role.image, _ = provide_image(engine, plan, lambda line: None)
-            role.workspace = None
+def build_planned(engine: Engine, plans: Iterable[ImagePlan], app: AppDef) -> None:
+    """Builds planned images, and sets the images of the application's roles to them."""
+    for plan in plans:
+        image, _ = provide_image(engine, plan, lambda line: None)
+        for role in app.roles:
+            if role.workspace and role.image == plan.name:
+                role.image, role.workspace = image, None
 
 
 def provide_image(engine: Engine, plan: ImagePlan, report: Callable[[str], None]) -> tuple[str, list[str]]:

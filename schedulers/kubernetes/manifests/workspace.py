@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import gzip
 import io
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from torchx.errors import UsageError
-from torchx.schedulers.kubernetes.options import check_options
 
 if TYPE_CHECKING:
-    from torchx.specs.app import AppDef, Role
+    from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal
     from torchx.workspace.tree import Tree
 
@@ -37,69 +37,74 @@ class Archive:
         size: their bytes, unpacked.
     """
 
-    data: bytes
+    data: bytes = field(repr=False)
     files: int
     size: int
 
 
-def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
+@dataclass
+class WorkspacePlans:
+    """The plans for the workspaces of an application.
+
+    Attributes:
+        archives: the workspaces that are sent in ConfigMaps, by role number.
+        builds: the images to build for the others.
+        notes: notes for the user, one line each.
+    """
+
+    archives: dict[int, Archive] = field(default_factory=dict)
+    builds: list[ImagePlan] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> WorkspacePlans:
     """Plans a ConfigMap or an image for each workspace of an application; only reads files.
 
     Args:
         app: the application; its roles get the names of planned images.
         cfg: run options.
 
-    Returns:
-        Notes, one line each.
-
     Raises:
         UsageError: a workspace is too large or does not exist.
     """
+    plans = WorkspacePlans()
+    if not any(role.workspace for role in app.roles):
+        return plans
     from torchx.workspace.tree import scan_workspaces
 
-    check_options(cfg)  # report invalid options before reading files
-    limit = cfg.get("workspace_limit_mb")
+    images: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
     known: dict[int, Archive] = {}
-    for role, scanned in scan_workspaces(app.roles, limit if isinstance(limit, int) else None):
-        notes.update(dict.fromkeys(scanned.tree.notes))
+    for role, tree in scan_workspaces(app.roles, cfg):
+        notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "image" or (
             cfg.get("workspace_type") != "configmap" and cfg.get("image_repo")
         ):
             from torchx.schedulers.docker.images.workspace import plan_image
 
-            scanned.plan = plan = plan_image(role, scanned.tree, cfg)
+            plan = plan_image(role, tree, cfg)
+            images[plan.name] = plan
             role.image = plan.name
             notes[plan.why] = None
             if not plan.push:
                 notes["without image_repo the image is not pushed: nodes must get it in another way"] = None
             continue
-        archive = known.get(id(scanned.tree)) or pack(scanned.tree)
+        archive = known.get(id(tree)) or pack(tree)
         if archive is None:
-            much = f"{scanned.tree.size / 1e6:,.1f} MB"
+            much = f"{tree.size / 1e6:,.1f} MB, too much for a ConfigMap ({LARGEST // 1000} KB, packed)"
             raise UsageError(
-                f"workspace `{scanned}` has {much}, too much for a ConfigMap ({LARGEST // 1000} KB, packed)",
+                f"workspace `{role.workspace}` has {much}",
                 hint="use a registry: -cfg image_repo=REGISTRY/NAME   or exclude files: .torchxignore",
             )
-        scanned.plan = known[id(scanned.tree)] = archive
+        number = next(number for number, other in enumerate(app.roles) if other is role)
+        plans.archives[number] = known[id(tree)] = archive
         size = len(archive.data) / 1000
         line = (
             f"the workspace is sent in a ConfigMap ({archive.files} files, {size:,.1f} KB): the `tar` of the "
         )
         notes[line + f"image unpacks it to {FOLDER}, the working directory of replicas"] = None
-    return list(notes)
-
-
-def needs_images(app: AppDef) -> bool:
-    """Returns True if a workspace of an application is sent in an image."""
-    plans = (getattr(role.workspace, "plan", None) for role in app.roles)
-    return any(plan is not None and not isinstance(plan, Archive) for plan in plans)
-
-
-def archives_of(roles: Iterable[Role]) -> dict[int, Archive]:
-    """Returns the archives of workspaces that are sent in ConfigMaps, by role number."""
-    plans = ((number, getattr(role.workspace, "plan", None)) for number, role in enumerate(roles))
-    return {number: plan for number, plan in plans if isinstance(plan, Archive)}
+    plans.builds, plans.notes = list(images.values()), list(notes)
+    return plans
 
 
 def pack(tree: Tree) -> Archive | None:

@@ -41,8 +41,8 @@ def app_of(project: Path, **changes: Any) -> AppDef:
 
 def planned(app: AppDef, kind: str = "job", **cfg: Any) -> tuple[KubernetesJob, list[str]]:
     app = copy.deepcopy(app)
-    notes = plan_workspaces(app, options(**cfg))
-    return made(app, kind, **cfg), notes
+    plans = plan_workspaces(app, options(**cfg))
+    return made(app, kind, plans, **cfg), plans.notes
 
 
 def unpack(request: KubernetesJob, into: Path) -> None:
@@ -154,12 +154,12 @@ def test_with_a_registry_an_image_is_planned(project: Path) -> None:
 def test_an_image_is_built_before_the_submission(project: Path) -> None:
     engine = Engine()
     app = app_of(project, image=IMAGE)
-    notes = plan_workspaces(app, options(workspace_type="image"))
-    assert any("not pushed" in note for note in notes)
+    plans = plan_workspaces(app, options(workspace_type="image"))
+    assert any("not pushed" in note for note in plans.notes)
     name = app.roles[0].image
-    before = made(app)
+    before = made(app, workspaces=plans)
     try:
-        request, _ = provide_images(before, app, lambda line: None)
+        request, _ = provide_images(before, lambda line: None)
         assert request == before  # nothing has pushed it, so the nodes can know its name alone
         assert inspect_image(engine, name) is not None
     finally:
