@@ -61,6 +61,7 @@ def describe(app_id: str) -> DescribeAppResponse:
 def ended(app_id: str, timeout: float = 120.0) -> DescribeAppResponse:
     """Waits for the end of a job and returns what is known of it."""
     assert scheduler().wait(app_id, timeout), f"{app_id} still runs"
+    scheduler().reconcile(app_id)  # as a runner does
     return describe(app_id)
 
 

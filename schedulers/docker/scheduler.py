@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
@@ -165,7 +166,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
             return None
         from torchx.schedulers.docker.status import describe_all
 
-        return describe_all(containers)
+        return replace(describe_all(containers), needs_reconcile=_lacks_supervisor(containers))
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""
@@ -174,7 +175,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
             return None
         from torchx.schedulers.docker.status import describe
 
-        return describe(containers)
+        return replace(describe(containers), needs_reconcile=_lacks_supervisor(containers))
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the engine's description of each container of an application, or None."""
@@ -197,6 +198,13 @@ class DockerScheduler(Scheduler["DockerJob"]):
             lines, key=lambda line: (line.submitted_at is not None, line.submitted_at), reverse=True
         )
 
+    def reconcile(self, app_id: str) -> None:
+        """Starts a supervisor for an application that has lost its own on this machine."""
+        from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
+
+        if containers := self._containers(app_id):
+            ensure_supervisor(containers)
+
     def exists(self, app_id: str) -> bool:
         """Returns True if the engine has containers of an application."""
         from torchx.schedulers.docker.lookup import entries
@@ -209,6 +217,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         from torchx.schedulers.docker.events import Events
         from torchx.schedulers.docker.replay import is_under_way
         from torchx.schedulers.docker.status import describe
+        from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
         from torchx.specs.status import is_terminal
 
         end = None if timeout is None else time.monotonic() + timeout
@@ -220,6 +229,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
                     return True
                 if damage_of(containers) and not is_under_way(containers):
                     return True
+                ensure_supervisor(containers)
                 left = POLL_INTERVAL if end is None else min(end - time.monotonic(), POLL_INTERVAL)
                 if left <= 0:
                     return False
@@ -321,15 +331,15 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return with_late_oom(self._connected(), self._containers(app_id))
 
     def _containers(self, app_id: str, known: Iterable[Container] = ()) -> Containers:
-        """Returns the containers of an application, and ensures that it has a supervisor if needed."""
         from torchx.schedulers.docker.lookup import find_containers
 
-        containers = find_containers(self._connected(), app_id, known, tolerant=True).get(app_id, [])
-        if containers:
-            from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
+        return find_containers(self._connected(), app_id, known, tolerant=True).get(app_id, [])
 
-            ensure_supervisor(containers)
-        return containers
+
+def _lacks_supervisor(containers: Containers) -> bool:
+    from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
+
+    return lacks_supervisor(containers)
 
 
 def _ignore(line: str) -> None:

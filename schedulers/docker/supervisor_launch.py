@@ -74,19 +74,25 @@ def spawn_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
         os.close(ready)
 
 
-def ensure_supervisor(containers: Sequence[Container]) -> None:
-    """Starts a supervisor for an application that has lost its own, if that ran on this machine.
+def lacks_supervisor(containers: Sequence[Container]) -> bool:
+    """Returns True if an application has lost its supervisor, and that ran on this machine.
 
     Args:
         containers: its containers.
     """
     app_id = containers[0].app_id
     if damage_of(containers) or not has_folder(app_id):
-        return
-    paths = docker_home().job(app_id)
-    if replay(job_of(containers), containers).end is not None or lock.is_held(paths.lock):
-        return
-    _start_unless_held(paths, app_id)
+        return False
+    if replay(job_of(containers), containers).end is not None:
+        return False
+    return not lock.is_held(docker_home().job(app_id).lock)
+
+
+def ensure_supervisor(containers: Sequence[Container]) -> None:
+    """Starts a supervisor for an application that has lost its own, if that ran on this machine."""
+    if lacks_supervisor(containers):
+        app_id = containers[0].app_id
+        _start_unless_held(docker_home().job(app_id), app_id)
 
 
 def has_folder(app_id: str) -> bool:

@@ -197,6 +197,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Yields the recorded jobs that match a query, newest first."""
         return self._jobs().select(query)
 
+    def reconcile(self, app_id: str) -> None:
+        """Finalizes a job whose supervisor is dead: ends its processes and records its end."""
+        self._jobs().reconcile(app_id)
+
     def exists(self, app_id: str) -> bool:
         """Returns True if a job is on record."""
         return self._jobs().find(app_id) is not None

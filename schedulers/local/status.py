@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from operator import itemgetter
 from pathlib import Path
@@ -19,7 +19,7 @@ from torchx.jobs import ended, shape
 from torchx.jobs.catalog import catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name
-from torchx.jobs.reconcile import is_supervised, reconcile
+from torchx.jobs.reconcile import is_supervised, read, reconcile
 from torchx.jobs.record import LARGEST
 from torchx.jobs.view import AttemptView, JobView, load
 from torchx.machine import files, processes
@@ -52,9 +52,24 @@ class LocalJobs:
         self._scheduler = scheduler
 
     def find(self, app_id: str) -> JobView | None:
-        """Returns a job or None; finalizes it first if its supervisor is dead."""
+        """Returns a job or None; one whose supervisor is dead counts as ended."""
+        return self._view(app_id, read)
+
+    def reconcile(self, app_id: str) -> JobView | None:
+        """Returns a job or None; finalizes it first if its supervisor is dead.
+
+        Also adds ended jobs to the list of ended jobs if it lacks this one.
+        """
+        view = self._view(app_id, reconcile)
+        if view is not None and view.has_ended:
+            name = os.fsencode(paths_of(self._home, app_id).folder.name)
+            if name not in catalog(self._home).lines:
+                ended.complete(self._home)
+        return view
+
+    def _view(self, app_id: str, read_view: Callable[[JobPaths], JobView]) -> JobView | None:
         try:
-            view = reconcile(paths_of(self._home, app_id))
+            view = read_view(paths_of(self._home, app_id))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return view if view.record.scheduler == self._scheduler else None
@@ -63,7 +78,7 @@ class LocalJobs:
         """Yields the recorded jobs that match a query, newest first; parses ended ones lazily."""
         if query.called and self._is_on_record(query.called):
             # an id: no need to read the others
-            exact = self._from_record(query.called, paths_of(self._home, query.called))
+            exact = self._from_record(query.called, paths_of(self._home, query.called), is_listed=True)
             if exact is not None and _matches(query, exact):
                 yield exact
                 return
@@ -109,18 +124,20 @@ class LocalJobs:
     def _unlisted(self, name: bytes) -> ListAppResponse | None:
         """Returns the entry of a job that is missing from the list of ended jobs."""
         folder = os.fsdecode(name)
-        return self._from_record(file_name(folder), JobPaths(self._home.jobs / folder), remember=True)
+        return self._from_record(file_name(folder), JobPaths(self._home.jobs / folder))
 
-    def _from_record(self, app_id: str, paths: JobPaths, *, remember: bool = False) -> ListAppResponse | None:
+    def _from_record(
+        self, app_id: str, paths: JobPaths, *, is_listed: bool = False
+    ) -> ListAppResponse | None:
         """Returns the entry of a job from its record.
 
         Args:
             app_id: the job.
             paths: its record.
-            remember: if the job has ended, add it to the list of ended jobs.
+            is_listed: whether the job may be in the list of ended jobs.
         """
         try:
-            view = reconcile(paths)
+            view = read(paths)
         except (FileNotFoundError, NotADirectoryError) as error:
             if not os.path.lexists(paths.folder):
                 return None  # removed in the meantime
@@ -132,9 +149,9 @@ class LocalJobs:
                 why = f"its scheduler `{view.record.scheduler}` is not installed"
                 return self._unreadable(app_id, paths, why)
             return None
-        if view.has_ended and remember:
-            ended.remember(view, paths)
-        return _line(EndedJob.of(view))
+        line = _line(EndedJob.of(view))
+        line.needs_reconcile = view.orphaned or (view.has_ended and not is_listed)
+        return line
 
     def _unreadable(self, app_id: str, paths: JobPaths, why: str) -> ListAppResponse | None:
         """Returns the entry of a job whose record cannot be read.
@@ -179,7 +196,7 @@ class LocalJobs:
 
     def request_end(self, app_id: str, *, now: bool = False) -> None:
         """Requests the end of a job that has not ended."""
-        view = self.find(app_id)
+        view = self.reconcile(app_id)
         if view is not None and not view.has_ended:
             from torchx.jobs import end
 
@@ -191,7 +208,7 @@ class LocalJobs:
 
         paths = paths_of(self._home, app_id)
         try:
-            view = self.find(app_id)
+            view = self.reconcile(app_id)
         except StateError:
             if not self._claims(paths):
                 raise
@@ -267,6 +284,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         log_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
         cfg=record.cfg,
+        needs_reconcile=view.orphaned,
     )
 
 

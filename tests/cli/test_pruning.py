@@ -174,7 +174,11 @@ def test_a_lost_or_damaged_line_is_written_again(home: Home) -> None:
     jobs = LocalJobs(home, "local_cwd")
     assert [line.app_id for line in jobs.select(AppQuery())] == ["b-1", "a-1"]
     home.ended.unlink()
-    assert [line.app_id for line in jobs.select(AppQuery())] == ["b-1", "a-1"]
+    listed = list(jobs.select(AppQuery()))
+    assert [line.app_id for line in listed] == ["b-1", "a-1"]
+    assert not home.ended.exists(), "a listing changes nothing"
+    jobs.reconcile(next(line.app_id for line in listed if line.needs_reconcile))
+    assert not any(line.needs_reconcile for line in jobs.select(AppQuery()))
     assert set(ended.lines(home)) == {b"a-1", b"b-1"}
 
 

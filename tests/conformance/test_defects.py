@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from test_local_cwd import OnProcesses
 
+from torchx.jobs.paths import Home, user_home
 from torchx.schedulers.docker.scheduler import DockerScheduler
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.scheduler import LocalScheduler
@@ -72,6 +73,14 @@ class Hasty(LocalScheduler):
         return super()._submit_dryrun(app, cfg)
 
 
+class Writing(LocalScheduler):
+    """Writes a file when it is asked whether an application exists."""
+
+    def exists(self, app_id: str) -> bool:
+        (Home(user_home()).path / "visited").touch()
+        return super().exists(app_id)
+
+
 def fails(
     scheduler: type[LocalScheduler | DockerScheduler], test: str, *arguments: Any, suite: type[Suite] = Suite
 ) -> str:
@@ -94,6 +103,10 @@ def test_what_is_forgotten_is_noticed() -> None:
 
 def test_a_wrong_state_is_noticed() -> None:
     assert "FAILED" in fails(Untruthful, "test_cancel_ends_it")
+
+
+def test_a_query_that_writes_is_noticed() -> None:
+    assert "/visited" in fails(Writing, "test_queries_change_nothing")
 
 
 @pytest.mark.parametrize("test", ["test_each_stream_can_be_read_alone", "test_a_pattern_chooses_lines"])

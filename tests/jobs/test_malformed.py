@@ -129,6 +129,7 @@ def test_a_list_of_ended_jobs_that_is_none(home: Home, make: Callable[[Path], No
     assert list(pruning.prune(home, [])) == []
     if make is not folder:
         assert states(home) == {"good-1": AppState.SUCCEEDED}
+        jobs(home).reconcile("good-1")
         assert home.ended.is_file()
 
 

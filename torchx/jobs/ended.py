@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchx.errors import StateError
 from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, LogPaths
-from torchx.jobs.view import ENDS, JobView
+from torchx.jobs.view import ENDS, JobView, load
 from torchx.machine import files
 
 
@@ -66,11 +67,23 @@ def remember(view: JobView, paths: JobPaths) -> None:
             os.close(descriptor)
 
 
+def complete(home: Home) -> None:
+    """Adds the ended jobs that the list lacks."""
+    listed = lines(home)
+    with contextlib.suppress(OSError):
+        for name in set(os.listdir(os.fsencode(home.jobs))) - listed.keys():  # noqa: PTH208  # bytes, as in the list
+            paths = JobPaths(home.jobs / os.fsdecode(name))
+            with contextlib.suppress(OSError, StateError):
+                view = load(paths)
+                if view.has_ended and not name.startswith(b"."):
+                    remember(view, paths)
+
+
 def _open_to_append(path: Path) -> int:
     """Opens the list under a shared lock, which prevents its replacement; returns the descriptor.
 
     After 50 failed attempts it is opened without the lock, so that no process can keep a job from ending; a
-    line that is lost with a replaced list is added again by the next listing.
+    line that is lost with a replaced list is added again by the next `torchx list`.
     """
     tries = 50
     while True:

@@ -1,4 +1,4 @@
-"""Reconcile the recorded state of a job with its supervisor: finalize a job whose supervisor is dead."""
+"""The state of a job whose supervisor may be dead: read it, or finalize the job."""
 
 from __future__ import annotations
 
@@ -28,6 +28,34 @@ def _acquire(paths: JobPaths) -> int | None:
             raise FileNotFoundError(paths.folder)
         lock.wait_free(paths.lock, 1.0)
     return held
+
+
+def read(paths: JobPaths) -> JobView:
+    """Reads the state of a job; changes nothing.
+
+    A job whose supervisor is dead is returned as ended, though no end is recorded.
+
+    Raises:
+        FileNotFoundError: there is no record of the job.
+        StateError: its record is damaged, or cannot be read.
+    """
+    view = load(paths)
+    if view.has_ended or _is_held(paths):
+        return view
+    view = load(paths)  # again: the job may have ended properly in the meantime
+    if not view.has_ended:
+        from torchx.jobs.recovery import presume_end  # on demand: few supervisors die
+
+        presume_end(view)
+        view.orphaned = True
+    return view
+
+
+def _is_held(paths: JobPaths) -> bool:
+    try:
+        return lock.is_held(paths.lock)
+    except OSError as error:
+        raise damaged(paths.lock, error.strerror) from error
 
 
 def reconcile(paths: JobPaths) -> JobView:

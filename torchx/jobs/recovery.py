@@ -36,14 +36,53 @@ def finalize_orphaned_job(
         paths: its record.
         descendants: returns further processes of the job that the caller knows of.
     """
-    rebooted = bool(view.boot_id) and view.boot_id != processes.boot_id()
-    why = "the machine was restarted while it ran" if rebooted else "its supervisor was killed"
     # before they are ended: afterwards their environments cannot be read
-    events = [] if rebooted else _unrecorded_starts(view)
+    starts = _fold_unrecorded_starts(view)
+    left = set() if _is_rebooted(view) else end_remaining(view, descendants)
+    clock = Clock(view.seen_at)
+    events = starts + _fold_end(view, left, clock.now())
+    with contextlib.suppress(OSError):  # a full or read-only disk: the next call repeats this
+        log = EventLog(paths.events, clock, paths.reserve)
+        with contextlib.closing(log):
+            for event in events:
+                log.add(event.pop("e"), **event)
+        paths.reserve.unlink(missing_ok=True)
+        ended.write_success(view, LogPaths(Path(view.record.log_dir)))
+        ended.remember(view, paths)
+
+
+def presume_end(view: JobView) -> None:
+    """Changes the view of an orphaned job to the end that :func:`finalize_orphaned_job` will record.
+
+    Changes nothing else; the job counts as ended at its last event.
+    """
+    _fold_unrecorded_starts(view)
+    _fold_end(view, set(), view.seen_at)
+
+
+def _is_rebooted(view: JobView) -> bool:
+    return bool(view.boot_id) and view.boot_id != processes.boot_id()
+
+
+def _fold_unrecorded_starts(view: JobView) -> list[dict[str, Any]]:
+    """Applies the starts of processes without a recorded pid, and returns their events."""
+    events = [] if _is_rebooted(view) else _unrecorded_starts(view)
     for event in events:
         event["t"] = view.seen_at
         fold(view, event)
-    left = set() if rebooted else end_remaining(view, descendants)
+    return events
+
+
+def _fold_end(view: JobView, left: set[Process], now: float) -> list[dict[str, Any]]:
+    """Applies the end of an orphaned job, and returns its events.
+
+    Args:
+        view: the state of the job.
+        left: its processes that cannot be ended.
+        now: the time of the end.
+    """
+    why = "the machine was restarted while it ran" if _is_rebooted(view) else "its supervisor was killed"
+    events: list[dict[str, Any]] = []
     lost: tuple[int, int] | None = None
     for ordinal, replica in enumerate(view.replicas):
         number = replica.announced or replica.current
@@ -61,20 +100,10 @@ def finalize_orphaned_job(
     state = "CANCELLED" if view.cancelling else "FAILED"
     first = (_failed_first(view) or lost) if state == "FAILED" else None
     events.append({"e": "end", "state": state, "msg": why, "first": first})
-    clock = Clock(view.seen_at)
-    now = clock.now()
     for event in events:
-        if event["e"] != "start":  # those have been folded
-            event["t"] = now
-            fold(view, event)
-    with contextlib.suppress(OSError):  # a full or read-only disk: the next query repeats this
-        log = EventLog(paths.events, clock, paths.reserve)
-        with contextlib.closing(log):
-            for event in events:
-                log.add(event.pop("e"), **event)
-        paths.reserve.unlink(missing_ok=True)
-        ended.write_success(view, LogPaths(Path(view.record.log_dir)))
-        ended.remember(view, paths)
+        event["t"] = now
+        fold(view, event)
+    return events
 
 
 def _unrecorded_starts(view: JobView) -> list[dict[str, Any]]:

@@ -99,6 +99,7 @@ class JobView:
         boot_id: the boot id of the machine while it ran.
         cancelling: whether its cancellation was requested.
         seen_at: time of the last event, seconds since the epoch.
+        orphaned: whether its supervisor died before it recorded the end.
     """
 
     record: JobRecord
@@ -114,6 +115,7 @@ class JobView:
     boot_id: str = ""
     cancelling: bool = False
     seen_at: float = 0.0
+    orphaned: bool = False
 
     @property
     def has_ended(self) -> bool:

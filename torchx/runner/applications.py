@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -30,15 +31,21 @@ class Applications(Engines):
     def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
         """Returns the scheduler's description of an application, None if it is unknown.
 
+        Reconciles the application first if its scheduler requires that.
+
         Args:
             app_handle: the application.
             brief: only the status is needed; roles and metadata may be omitted.
         """
         scheduler, app_id = self._of(app_handle)
-        if brief:  # a query, not an event
-            return scheduler.glance(app_id) if isinstance(scheduler, Glances) else scheduler.describe(app_id)
-        with self._event("describe", scheduler.backend, app_id):
-            return scheduler.describe(app_id)
+        query = scheduler.glance if brief and isinstance(scheduler, Glances) else scheduler.describe
+        # a brief query is not an event
+        with nullcontext() if brief else self._event("describe", scheduler.backend, app_id):
+            described = query(app_id)
+            if described is not None and described.needs_reconcile:
+                scheduler.reconcile(app_id)
+                described = query(app_id)
+            return described
 
     def status(self, app_handle: str) -> AppStatus | None:
         """Returns the status of an application, None if it is unknown."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from torchx.errors import TorchxError
 from torchx.scheduling.base import Diagnoses, Executes, ListAppResponse, Prunes, Scheduler, Selects
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 
@@ -128,6 +130,9 @@ class Engines:
                 app for app in listed if query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
             )
         for app in found:
+            if app.needs_reconcile:
+                with suppress(TorchxError):  # must not hide the others
+                    engine.reconcile(app.app_id)
             if app.app_handle == ListAppResponse.app_handle:
                 app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
             yield app

@@ -61,6 +61,8 @@ class DescribeAppResponse:
         log_dir: the folder of its logs, if they are files on this machine.
         workspaces: the folder of each role's copy of the workspace, if it is on this machine.
         cfg: the run options it was submitted with.
+        needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do, such as recording the end of
+            a job whose supervisor died; the runner calls it then.
     """
 
     app_id: str = "<NOT_SET>"
@@ -80,6 +82,7 @@ class DescribeAppResponse:
     log_dir: str | None = None
     workspaces: dict[str, str] = field(default_factory=dict)
     cfg: dict[str, CfgVal] = field(default_factory=dict)
+    needs_reconcile: bool = False
 
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)
@@ -100,6 +103,7 @@ class ListAppResponse:
         exit_code: the result of the application: 0, or the exit code of the replica that failed first
             (128 + N if signal N killed it); None while it runs or if unknown.
         msg: the reason for the state, one line.
+        needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do.
     """
 
     app_id: str
@@ -111,6 +115,7 @@ class ListAppResponse:
     ended_at: datetime | None = None
     exit_code: int | None = None
     msg: str = ""
+    needs_reconcile: bool = False
 
     def __post_init__(self) -> None:
         if self.state is AppState.SUCCEEDED and self.exit_code:
@@ -224,7 +229,13 @@ class Scheduler(abc.ABC, Generic[T]):
         """Returns the applications of the engine, newest first."""
 
     def reconcile(self, app_id: str) -> None:
-        """Ends the replicas that a failed one leaves behind; called by `wait` and `log -f`."""
+        """Brings an application to the state that it should have; does nothing if it has it, or is unknown.
+
+        For example, it records the end of a job whose supervisor died, starts a missing supervisor, or ends
+        the replicas that a failed one leaves behind. Queries (`describe`, `list`, `exists`, the logs) change
+        nothing: the runner calls this if a response has ``needs_reconcile`` and, for an engine that cannot
+        block until an end, while it waits or follows a log.
+        """
 
     def exists(self, app_id: str) -> bool:
         """Returns True if the engine knows the application, running or ended."""

@@ -21,13 +21,15 @@ from typing import Any
 import pytest
 
 from torchx.errors import TorchxError, UsageError
-from torchx.scheduling.base import Scheduler
+from torchx.scheduling.base import Glances, Scheduler, Selects
+from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
+from torchx.testing.changes import recorded_changes
 from torchx.testing.fields import FieldConformance
 from torchx.testing.harness import Ability, Meaning
 from torchx.testing.logs import UNKNOWN_APP, LogConformance
@@ -102,6 +104,24 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert first != second
         assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
         assert self.until_ended(scheduler, second).state is AppState.FAILED
+
+    def test_queries_change_nothing(self, scheduler: Scheduler[Any]) -> None:
+        ended = self.run(scheduler, "echo out").app_id
+        running = self.submit(scheduler, "sleep 600")
+        self.until_state(scheduler, running, AppState.RUNNING)
+        with recorded_changes() as changes:
+            for app_id in (ended, running, UNKNOWN_APP):
+                scheduler.exists(app_id)
+                scheduler.describe(app_id)
+                scheduler.describe_native(app_id)
+                if isinstance(scheduler, Glances):
+                    scheduler.glance(app_id)
+            assert self.log(scheduler, ended) == ["out\n"]
+            assert {ended, running} <= {app.app_id for app in scheduler.list(self.cfg)}
+            if isinstance(scheduler, Selects):
+                assert [app.app_id for app in scheduler.select(AppQuery(called=running))] == [running]
+            scheduler.run_opts()
+        assert changes == []
 
     # --- results ---------------------------------------------------------------------------------
 

@@ -29,11 +29,13 @@ from program import torchx
 from support import wait_until
 
 from torchx.machine import locks as lock
+from torchx.runner import get_runner
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.supervisor import SUCCEEDED
 from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.status import AppState
+from torchx.testing.changes import recorded_changes
 
 pytestmark = pytest.mark.docker
 
@@ -181,8 +183,19 @@ def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_pat
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not lock.is_held(docker_home().job(app_id).lock), "its lock is free")
-    assert describe(app_id).state is AppState.RUNNING  # whoever asks starts another
+    with recorded_changes() as changes:
+        seen = describe(app_id)
+        assert [app.state for app in scheduler().list() if app.app_id == app_id] == [AppState.RUNNING]
+        assert text(app_id) == ""
+    assert changes == []
+    assert (seen.state, seen.needs_reconcile) == (AppState.RUNNING, True)
+    assert not lock.is_held(docker_home().job(app_id).lock)
+    with get_runner() as runner:
+        status = runner.status(f"local_docker://torchx/{app_id}")
+    assert status is not None
+    assert status.state is AppState.RUNNING
     assert lock.is_held(docker_home().job(app_id).lock)
+    assert not describe(app_id).needs_reconcile
     (tmp_path / "go").touch()
     told = ended(app_id)
     assert [r.state.name for r in replicas(told)] == ["CANCELLED", "FAILED"]
@@ -246,6 +259,7 @@ def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, t
     wait_until(lambda: not lock.is_held(held), "another comes to it as it is")
     remove_container(app_id, "-short-0")
     assert describe(app_id).state is AppState.RUNNING
+    scheduler().reconcile(app_id)
     (tmp_path / "later").touch()
     wait_until(lambda: "1" in json.loads(seen.read_text()), "the next supervisor has looked")
     (tmp_path / "last").touch()

@@ -15,6 +15,7 @@ from local import (
     assert_nothing_runs,
     describe,
     ended,
+    handle,
     kill_supervision,
     paths,
     processes_of,
@@ -32,8 +33,10 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.machine import locks as lock
 from torchx.machine import processes
+from torchx.runner import get_runner
 from torchx.specs.app import Role
 from torchx.specs.status import AppState
+from torchx.testing.changes import recorded_changes
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 """Ignores TERM. Its sleeps do not, so it goes on until it is killed."""
@@ -144,15 +147,49 @@ def test_two_who_find_a_dead_supervisor_at_once_agree() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
     kill_supervision(app_id)
-    states: list[AppState] = []
-    threads = [threading.Thread(target=lambda: states.append(describe(app_id).state)) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: scheduler().reconcile(app_id)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    wait_until(lambda: describe(app_id).state is AppState.FAILED, "it is told as failed")
+    done = describe(app_id)
+    assert (done.state, done.needs_reconcile) == (AppState.FAILED, False)
     ends = paths(app_id).events.read_text().count('"e":"end"')
     assert ends == 1
+
+
+def test_queries_show_the_end_of_a_job_without_supervisor_and_change_nothing() -> None:
+    app_id = submit(sh("sleep 600", 2))
+    running(app_id, 2)
+    left = processes_of(app_id)
+    kill_supervision(app_id)
+    with recorded_changes() as changes:
+        shown = describe(app_id)
+        (line,) = scheduler().list()
+        assert text(app_id) == ""
+    assert changes == []
+    assert (shown.state, shown.msg) == (AppState.FAILED, "its supervisor was killed")
+    assert (line.state, line.needs_reconcile, shown.needs_reconcile) == (AppState.FAILED, True, True)
+    assert all(processes.is_alive(process) for process in left)
+    with get_runner() as runner:
+        status = runner.status(handle(app_id))
+    assert status is not None
+    assert (status.state, status.msg) == (shown.state, shown.msg)
+    assert_nothing_runs(app_id)
+    assert not describe(app_id).needs_reconcile
+
+
+def test_a_listing_by_the_runner_finalizes_the_jobs_without_supervisor() -> None:
+    app_id = submit(sh("sleep 600"))
+    running(app_id)
+    kill_supervision(app_id)
+    with get_runner() as runner:
+        assert [app.state for app in runner.list("local_cwd")] == [AppState.FAILED]
+    assert_nothing_runs(app_id)
+    assert paths(app_id).events.read_text().count('"e":"end"') == 1
+    with recorded_changes() as changes, get_runner() as runner:
+        assert [app.state for app in runner.list("local_cwd")] == [AppState.FAILED]
+    assert changes == []
 
 
 def test_a_pid_that_is_someone_elses_now_is_left_alone() -> None:

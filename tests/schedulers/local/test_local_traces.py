@@ -40,6 +40,7 @@ def test_a_daemon_that_nothing_names_ends_with_supervisor_and_guard(tmp_path: Pa
     other, spared = with_daemon(tmp_path / "other")
     kill_supervision(app_id)
     assert processes.is_alive(daemon)
+    scheduler().reconcile(app_id)
     assert describe(app_id).state is AppState.FAILED
     assert not processes.is_alive(daemon)
     assert processes.is_alive(spared), "it is of another job"
@@ -60,7 +61,10 @@ def test_a_replica_whose_pid_did_not_come_on_record_is_found_ended_and_told() ->
     pids = [replica.pid for replica in replicas(describe(app_id))]
     kill_supervision(app_id)
     forget(app_id, "start")
+    shown = describe(app_id)
+    scheduler().reconcile(app_id)
     done = describe(app_id)
+    assert (shown.state, shown.msg, shown.first_failure) == (done.state, done.msg, done.first_failure)
     assert (done.state, done.msg) == (AppState.FAILED, "its supervisor was killed")
     assert [[a.pid for a in r.attempts] for r in replicas(done)] == [[pid] for pid in pids]
     assert done.first_failure is not None

@@ -1,0 +1,76 @@
+"""Records the changes that this process makes, to test that queries make none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_FILES = frozenset(
+    f"os.{name}"
+    for name in (
+        "chmod", "chown", "link", "mkdir", "remove", "rename", "rmdir", "setxattr", "symlink", "truncate",
+        "utime",
+    )
+)  # fmt: skip
+_SIGNALS = frozenset({"os.kill", "os.killpg", "signal.pidfd_send_signal"})
+_SAFE_METHODS = (b"GET ", b"HEAD ")
+_IGNORED = ("__pycache__", "/dev/", "/proc/")
+
+_recorders: list[list[str]] = []
+
+
+@contextmanager
+def recorded_changes() -> Iterator[list[str]]:
+    """Collects a line for each file that is written, each signal, and each HTTP request that is not a GET.
+
+    Programs that this process starts are not observed.
+    """
+    _install()
+    changes: list[str] = []
+    _recorders.append(changes)
+    try:
+        yield changes
+    finally:
+        _recorders.remove(changes)
+
+
+@cache  # a hook cannot be removed
+def _install() -> None:
+    sys.addaudithook(_hook)
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    if _recorders and (change := _change(event, args)):
+        for changes in _recorders:
+            changes.append(change)
+
+
+def _change(event: str, args: tuple[Any, ...]) -> str:
+    """Returns a description of an audit event, or an empty text if nothing is changed."""
+    if event == "open":
+        path, _, flags = args
+        changes = isinstance(flags, int) and flags & _WRITES and not isinstance(path, int)
+        return f"open {os.fsdecode(path)}" if changes and not _is_ignored(path) else ""
+    if event in _FILES:
+        return "" if _is_ignored(args[0]) else f"{event} {args[0]!r}"
+    if event in _SIGNALS:
+        return f"{event} {args[:2]!r}" if args[1] else ""
+    if event == "http.client.send":
+        head = bytes(args[1][:200]) if isinstance(args[1], (bytes, bytearray)) else b""
+        line = head.partition(b"\r\n")[0]
+        return (
+            line.decode("latin-1")
+            if line.endswith(b" HTTP/1.1") and not line.startswith(_SAFE_METHODS)
+            else ""
+        )
+    return ""
+
+
+def _is_ignored(path: object) -> bool:
+    text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    return any(part in text for part in _IGNORED)
