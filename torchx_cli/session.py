@@ -75,6 +75,7 @@ class Session:
             check_user_home()
         threading.excepthook = _report_thread_error
         with get_runner(SESSION) as runner:
+            runner.load_config = lambda: self.config
             yield runner
 
 

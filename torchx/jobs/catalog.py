@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 from torchx.jobs import ended
 from torchx.jobs.paths import Home, JobPaths, file_name
-
-TIME_RESOLUTION = 0.1
-"""Seconds after which two changes of a folder have different times, on any file system."""
+from torchx.jobs.reconcile import TIME_RESOLUTION
 
 _Signature = tuple[tuple[int, int, int] | None, ...]
 

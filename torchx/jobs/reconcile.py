@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
@@ -30,8 +31,15 @@ def _acquire(paths: JobPaths) -> int | None:
     return held
 
 
+TIME_RESOLUTION = 0.1
+"""Seconds after which two changes of a file have different times, on any file system."""
+
+_last: tuple[tuple[object, ...], JobView] | None = None
+"""The files that were read last, and their content: one command makes several queries."""
+
+
 def read(paths: JobPaths) -> JobView:
-    """Reads the state of a job; changes nothing.
+    """Reads the state of a job, unless its files are those that were read last; changes nothing.
 
     A job whose supervisor is dead is returned as ended, though no end is recorded.
 
@@ -39,7 +47,7 @@ def read(paths: JobPaths) -> JobView:
         FileNotFoundError: there is no record of the job.
         StateError: its record is damaged, or cannot be read.
     """
-    view = load(paths)
+    view = _load(paths)
     if view.has_ended or _is_held(paths):
         return view
     view = load(paths)  # again: the job may have ended properly in the meantime
@@ -48,6 +56,26 @@ def read(paths: JobPaths) -> JobView:
 
         presume_end(view)
         view.orphaned = True
+    return view
+
+
+def _load(paths: JobPaths) -> JobView:
+    global _last  # a cache of this process
+    try:
+        stats = [path.lstat() for path in (paths.record, paths.events)]
+    except OSError:
+        return load(paths)
+    files_read = (
+        paths.folder,
+        *((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats),
+    )
+    known = _last
+    if known is not None and known[0] == files_read:
+        return known[1]
+    view = load(paths)
+    newest = max(s.st_ctime for s in stats)
+    # a change right after the reading may have the same time as the one before it
+    _last = (files_read, view) if newest < time.time() - TIME_RESOLUTION else None
     return view
 
 

@@ -176,7 +176,7 @@ class Runner(Applications):
         masked = None if workspace is None else without_password(str(workspace))
         with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=masked):
             engine = self.scheduler(scheduler)
-            ready = prepare(app, scheduler, self._name, parent_run_id)
+            ready = prepare(app, scheduler, self._name, parent_run_id, self.load_config)
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
             info.scheduler = scheduler
             return info
@@ -218,15 +218,17 @@ class Runner(Applications):
             UsageError: the scheduler does not accept workspaces, or not this one.
             StateError: an image cannot be built or pushed.
         """
+        from torchx.runner.prepare import check_kinds
         from torchx.specs.app import AppDef, resolve_overrides
         from torchx.specs.workspace import Workspace
 
-        info = self.dryrun(app, scheduler, cfg, workspace)
+        check_kinds(app)
+        ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], dict(app.metadata))
+        info = self.dryrun(ready, scheduler, cfg, workspace)
         assert info.app is not None
         engine = self.scheduler(scheduler)
         if isinstance(engine, BuildsImages):
             engine.build_planned_images(info)
-        ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], dict(app.metadata))
         for role, done in zip(ready.roles, info.app.roles, strict=True):
             still = done.workspace.projects if done.workspace else {}
             role.image, role.workspace = done.image, Workspace(dict(still)) if still else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from torchx.scheduling.base import Diagnoses, Executes, ListAppResponse, Prunes,
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
+    from torchx.config import Config
     from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
     from torchx.scheduling.findings import Finding
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
 
+def _load_config() -> Config:
+    from torchx.config import load_config
+
+    return load_config()
+
+
 class Engines:
     """The schedulers of a runner, and their run options.
 
@@ -28,6 +35,9 @@ class Engines:
         name: the session part of the handles they make.
         scheduler_factories: the schedulers by name (default: all installed ones).
         scheduler_params: keyword arguments for the factories.
+
+    Attributes:
+        load_config: returns the configuration; the command line sets it, to read the files only once.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class Engines:
         self._schedulers: dict[str, Scheduler[Any]] = {}
         self._making = threading.Lock()
         self.default_scheduler = get_default_scheduler_name()
+        self.load_config: Callable[[], Config] = _load_config
 
     def close(self) -> None:
         """Closes the schedulers; does not affect running applications."""

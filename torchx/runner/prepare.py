@@ -7,16 +7,22 @@ import os
 import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType
+from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.specs.app import MISSING, AppDef, RetryPolicy, Role, resolve_overrides
 
+if TYPE_CHECKING:
+    from torchx.config import Config
 
-def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None) -> AppDef:
+
+def prepare(
+    app: AppDef, scheduler: str, session: str, parent_run_id: str | None, load_config: Callable[[], Config]
+) -> AppDef:
     """Returns a checked copy of an application with the environment of every replica.
 
     Args:
@@ -24,6 +30,7 @@ def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None
         scheduler: the name of its scheduler.
         session: the session part of its handle.
         parent_run_id: the parent run.
+        load_config: returns the configuration, which may name trackers.
 
     Raises:
         UsageError: it is invalid for every scheduler.
@@ -33,7 +40,7 @@ def prepare(app: AppDef, scheduler: str, session: str, parent_run_id: str | None
         if isinstance(role.retry_policy, str):  # accepts the name of a policy
             role.retry_policy = RetryPolicy.__members__.get(role.retry_policy, role.retry_policy)
     check(ready)
-    env = run_env(scheduler, session, parent_run_id)
+    env = run_env(scheduler, session, parent_run_id, load_config)
     for role in ready.roles:
         role.env.update(env)
     return ready
@@ -128,7 +135,9 @@ def _check_texts(role: Role, where: str) -> None:
             raise UsageError(f"{has}, which contains a lone surrogate") from None
 
 
-def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str, str]:
+def run_env(
+    scheduler: str, session: str, parent_run_id: str | None, load_config: Callable[[], Config]
+) -> dict[str, str]:
     """Returns the environment variables of every replica of a run."""
     env = {
         settings.TORCHX_JOB_ID: f"{scheduler}://{session}/${{app_id}}",
@@ -136,7 +145,7 @@ def run_env(scheduler: str, session: str, parent_run_id: str | None) -> dict[str
     }
     if parent_run_id:
         env[settings.TORCHX_PARENT_RUN_ID] = parent_run_id
-    return env | _tracker_env(*configured_trackers())
+    return env | _tracker_env(*configured_trackers(load_config()))
 
 
 def _tracker_env(configs: Mapping[str, str | None], factories: Mapping[str, str]) -> dict[str, str]:
@@ -157,16 +166,15 @@ def session_id() -> str:
     return os.environ.get(settings.TORCHX_INTERNAL_SESSION_ID) or str(uuid.uuid4())
 
 
-def configured_trackers(env: Mapping[str, str] | None = None) -> tuple[dict[str, str | None], dict[str, str]]:
+def configured_trackers(
+    config: Config, env: Mapping[str, str] | None = None
+) -> tuple[dict[str, str | None], dict[str, str]]:
     """Returns the configurations of trackers, and the factories of those without a plugin, by name.
 
     `$TORCHX_TRACKERS` takes precedence over `[torchx:tracker]`, whose values may be factories
     (`module:function`); `$TORCHX_TRACKER_<NAME>_CONFIG` over `config` in `[tracker:<name>]`.
     """
     env = os.environ if env is None else env
-    from torchx.config import load_config
-
-    config = load_config()
     section = config.section("torchx:tracker")
     named = env.get(settings.TORCHX_TRACKERS)
     names = list(section)

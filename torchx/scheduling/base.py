@@ -148,6 +148,7 @@ class Scheduler(abc.ABC, Generic[T]):
     cheap_to_list: bool = False
     on_this_machine: bool = False
     plans_workspaces: bool = False
+    _opts: runopts | None = None
 
     def __init__(self, backend: str, session_name: str) -> None:
         self.backend = backend
@@ -208,8 +209,10 @@ class Scheduler(abc.ABC, Generic[T]):
 
     def run_opts(self) -> runopts:
         """Returns the run options of this scheduler, including those of its workspaces."""
-        opts = self._run_opts()
-        return opts | self.workspace_opts() if isinstance(self, BuildsWorkspaces) else opts
+        if self._opts is None:
+            opts = self._run_opts()
+            self._opts = opts | self.workspace_opts() if isinstance(self, BuildsWorkspaces) else opts
+        return self._opts
 
     def _run_opts(self) -> runopts:
         from torchx.specs.run_options import runopts

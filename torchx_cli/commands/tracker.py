@@ -54,6 +54,7 @@ def register(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 @register("jobs")
 def jobs(
+    ctx: typer.Context,
     parent: Annotated[
         str,
         typer.Option(
@@ -66,7 +67,7 @@ def jobs(
     """List the tracked runs."""
     form = output_format(output, json)
     chosen = {"parent_run_id": parent} if parent else {}
-    runs = list(dict.fromkeys(run for tracker in _trackers() for run in tracker.run_ids(**chosen)))
+    runs = list(dict.fromkeys(run for tracker in _trackers(ctx) for run in tracker.run_ids(**chosen)))
     if form != "text":
         emit(runs, form)
     elif runs:
@@ -81,7 +82,7 @@ def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = F
     from torchx_cli.terminal.masking import mask
 
     form = output_format(output, json)
-    trackers = _trackers()
+    trackers = _trackers(ctx)
     run = _run_id(ctx, run, trackers)
     values = mask({name: value for tracker in trackers for name, value in tracker.metadata(run).items()})
     if form != "text":
@@ -109,7 +110,7 @@ def artifacts(
     from torchx_cli.terminal.masking import mask
 
     form = output_format(output, json)
-    trackers = _trackers()
+    trackers = _trackers(ctx)
     run = _run_id(ctx, run, trackers)
     artifacts = mask(
         {name: artifact for tracker in trackers for name, artifact in tracker.artifacts(run).items()}
@@ -128,7 +129,7 @@ def artifacts(
 def lineage(ctx: typer.Context, run: RunId, output: Output = "", json: Json = False) -> None:
     """Show the sources and descendants of a run."""
     form = output_format(output, json)
-    trackers = _trackers()
+    trackers = _trackers(ctx)
     run = _run_id(ctx, run, trackers)
     lineages = [tracker.lineage(run) for tracker in trackers]
     if form != "text":
@@ -158,7 +159,7 @@ def _tree(lineage: Lineage) -> list[str]:
     return [lineage.run_id, *walk(lineage.run_id, False, 1, start), *walk(lineage.run_id, True, 1, start)]
 
 
-def _trackers() -> list[TrackerBase]:
+def _trackers(ctx: typer.Context) -> list[TrackerBase]:
     """Returns the configured trackers.
 
     Raises:
@@ -168,7 +169,7 @@ def _trackers() -> list[TrackerBase]:
     from torchx.runner.prepare import configured_trackers
     from torchx.tracker.configured import build_trackers
 
-    configured, factories = configured_trackers()
+    configured, factories = configured_trackers(session_of(ctx).config)
     if not configured:
         raise UsageError(
             "no tracker is configured",
