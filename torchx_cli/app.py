@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from torchx.printable import one_line
 from torchx.version import __version__
-from torchx_cli.command import TorchxCommand, expand_flags, skip_type_conversion
+from torchx_cli.command import TorchxCommand, expand_flags, flag_table, skip_type_conversion
 from torchx_cli.terminal.output import say
 
 COMMANDS: dict[str, str] = {
@@ -72,7 +72,7 @@ class Torchx(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments before the command, with abbreviated flags expanded."""
         if not ctx.resilient_parsing:  # True during shell completion
-            args = list(expand_flags(args, self.get_params(ctx), False, ctx.command_path))
+            args = list(expand_flags(args, flag_table(self.get_params(ctx), False, ctx.command_path)))
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from torchx.command_line import Flag, FlagTable
 from torchx.errors import UsageError
-from torchx.suggestions import did_you_mean
-from torchx_cli.terminal.output import print_stderr
+from torchx_cli.terminal.output import note
 
 
 class TorchxCommand(TyperCommand):
@@ -45,9 +45,8 @@ class TorchxCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments of the command, with abbreviated flags expanded."""
         if not ctx.resilient_parsing:  # True during shell completion
-            args = list(
-                expand_flags(args, self.get_params(ctx), ctx.allow_interspersed_args, ctx.command_path)
-            )
+            table = flag_table(self.get_params(ctx), ctx.allow_interspersed_args, ctx.command_path)
+            args = list(expand_flags(args, table))
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
@@ -80,100 +79,44 @@ def _skip_conversion(param: Any) -> None:
     param.process_value = process_value
 
 
-def expand_flags(args: list[str], params: Iterable[Any], interspersed: bool, command: str) -> Iterator[str]:
-    """Yields the arguments with each flag in full and each value as a separate argument.
+def flag_table(
+    params: Iterable[Any], interspersed: bool, command: str, *, lenient: bool = False
+) -> FlagTable:
+    """Returns the flags of a command.
 
     Args:
-        args: the arguments after the command.
-        params: the parameters of the command.
+        params: its parameters.
         interspersed: whether flags may follow a positional argument.
         command: the command path, for error hints.
+        lenient: skip errors, for a partial command line.
+    """
+    flags = (
+        Flag(
+            param.name,
+            (*param.opts, *param.secondary_opts),
+            takes="" if getattr(param, "is_flag", False) else "a value",
+            repeats=param.multiple,
+            is_help=param.name == "help",
+        )
+        for param in params
+        if param.param_type_name == "option"
+    )
+    hints = [f"see: {command} --help"]
+    return FlagTable(flags, hints=hints, interspersed=interspersed, lenient=lenient)
+
+
+def expand_flags(args: list[str], table: FlagTable) -> Iterator[str]:
+    """Yields the arguments with each flag in full and each value as a separate argument, for Typer.
 
     Raises:
-        UsageError: a flag is unknown, ambiguous or repeated.
+        ArgumentError: a flag is unknown, ambiguous or repeated, or its value is missing.
     """
-    spellings = {
-        spelling: p for p in params for spelling in (*p.opts, *p.secondary_opts) if spelling[:1] == "-"
-    }
-    seen: set[str] = set()
-    remaining = iter(args)
-    for arg in remaining:
-        if arg == "--" or (not interspersed and not _is_flag(arg)):
-            yield arg
-            yield from remaining
-            return
-        if not _is_flag(arg):
-            yield arg
-            continue
-        name, equals, value = arg.partition("=")
-        if name not in spellings and arg[1] != "-" and arg[:2] in spellings:
-            yield from _split_short_flags(arg, spellings, remaining, seen)
-            continue
-        full = _full_name(name, spellings, command)
-        yield full
-        if getattr(spellings[full], "is_flag", False):
-            if equals:
-                raise UsageError(f"{full} takes no value, got `{value}`")
-            continue
-        _check_repeated(full, spellings, seen)
-        if equals:
-            yield value
-        else:
-            yield _next_value(full, remaining)
-
-
-def _is_flag(arg: str) -> bool:
-    return arg.startswith("-") and arg != "-"
-
-
-def _split_short_flags(
-    arg: str, spellings: dict[str, Any], remaining: Iterator[str], seen: set[str]
-) -> Iterator[str]:
-    """Splits combined single-letter flags such as `-fn5` and `-slocal_cwd`."""
-    for at, letter in enumerate(arg[1:], start=1):
-        flag = f"-{letter}"
-        if flag not in spellings:
-            raise UsageError(f"unknown flag `{flag}` in `{arg}`", hint=did_you_mean(arg, spellings))
-        yield flag
-        if not getattr(spellings[flag], "is_flag", False):
-            _check_repeated(flag, spellings, seen)
-            rest = arg[at + 1 :].removeprefix("=")
-            if rest:
-                yield rest
-            else:
-                yield _next_value(flag, remaining)
-            return
-
-
-def _next_value(flag: str, remaining: Iterator[str]) -> str:
-    value = next(remaining, None)
-    if value is None:
-        raise UsageError(f"{flag} takes a value")
-    return value
-
-
-def _check_repeated(flag: str, spellings: dict[str, Any], seen: set[str]) -> None:
-    param = spellings[flag]
-    if param.name in seen and not param.multiple:
-        raise UsageError(f"{flag} is given twice; it takes one value")
-    seen.add(param.name)
-
-
-def _full_name(name: str, spellings: dict[str, Any], command: str) -> str:
-    if name in spellings:
-        return name
-    dashes = "--" if name.startswith("--") else "-"
-    plain = dashes + name[len(dashes) :].replace("-", "_")
-    by_plain = {dashes + s[len(dashes) :].replace("-", "_"): s for s in spellings if s.startswith(dashes)}
-    if plain in by_plain:
-        return by_plain[plain]
-    matches = {full for key, full in by_plain.items() if key.startswith(plain)}
-    if not matches or len(name) == len(dashes) or len({spellings[f].name for f in matches}) > 1:
-        if len(matches) > 1:
-            raise UsageError(f"`{name}` can mean {', '.join(sorted(matches))}")
-        raise UsageError(
-            f"unknown flag `{name}`", hint=did_you_mean(name, spellings, f"see: {command} --help")
-        )
-    full = min(matches, key=len)
-    print_stderr(f"note: {name} is short for {full}")
-    return full
+    split = table.split(args)
+    for line in split.notes:
+        note(f"note: {line}")
+    for hit in split.hits:
+        yield hit.spelling
+        if hit.value is not None:
+            yield hit.value
+    if split.rest:
+        yield from ("--", *split.rest)

@@ -183,19 +183,25 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
 
 
 def typed_options(texts: Sequence[str], scheduler: str, opts: runopts) -> dict[str, CfgVal]:
-    """Parses the values of `-cfg`, which may be repeated.
+    """Parses the values of `-cfg`, which may be repeated; lists and mappings accumulate.
 
     Raises:
-        UsageError: an option is unknown, of the wrong type or given twice.
+        UsageError: an option is unknown, of the wrong type, or given twice although it takes one value.
     """
     cfg: dict[str, CfgVal] = {}
     for text in texts:
         with _origin("-cfg", scheduler):
             options = opts.cfg_from_str(text, strict=True)
-        for key in options:
-            if key in cfg:
+        for key, value in options.items():
+            before = cfg.get(key)
+            if isinstance(before, list) and isinstance(value, list):
+                cfg[key] = [*before, *value]
+            elif isinstance(before, dict) and isinstance(value, dict):
+                cfg[key] = {**before, **value}
+            elif key in cfg:
                 raise UsageError(f"run option `{key}` is given twice (from -cfg)")
-        cfg.update(options)
+            else:
+                cfg[key] = value
     return cfg
 
 

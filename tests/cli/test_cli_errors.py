@@ -44,7 +44,7 @@ USAGE = [
     ("run --detach --wait utils.echo", "error: --detach cannot be combined with --wait"),
     ("run -o yaml utils.echo", "error: -o yaml requires --dryrun"),
     ("run -o xml utils.echo", "error: -o takes text, json or yaml, got `xml`"),
-    ("run -s", "error: -s takes a value"),
+    ("run -s", "error: -s takes a value, got nothing"),
     ("rnu utils.echo", "error: unknown command `rnu`\n  did you mean `run`?   all commands: torchx --help"),
     ("--log_level loud list", "error: --log_level takes one of DEBUG, INFO, "),
     ("--foo", "error: unknown flag `--foo`\n  see: torchx --help"),

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from torchx.command_line import looks_like_flag
 from torchx.discovery import ArgumentError, component_of, parse_arguments
-from torchx.discovery.call.flags import Flags, looks_like_flag
+from torchx.discovery.call.command_line import flag_table
 from torchx.discovery.types.annotations import converter_of
-from torchx.discovery.types.containers import plain_data
+from torchx.discovery.types.json_text import plain_data
 from torchx.specs import AppDef
 from torchx.util.types import decode
 
@@ -133,14 +134,14 @@ def test_any_words_are_read_or_refused_with_a_sentence(words: list[str]) -> None
 
 @given(st.data())
 def test_an_unambiguous_beginning_is_the_flag(data: st.DataObject) -> None:
-    flags = Flags(COMPONENT)
+    flags = flag_table(COMPONENT)
     full = data.draw(st.sampled_from([w for w in flags.exact if w.startswith("--")]))
     begin = full[: data.draw(st.integers(3, len(full)))]
     others = [w for w in flags.exact if w.startswith(begin)]
     assume(begin in flags.exact or len(others) == 1)
     hit = flags.find(begin, [])
     wanted = flags.exact[begin if begin in flags.exact else others[0]]
-    assert (hit.parameter, hit.negated) == (wanted.parameter, wanted.negated)
+    assert (hit.flag, hit.negated) == (wanted.flag, wanted.negated)
 
 
 @given(texts)

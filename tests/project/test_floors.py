@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.version",
         "torchx.settings",
         "torchx.suggestions",
+        "torchx.command_line",
         "torchx.exit_codes",
         "torchx.json_limits",
         "torchx.yaml_limits",

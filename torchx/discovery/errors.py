@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from torchx.command_line import ArgumentError as ArgumentError
 from torchx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,17 +52,3 @@ class ComponentError(UsageError):
         super().__init__(message, hint=hint)
         self.path = path
         self.line = line
-
-
-class ArgumentError(UsageError):
-    """An argument of a component is unknown, missing, repeated or has an invalid value.
-
-    Args:
-        message: the message.
-        flag: the flag concerned; may be empty.
-        hint: the next step for the user.
-    """
-
-    def __init__(self, message: str, *, flag: str = "", hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.flag = flag

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torchx.command_line import same
 from torchx.printable import one_line
+from torchx_cli.command import flag_table
 from torchx_cli.completion.offers import Offer
 from torchx_cli.terminal.output import say
 
@@ -78,9 +80,9 @@ def offers(args: list[str], current: str) -> Iterator[Offer]:
     """
     from torchx_cli.app import COMMANDS, build, load
 
-    root = Line(args, _params(build()), nested=True)
-    if root.wants is not None or not root.rest:
-        if root.wants is None and not current.startswith("-"):
+    root = Line(build(), args, interspersed=False)
+    if root.pending is not None or not root.rest:
+        if root.pending is None and not current.startswith("-"):
             yield from (Offer(name, text) for name, text in COMMANDS.items())
             return
         yield from root.offers("", current)
@@ -95,66 +97,44 @@ def offers(args: list[str], current: str) -> Iterator[Offer]:
             yield from (Offer(subcommand, "") for subcommand in below)
             return
         name, command, rest = f"{name} {rest[0]}", below[rest[0]], rest[1:]
-    line = Line(rest, _params(command), nested=name == "run")
+    settings = command.context_settings
+    line = Line(command, rest, interspersed=settings.get("allow_interspersed_args", True))
     yield from line.offers(name, current)
-
-
-def _params(command: Any) -> list[Any]:
-    return [param for param in command.params if getattr(param, "opts", None)]
 
 
 class Line:
     """The arguments after a command, parsed leniently.
 
     Args:
+        command: the command.
         args: the arguments.
-        params: the parameters of the command.
-        nested: whether the first positional argument ends the flags of the command.
+        interspersed: whether flags may follow a positional argument.
     """
 
-    def __init__(self, args: list[str], params: Iterable[Any], nested: bool) -> None:
-        options = [p for p in params if p.param_type_name == "option"]
-        self.flags = {spelling: p for p in options for spelling in (*p.opts, *p.secondary_opts)}
-        self.values: dict[str, list[str]] = {}
-        self.rest: list[str] = []
-        self.wants: Any = None
-        """The flag whose value is being completed."""
-        remaining = iter(args)
-        for arg in remaining:
-            if arg == "--" or (nested and not arg.startswith("-")):
-                self.rest += [arg] if arg != "--" else []
-                self.rest += remaining
-                break
-            if not arg.startswith("-") or arg == "-":
-                self.rest.append(arg)
-                continue
-            name, equals, value = arg.partition("=")
-            flag = self.flags.get(name)
-            if flag is None or getattr(flag, "is_flag", False):
-                continue
-            given = value if equals else next(remaining, None)
-            if given is None:
-                self.wants = flag
-            else:
-                self.values.setdefault(flag.name, []).append(given)
+    def __init__(self, command: Any, args: list[str], interspersed: bool) -> None:
+        self._params = {p.name: p for p in command.params if p.param_type_name == "option"}
+        self._table = flag_table(self._params.values(), interspersed, "", lenient=True)
+        split = self._table.split(args)
+        self.values, self.rest, self.pending = split.values(), split.rest, split.pending
+        self._ended = split.ended
 
     def offers(self, command: str, current: str) -> Iterator[Offer]:
         """Yields the candidates for the partial argument."""
         from torchx_cli.completion import offers
 
-        if self.wants is not None:
-            yield from offers.of_flag(self.wants.name, command, current, self.values, self.rest)
+        if self.pending is not None:
+            yield from offers.of_flag(self.pending.name, command, current, self.values, self.rest)
         elif command == "run" and self.rest:
             yield from offers.of_component(self.rest[0], self.rest[1:], current)
-        elif current.startswith("-") and "=" in current:
-            name, _, value = current.partition("=")
-            flag = self.flags.get(name)
-            if flag is not None:
-                for offer in offers.of_flag(flag.name, command, value, self.values, self.rest):
-                    yield Offer(f"{name}={offer.text}", offer.help)
-        elif current.startswith("-"):
-            for spelling, flag in self.flags.items():
-                yield Offer(spelling, getattr(flag, "help", None) or "")
-            yield Offer("--help", "Show the help of the command.")
-        else:
+        elif self._ended or not current.startswith("-"):
             yield from offers.of_argument(command, self.rest, current)
+        elif "=" in current:
+            spelling, _, value = current.partition("=")
+            hit = self._table.exact.get(same(spelling))
+            if hit is not None:
+                for offer in offers.of_flag(hit.flag.name, command, value, self.values, self.rest):
+                    yield Offer(f"{spelling}={offer.text}", offer.help)
+        else:
+            for hit in self._table.exact.values():
+                yield Offer(hit.spelling, self._params[hit.flag.name].help or "")
+            yield Offer("--help", "Show the help of the command.")

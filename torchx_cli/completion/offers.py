@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx.command_line import Flag, FlagTable
+
 if TYPE_CHECKING:
     from torchx.discovery.source.outline import Argument, Outline
     from torchx.runner.api import Runner
@@ -227,25 +229,33 @@ def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
         current: the partial argument.
     """
     outline = _outline(name)
-    if outline is None or "--" in args:
+    if outline is None:
         yield from files(current)
         return
-    by_flag = {f"--{argument.name}": argument for argument in outline.arguments}
-    pending = by_flag.get(args[-1].replace("--no-", "--")) if args else None
-    if pending is not None and _kind(pending) != "bool":
-        yield from (Offer(value) for value in _choices(pending))
-        yield from files(current) if not _choices(pending) else ()
-    elif current.startswith("-"):
+    arguments = {argument.name: argument for argument in outline.arguments}
+    table = FlagTable(map(_flag, outline.arguments), positional=outline.varargs is not None, lenient=True)
+    split = table.split(args)
+    pending = arguments[split.pending.name] if split.pending else None
+    if pending is not None and _choices(pending):
+        yield from map(Offer, _choices(pending))
+    elif pending is not None or split.ended or not current.startswith("-"):
+        yield from files(current)
+    else:
         from torchx.discovery.source.docstrings import Docs
 
         docs = Docs(outline.docstring)
-        for flag, argument in by_flag.items():
-            yield Offer(flag, docs.of(argument.name))
-            if _kind(argument) == "bool":
-                yield Offer("--no-" + flag[2:], docs.of(argument.name))
+        for hit in table.exact.values():
+            yield Offer(hit.spelling, docs.of(hit.flag.name))
         yield Offer("--help", "Show the help of the component.")
-    else:
-        yield from files(current)
+
+
+def _flag(argument: Argument) -> Flag:
+    import ast
+
+    kind = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+    return Flag(
+        argument.name, (f"--{argument.name}",), is_bool=kind in ("bool", "bool | None", "Optional[bool]")
+    )
 
 
 def _outlines(path: str) -> list[Outline]:
@@ -262,12 +272,6 @@ def _outline(name: str) -> Outline | None:
 
     path, function = locate_source(name)
     return next((outline for outline in _outlines(str(path)) if outline.name == function), None)
-
-
-def _kind(argument: Argument) -> str:
-    import ast
-
-    return ast.unparse(argument.annotation) if argument.annotation is not None else ""
 
 
 def _choices(argument: Argument) -> list[str]:

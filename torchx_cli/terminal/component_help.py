@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx.discovery.call.flags import is_switch
+from torchx.discovery.call.command_line import is_switch
 from torchx.discovery.model import REQUIRED, VARARGS, Component, Parameter
 from torchx.discovery.types.converters import ChoiceConverter
 from torchx.printable import one_line, printable

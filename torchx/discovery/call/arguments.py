@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torchx.discovery.call.command_line import CommandLine, parse_command_line
-from torchx.discovery.call.flags import same
+from torchx.command_line import Split, same
+from torchx.discovery.call.command_line import parse_command_line
 from torchx.discovery.call.signature import group_of
 from torchx.discovery.errors import ArgumentError
 from torchx.discovery.model import REQUIRED, VARARGS, Arguments, Component, Parameter
@@ -24,7 +24,7 @@ class RawValue(NamedTuple):
     """A value before its conversion.
 
     Attributes:
-        value: a text, or data from JSON or Python.
+        value: a text, the texts of a repeated flag, or data from JSON or Python.
         origin: its source, as shown in errors.
         key: its name in that source.
     """
@@ -66,7 +66,10 @@ def parse_arguments(
     line = parse_command_line(component, argv, last_wins=last_wins)
     if line.wants_help:
         return Arguments(wants_help=True)
-    typed = {name: RawValue(text, COMMAND_LINE, f"--{name}") for name, text in line.texts.items()}
+    typed = {
+        name: RawValue(texts[-1] if last_wins or len(texts) == 1 else texts, COMMAND_LINE, f"--{name}")
+        for name, texts in line.values().items()
+    }
     layers = [
         _flat(component, _named(component, section, section_origin, strict)),
         _flat(component, _named(component, config, config_origin, strict)),
@@ -174,13 +177,14 @@ def _take(component: Component, parameter: Parameter, given: RawValue) -> Any:
         return None
     try:
         if given.origin == COMMAND_LINE:
-            return parameter.converter.read(given.value)
+            texts = given.value if isinstance(given.value, list) else [given.value]
+            return parameter.converter.read_all(texts)
         return parameter.converter.accept(given.value)
     except BadValue as error:
         raise _bad(component, parameter, given, error) from error
 
 
-def _varargs(component: Component, line: CommandLine, given: Mapping[str, RawValue]) -> list[Any]:
+def _varargs(component: Component, line: Split, given: Mapping[str, RawValue]) -> list[Any]:
     parameter = component.varargs
     if parameter is None:
         return []

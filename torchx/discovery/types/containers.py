@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from torchx.discovery.types.converters import BadValue, Converter
-from torchx.discovery.types.json_text import array_of, json_of
+from torchx.discovery.types.json_text import array_of, json_of, plain_data
 from torchx.specs.pairs import PairsError, to_dict
 
 
@@ -19,6 +19,8 @@ class ListConverter(Converter):
         item: the converter of the elements.
         make: builds the container from a list.
     """
+
+    repeats = True
 
     def __init__(self, item: Converter, make: Callable[[list[Any]], Any] = list) -> None:
         self.item = item
@@ -44,6 +46,10 @@ class ListConverter(Converter):
             with suppress(BadValue):  # brackets may be part of the elements
                 return self.accept(data)
         return self.make([_element(self.item.read, word.strip(), self.item) for word in text.split(",")])
+
+    def join(self, values: Sequence[Any]) -> Any:
+        """Returns the elements of all values."""
+        return self.make([each for value in values for each in value or ()])
 
     def accept(self, data: Any) -> Any:
         """Accepts an array, or a text of one."""
@@ -125,6 +131,8 @@ class MappingConverter(Converter):
         value: the converter of the values.
     """
 
+    repeats = True
+
     def __init__(self, key: Converter, value: Converter) -> None:
         self.key = key
         self.value = value
@@ -158,6 +166,10 @@ class MappingConverter(Converter):
         except PairsError:
             raise BadValue() from None
         return self._each(pairs, self.key.read, self.value.read)
+
+    def join(self, values: Sequence[Any]) -> Any:
+        """Returns the pairs of all values; the last value of a repeated key counts."""
+        return {key: item for value in values for key, item in (value or {}).items()}
 
     def accept(self, data: Any) -> Any:
         """Accepts an object, or a text of one."""
@@ -198,6 +210,7 @@ class UnionConverter(Converter):
         self.label = " | ".join(o.label for o in options)
         self.takes = " or ".join(o.takes for o in options)
         self.sample = options[0].sample
+        self.repeats = len(options) == 1 and options[0].repeats
 
     @property
     def is_plain(self) -> bool:
@@ -207,6 +220,10 @@ class UnionConverter(Converter):
     def read(self, text: str) -> Any:
         """Returns the value of the first type that accepts the text."""
         return self._first(lambda option: option.read(text))
+
+    def read_all(self, texts: Sequence[str]) -> Any:
+        """Returns the value of the first type that accepts the texts."""
+        return self._first(lambda option: option.read_all(texts))
 
     def accept(self, data: Any) -> Any:
         """Returns the value of the first type that accepts the data."""
@@ -300,24 +317,6 @@ class DataclassConverter(Converter):
     def write(self, value: Any) -> str:
         """Returns a JSON object."""
         return json.dumps(plain_data(value))
-
-
-def plain_data(value: Any) -> Any:
-    """Converts a value to JSON data that :meth:`Converter.accept` accepts."""
-    import dataclasses
-    import enum
-
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain_data(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-    if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, Mapping):
-        return {k if isinstance(k, str) else str(plain_data(k)): plain_data(v) for k, v in value.items()}
-    if isinstance(value, str | int | float | bool | None):
-        return value
-    if isinstance(value, Iterable):
-        return [plain_data(each) for each in value]
-    return str(value)
 
 
 def _element(take: Callable[[Any], Any], given: Any, converter: Converter) -> Any:

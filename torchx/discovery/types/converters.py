@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torchx.command_line import FALSE_TEXTS, TRUE_TEXTS
 from torchx.suggestions import nearest
-
-TRUE_TEXTS = frozenset({"true", "1", "yes", "on"})
-FALSE_TEXTS = frozenset({"false", "0", "no", "off"})
 
 
 class BadValue(ValueError):
@@ -34,11 +32,25 @@ class Converter:
         label: the type as shown to users: ``FLOAT``.
         takes: the accepted values, in a sentence: ``a float``.
         sample: an accepted text, for examples.
+        repeats: whether a flag of the type may be repeated, so that its values accumulate.
     """
 
     label = "TEXT"
     takes = "a text"
     sample = "text"
+    repeats = False
+
+    def read_all(self, texts: Sequence[str]) -> Any:
+        """Converts the texts of a repeated flag to one value.
+
+        Raises:
+            BadValue: one of them cannot be converted.
+        """
+        return self.read(texts[0]) if len(texts) == 1 else self.join([self.read(text) for text in texts])
+
+    def join(self, values: Sequence[Any]) -> Any:
+        """Returns one value for those of a repeated flag; called only if :attr:`repeats`."""
+        return values[-1]
 
     def read(self, text: str) -> Any:
         """Converts a text to a value.

@@ -1,7 +1,10 @@
-"""Arguments that are JSON."""
+"""Conversion of arguments to and from JSON."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torchx.discovery.types.converters import BadValue
@@ -32,3 +35,18 @@ def array_of(text: str) -> list[Any] | None:
     except ValueError:
         return None
     return data if isinstance(data, list) else None
+
+
+def plain_data(value: Any) -> Any:
+    """Converts a value to JSON data that :meth:`Converter.accept` accepts."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_data(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {k if isinstance(k, str) else str(plain_data(k)): plain_data(v) for k, v in value.items()}
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, Iterable):
+        return [plain_data(each) for each in value]
+    return str(value)
