@@ -38,6 +38,21 @@ COMMANDS: dict[str, str] = {
 }
 """Command name -> one line of help; the command is defined in `torchx_cli.commands.NAME`."""
 
+OTHER_NAMES = {
+    "attach": "follow fg",
+    "cancel": "kill stop scancel terminate abort",
+    "delete": "rm remove del",
+    "describe": "inspect info show get",
+    "exec": "ssh shell",
+    "list": "ls ps jobs queue squeue history",
+    "log": "logs tail output",
+    "prune": "gc clean cleanup",
+    "rerun": "retry restart resubmit resume again",
+    "run": "start submit launch sbatch apply create",
+    "status": "state stat top",
+}
+"""Command name -> the names of commands of other tools with the same purpose."""
+
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
@@ -111,7 +126,8 @@ class Torchx(TyperGroup):
         from torchx.suggestions import did_you_mean
 
         if args[0] not in COMMANDS and self.get_command(ctx, args[0]) is None:
-            hint = did_you_mean(args[0], self.list_commands(ctx), "all commands: torchx --help")
+            meant = next((name for name, others in OTHER_NAMES.items() if args[0] in others.split()), args[0])
+            hint = did_you_mean(meant, self.list_commands(ctx), "all commands: torchx --help")
             raise UsageError(f"unknown command `{args[0]}`", hint=hint)
         return super().resolve_command(ctx, args)
 

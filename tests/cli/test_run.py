@@ -300,3 +300,24 @@ def test_a_progress_bar_stays_behind_its_name() -> None:
 def test_without_unicode() -> None:
     done = torchx("run", "utils.echo", env={"LANG": "C", "LC_ALL": ""})
     assert done.stderr == "echo/0 | hello world\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (
+            ["echo hi", "--num_replicas", "2"],
+            "  --num_replicas was passed to the program: flags of utils.sh go before its first other "
+            "argument, `echo hi`",
+        ),
+        (["--", "echo hi", "--num_replicas", "2"], ""),
+        (["exit 127"], ""),
+    ],
+)
+def test_a_flag_after_the_first_argument_is_explained_if_no_program_was_found(
+    args: list[str], hint: str
+) -> None:
+    done = torchx("run", "-s", "local_cwd", "utils.sh", *args)
+    assert done.returncode == 127
+    assert done.stderr.endswith(f"\n{hint}\n" if hint else "\n")
+    assert ("was passed to the program" in done.stderr) == bool(hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ from support import wait_until
 
 import torchx.runner
 from torchx.errors import AbsentError, OwnershipError, StateError
-from torchx.runner import Runner
+from torchx.runner import Runner, resolve
+from torchx.runner.resolve import remember_last
+from torchx.runner.survey import survey
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import AppState
 from torchx_cli.commands import wait as cmd_wait
@@ -74,6 +77,29 @@ def test_what_every_engine_denies_does_not_exist(use: Use, capsys: pytest.Captur
     use(memory=MemoryScheduler, absent=Absent)
     assert main(["status", "nope"]) == 1
     assert capsys.readouterr().err.startswith("error: there is no application `nope`\n")
+
+
+def test_an_engine_that_was_stopped_may_have_it(use: Use, capsys: pytest.CaptureFixture[str]) -> None:
+    use(memory=MemoryScheduler, absent=Absent)
+    remember_last("absent://torchx/a")
+    assert main(["status", "nope"]) == 69
+    assert capsys.readouterr().err.startswith("error: absent did not answer: there is none; no other")
+
+
+def test_an_engine_that_is_too_slow_may_have_it(
+    use: Use, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    class Slow(MemoryScheduler):
+        def exists(self, app_id: str) -> bool:
+            return answered.wait(30)
+
+    monkeypatch.setattr(resolve, "survey", functools.partial(survey, patience=0.05))
+    use(memory=MemoryScheduler, slow=Slow)
+    assert main(["status", "nope"]) == 69
+    answered.set()
+    assert capsys.readouterr().err.startswith("error: slow did not answer: no answer within")
 
 
 def test_the_last_one_may_be_where_no_engine_answers(use: Use, capsys: pytest.CaptureFixture[str]) -> None:

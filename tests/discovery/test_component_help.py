@@ -27,6 +27,8 @@ Trains the digits model on one or more machines.
   -n, --n INT
   SCRIPT_ARGS…             handed to the script
 
+Flags go before SCRIPT_ARGS: the first of these, or --, ends them.
+
 torchx run -s local_cwd trainer --data path -- ARGS
 """
 

@@ -212,6 +212,12 @@ def test_a_thin_wrapper_as_people_write_them(tmp_path: Path) -> None:
         ("sub/job.py:trainer", "no folder `sub`", "looked for"),
         ("job.py", "which component of job.py? a name is FILE:FUNCTION", "job.py:trainer"),
         ("./job.py", "which component of job.py? a name is FILE:FUNCTION", "./job.py:trainer"),
+        (
+            "script.py",
+            "script.py has no components",
+            "to run it: torchx run utils.python --script script.py -- ARGS",
+        ),
+        ("./a b.sh", "a b.sh has no components", "to run it: torchx run utils.sh -- './a b.sh' ARGS"),
         ("jbo.py", "no file `jbo.py`", "did you mean `job.py`?"),
         ("job.py:", "`job.py:` is not a component name", "e.g. utils.echo"),
         (":trainer", "`:trainer` is not a component name", "e.g. utils.echo"),
@@ -223,6 +229,8 @@ def test_a_thin_wrapper_as_people_write_them(tmp_path: Path) -> None:
 )
 def test_what_is_not_there(name: str, message: str, hint: str, tmp_path: Path) -> None:
     write(tmp_path / "job.py", HEAD + "WHO = 1" + BODY)
+    write(tmp_path / "script.py", "print('hi')")
+    write(tmp_path / "a b.sh", "echo hi")
     with pytest.raises(ComponentNotFoundException) as caught:
         find_component(name)
     assert caught.value.message == message

@@ -94,6 +94,8 @@ def resolve(runner: Runner, text: str) -> str:
     for name, answer in known.items():
         if isinstance(answer, PartOfJobException):
             raise answer
+        if isinstance(answer, UnreachableError):  # too slow
+            silent.setdefault(name, answer)
         if answer is True:  # recorded here; later calls report why the engine does not answer
             return make_app_handle(name, SESSION, _whole_id(runner, name, text))
     heard = [backend for backend in backends if backend not in silent]
@@ -124,13 +126,17 @@ def _whole_id(runner: Runner, backend: str, app_id: str) -> str:
 def _select(
     runner: Runner, backends: list[str], query: AppQuery, silent: dict[str, Exception]
 ) -> list[list[ListAppResponse]]:
-    """Returns the matching applications of each scheduler; adds those that do not answer to ``silent``."""
+    """Returns the matching applications of each scheduler; adds those that do not answer to ``silent``.
+
+    An engine that does not exist here is silent too if an application was submitted to it: it is stopped.
+    """
     answers = survey(backends, lambda name: list(runner.select(name, query)))
-    silent.update(
-        (name, answer)
-        for name, answer in answers.items()
-        if isinstance(answer, Exception) and not isinstance(answer, AbsentError)
-    )
+    for name, answer in answers.items():
+        if isinstance(answer, AbsentError):
+            if any(handle.startswith(f"{name}://") for handle in recall_last()):
+                silent[name] = answer
+        elif isinstance(answer, Exception):
+            silent[name] = answer
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 

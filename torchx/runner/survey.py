@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from torchx.errors import StateError, TorchxError
+from torchx.errors import TorchxError, UnreachableError
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def survey(
     end = time.monotonic() + patience
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
-    late = StateError(f"no answer within {patience:.0f} s")
+    late = UnreachableError(f"no answer within {patience:.0f} s")
     complete = {name: answers.get(name, late) for name in order}
     for answer in complete.values():
         if isinstance(answer, Exception) and not isinstance(answer, EXPECTED):

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.dryrun import AppDryRunInfo
 
+EXIT_NOT_FOUND = 127
+"""The exit code of a shell that cannot find a program."""
+
 SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
 
 
@@ -31,9 +34,10 @@ def run_(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[COMPONENT] [ARGS]...",
+            metavar="[COMPONENT] [FLAGS] [ARGS]...",
             show_default=False,
-            help="The component and its arguments. To list its flags: torchx run COMPONENT --help. "
+            help="The component, its flags, and then its other arguments: the first of them, or --, ends the "
+            "flags. To list the flags: torchx run COMPONENT --help. "
             "The default component is set in [cli:run] of .torchxconfig.",
         ),
     ] = None,
@@ -135,9 +139,20 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
                 print_handle(handle)
             ends = follow or request.wait
             code = attached.to_the_end() if ends else attached.leave()
+            if code == EXIT_NOT_FOUND:
+                explain_misplaced_flag(request)
             if form == "json":
                 emit(attached.as_data(), "json", hide=True)
             return code
+
+
+def explain_misplaced_flag(request: RunRequest) -> None:
+    """Prints a hint if a flag of the component was passed to its program."""
+    from torchx_cli.component_flags import misplaced_flag
+
+    hint = misplaced_flag(request.component, request.argv)
+    if hint:
+        note(f"  {hint}")
 
 
 def print_handle(handle: str) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx.command_line import Flag, FlagTable
+from torchx_cli.component_flags import flags_of, outline_of, outlines
 
 if TYPE_CHECKING:
-    from torchx.discovery.source.outline import Argument, Outline
+    from torchx.discovery.source.outline import Argument
     from torchx.runner.api import Runner
 
 RECENT = 30
@@ -212,7 +212,7 @@ def component_references(current: str) -> Iterator[Offer]:
     if colon and path.endswith(".py"):
         from torchx.discovery.source.docstrings import summary
 
-        for outline in _outlines(path):
+        for outline in outlines(path):
             yield Offer(f"{path}:{outline.name}", summary(outline.docstring))
         return
     yield from components()
@@ -228,12 +228,12 @@ def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
         args: the arguments after it.
         current: the partial argument.
     """
-    outline = _outline(name)
+    outline = outline_of(name)
     if outline is None:
         yield from files(current)
         return
     arguments = {argument.name: argument for argument in outline.arguments}
-    table = FlagTable(map(_flag, outline.arguments), positional=outline.varargs is not None, lenient=True)
+    table = flags_of(outline)
     split = table.split(args)
     pending = arguments[split.pending.name] if split.pending else None
     if pending is not None and _choices(pending):
@@ -247,31 +247,6 @@ def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
         for hit in table.exact.values():
             yield Offer(hit.spelling, docs.of(hit.flag.name))
         yield Offer("--help", "Show the help of the component.")
-
-
-def _flag(argument: Argument) -> Flag:
-    import ast
-
-    kind = ast.unparse(argument.annotation) if argument.annotation is not None else ""
-    return Flag(
-        argument.name, (f"--{argument.name}",), is_bool=kind in ("bool", "bool | None", "Optional[bool]")
-    )
-
-
-def _outlines(path: str) -> list[Outline]:
-    from torchx.discovery.model import LinterMessage
-    from torchx.discovery.source import outline
-    from torchx.discovery.source.component_source import read_source
-
-    source = read_source(os.path.expanduser(path))  # noqa: PTH111  # a string, not a Path
-    return [] if isinstance(source, LinterMessage) else list(outline.components(source))
-
-
-def _outline(name: str) -> Outline | None:
-    from torchx.discovery.find.locate import locate_source
-
-    path, function = locate_source(name)
-    return next((outline for outline in _outlines(str(path)) if outline.name == function), None)
 
 
 def _choices(argument: Argument) -> list[str]:

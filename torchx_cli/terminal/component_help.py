@@ -48,6 +48,11 @@ def render(component: Component, width: int, colour: bool = False) -> str:
     rows.sort(key=lambda row: row.is_rest)  # *args come last, as on the command line
     if rows:
         parts.append("\n".join(_table(rows, width, colour)))
+    if component.varargs and len(rows) > 1:
+        rest = one_line(component.varargs.name).upper()
+        parts.append(
+            "\n".join(textwrap.wrap(f"Flags go before {rest}: the first of these, or --, ends them.", width))
+        )
     parts.append("\n".join(_example(component, width)))
     return "\n\n".join(parts) + "\n"
 

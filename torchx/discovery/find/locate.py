@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,8 +151,14 @@ def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
         return _no_file(name, path)
     source = open_source(path)
     known = [] if isinstance(source, LinterMessage) else [each.name for each in components(source)]
-    hint = "   ".join(f"{name}:{each}" for each in known) or f"e.g. {name}:trainer"
-    return ComponentNotFoundException(f"which component of {shown(path)}? a name is FILE:FUNCTION", hint=hint)
+    if known:
+        hint = "   ".join(f"{name}:{each}" for each in known)
+        return ComponentNotFoundException(
+            f"which component of {shown(path)}? a name is FILE:FUNCTION", hint=hint
+        )
+    script = shlex.quote(name)
+    how = f"utils.python --script {script} -- ARGS" if name.endswith(".py") else f"utils.sh -- {script} ARGS"
+    return ComponentNotFoundException(f"{shown(path)} has no components", hint=f"to run it: torchx run {how}")
 
 
 def _no_file(name: str, path: Path) -> ComponentNotFoundException:
