@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from torchx.specs.handles import UnknownAppException, parse_app_handle
@@ -11,19 +12,26 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
 
 
-def find(runner: Runner, text: str, *, full: bool = False) -> tuple[str, DescribeAppResponse]:
+ACTIVE = frozenset({"SUBMITTED", "PENDING", "RUNNING"})
+"""The states of applications that have not ended."""
+
+
+def find(
+    runner: Runner, text: str, *, full: bool = False, prefer: Collection[str] = ()
+) -> tuple[str, DescribeAppResponse]:
     """Returns the full handle and the description of an application.
 
     Args:
         runner: used to query the schedulers.
         text: a handle or a short name.
         full: include roles and metadata.
+        prefer: if several applications match, consider only those in these states.
 
     Raises:
         UnknownAppException: the application does not exist.
         UsageError: the handle is invalid or its scheduler does not exist.
     """
-    handle = runner.resolve_handle(text)
+    handle = runner.resolve_handle(text, prefer)
     described = runner.description(handle, brief=not full)
     if described is None:
         raise UnknownAppException(handle)

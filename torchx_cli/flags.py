@@ -16,14 +16,6 @@ Handle = Annotated[
         help="An application: handle, app id or a prefix of it, name, or @last.",
     ),
 ]
-Handles = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="HANDLE...",
-        show_default=False,
-        help="Applications: handles, app ids or prefixes of them, names, or @last.",
-    ),
-]
 Replica = Annotated[
     str,
     typer.Argument(

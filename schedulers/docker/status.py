@@ -10,8 +10,10 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker.owner import owner_of
 from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Job, Progress, RoleFacts, job_of, replay
+from torchx.schedulers.shared.owner import user_name
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
@@ -75,6 +77,7 @@ def listed(containers: Sequence[Container]) -> ListAppResponse:
         ended_at=status.ended_at,
         exit_code=code,
         msg=status.msg,
+        is_own=owner_of(containers) == user_name(),
     )
 
 

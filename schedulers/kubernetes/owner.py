@@ -51,6 +51,11 @@ def is_foreign(facts: Facts) -> bool:
     return bool(owner and caller) and owner != caller
 
 
+def is_own(facts: Facts) -> bool:
+    """Returns True if an application was certainly submitted by the caller."""
+    return bool(owner_of(facts)) and owner_of(facts) == current_user()
+
+
 def require_own(facts: Facts) -> None:
     """Checks that an application may be changed by the caller.
 

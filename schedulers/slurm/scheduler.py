@@ -129,7 +129,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         from torchx.schedulers.slurm.status import listed
 
         jobs = list_jobs(bool((cfg or {}).get("all_users")))
-        return [listed(job.record, job.app_id, job.outcome) for job in jobs]
+        return [replace(listed(job.record, job.app_id, job.outcome), is_own=not job.owner) for job in jobs]
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; checks its files, and at intervals the queue."""

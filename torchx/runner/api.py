@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -234,9 +234,14 @@ class Runner(Applications):
             role.image, role.workspace = done.image, Workspace(dict(still)) if still else None
         return ready
 
-    def resolve_handle(self, text: str) -> str:
-        """Returns the handle of a short name, see :func:`torchx.runner.resolve.resolve`."""
-        return resolve.resolve(self, text)
+    def resolve_handle(self, text: str, prefer: Collection[str] = ()) -> str:
+        """Returns the handle of a short name, see :func:`torchx.runner.resolve.resolve`.
+
+        Args:
+            text: the short name.
+            prefer: if several applications match, consider only those in these states.
+        """
+        return resolve.resolve(self, text, prefer)
 
 
 def get_runner(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -61,11 +61,16 @@ def recall_last() -> list[str]:
         return []
 
 
-def resolve(runner: Runner, text: str) -> str:
+def resolve(runner: Runner, text: str, prefer: Collection[str] = ()) -> str:
     """Returns the handle for a handle or a short name.
 
     Searches for a short name in the default scheduler first, then in the others: a whole app id, then the
     name of an application, then the start of an app id.
+
+    Args:
+        runner: used to query the schedulers.
+        text: the handle or short name.
+        prefer: if several applications match, consider only those in these states.
 
     Raises:
         MalformedAppHandleException: the text is neither a handle nor a short name.
@@ -82,13 +87,23 @@ def resolve(runner: Runner, text: str) -> str:
         return _last(runner)
     backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
     silent: dict[str, Exception] = {}
+    others: list[ListAppResponse] = []  # not in a preferred state
     for queried in (backends[:1], backends[1:]):
         for apps in _select(runner, queried, AppQuery(called=text), silent):
             found = _matches(text, apps)
+            preferred = [app for app in found if app.is_own and app.state.name in prefer]
+            if not preferred and prefer and not any(text in _ids(app) for app in found):
+                others += found
+                continue
+            found = preferred or found
             if len(found) == 1:
                 return found[0].app_handle
             if found:
                 raise _ambiguous(text, found)
+    if others:
+        if len(others) == 1:
+            return others[0].app_handle
+        raise _ambiguous(text, others)
     # includes those that have answered, since a listing omits applications of other users
     known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)))
     for name, answer in known.items():
@@ -143,10 +158,15 @@ def _select(
 def _matches(text: str, apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
     apps = list(apps)
     return (
-        [app for app in apps if text in (app.app_id, app.app_id.partition(":")[2])]
+        [app for app in apps if text in _ids(app)]
         or [app for app in apps if app.name == text]
         or [app for app in apps if begins(app.app_id, text)]
     )
+
+
+def _ids(app: ListAppResponse) -> tuple[str, str]:
+    """Returns the id of an application, with and without its namespace."""
+    return app.app_id, app.app_id.partition(":")[2]
 
 
 def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:

@@ -104,6 +104,7 @@ class ListAppResponse:
             (128 + N if signal N killed it); None while it runs or if unknown.
         msg: the reason for the state, one line.
         needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do.
+        is_own: whether the caller submitted it; False if the owner on a shared engine is unknown.
     """
 
     app_id: str
@@ -116,6 +117,7 @@ class ListAppResponse:
     exit_code: int | None = None
     msg: str = ""
     needs_reconcile: bool = False
+    is_own: bool = True
 
     def __post_init__(self) -> None:
         if self.state is AppState.SUCCEEDED and self.exit_code:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from torchx_cli.flags import Handles
+from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, Yes, confirm, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import note, print_stderr
 
@@ -18,16 +18,32 @@ PATIENCE = 0.5
 """Seconds before a message says that the command is waiting."""
 
 
-def cancel_(ctx: typer.Context, handles: Handles) -> None:
+def cancel_(
+    ctx: typer.Context,
+    handles: Handles = None,
+    every: All = False,
+    state: States = "",
+    name: Name = "",
+    scheduler: OfScheduler = "",
+    yes: Yes = False,
+) -> int:
     """Cancel applications: send TERM to all processes, and KILL after a grace period.
 
-    On a local scheduler the command returns when they have ended. Ended applications are unchanged.
+    On a local scheduler the command returns when they have ended. Ended applications are unchanged. Of
+    several applications with the same name, a running one is chosen.
     """
     from torchx.runner.status import status_of
-    from torchx_cli.applications import find
+    from torchx_cli.applications import ACTIVE, find
 
-    with session_of(ctx).runner() as runner:
-        applications = [find(runner, handle) for handle in handles]  # check all before cancelling any
+    session = session_of(ctx)
+    with session.runner() as runner:
+        matching = selected(runner, session, handles or (), Selection(every, state, name, scheduler), ACTIVE)
+        if matching is not None and not confirm(matching, "cancel", yes=yes):
+            return 1
+        texts = (handles or ()) if matching is None else [app.app_handle for app in matching]
+        applications = [
+            find(runner, text, prefer=ACTIVE) for text in texts
+        ]  # check all before cancelling any
         for handle, described in applications:
             if not status_of(described).is_terminal():
                 runner.cancel(handle)
@@ -38,6 +54,7 @@ def cancel_(ctx: typer.Context, handles: Handles) -> None:
                 wait_for_end(runner, handle, described.app_id)
             else:
                 note(f"{described.app_id} is being cancelled")
+    return 0
 
 
 def wait_for_end(runner: Runner, handle: str, app_id: str) -> None:

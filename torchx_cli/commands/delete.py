@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import StateError
-from torchx_cli.flags import Handles
+from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, Yes, confirm, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import note
 
@@ -15,22 +15,36 @@ if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
 
+ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+
 
 def delete_(
     ctx: typer.Context,
-    handles: Handles,
+    handles: Handles = None,
+    every: All = False,
+    state: States = "",
+    name: Name = "",
+    scheduler: OfScheduler = "",
     force: Annotated[
         bool, typer.Option("--force", help="Cancel applications that have not ended, then delete them.")
     ] = False,
-) -> None:
+    yes: Yes = False,
+) -> int:
     """Delete ended applications from their scheduler, with their logs.
 
-    If one of them has not ended, none is deleted without --force.
+    If one of them has not ended, none is deleted without --force. With flags instead of handles, only ended
+    applications are selected without --force.
     """
-    from torchx_cli.applications import short_name
+    from torchx_cli.applications import ACTIVE, short_name
 
-    with session_of(ctx).runner() as runner:
-        applications = [_find(runner, handle) for handle in handles]
+    session = session_of(ctx)
+    with session.runner() as runner:
+        states = ENDED | ACTIVE if force else ENDED
+        matching = selected(runner, session, handles or (), Selection(every, state, name, scheduler), states)
+        if matching is not None and not confirm(matching, "delete", yes=yes):
+            return 1
+        texts = (handles or ()) if matching is None else [app.app_handle for app in matching]
+        applications = [_find(runner, text) for text in texts]
         for handle, described in applications:
             if not force and not _has_ended(described):
                 name = short_name(runner, handle)
@@ -41,6 +55,7 @@ def delete_(
         for handle, described in applications:
             runner.delete(handle)
             note(f"{described.app_id} is deleted")
+    return 0
 
 
 def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
@@ -52,7 +67,7 @@ def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
     from torchx_cli.applications import find
 
     try:
-        return find(runner, text)
+        return find(runner, text, prefer=ENDED)
     except UnknownAppException:
         raise
     except StateError:

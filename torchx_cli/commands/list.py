@@ -127,8 +127,18 @@ def gather(
     query: AppQuery,
     *,
     all_users: bool = False,
+    own: bool = False,
 ) -> list[Iterator[ListAppResponse]]:
     """Returns the matching applications of one scheduler, or of all reachable ones, newest first.
+
+    Args:
+        runner: used to query the schedulers.
+        session: the command line.
+        scheduler: the scheduler; empty for the configured one, or all.
+        cfg: its run options, as given on the command line.
+        query: selects the applications.
+        all_users: include applications of other users, where supported.
+        own: exclude these, even if the configuration includes them.
 
     Raises:
         UsageError: the scheduler does not exist or does not support these options.
@@ -146,6 +156,8 @@ def gather(
         options = _options(runner, session, backend, cfg)
         if all_users and ALL_USERS in runner.scheduler_run_opts(backend):
             options[ALL_USERS] = True
+        elif own and ALL_USERS in options:
+            options[ALL_USERS] = False
         elif all_users and scheduler:
             raise UsageError(f"{backend} cannot list applications of other users", hint="omit --all-users")
         return _prefetch(runner.select(backend, query, options or None))

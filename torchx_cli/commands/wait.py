@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchx_cli.flags import Handles, Json, Output
+from torchx_cli.flags import Json, Output
+from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, note, output_format
 
@@ -24,7 +25,11 @@ PATIENCE = 0.5
 
 def wait_(
     ctx: typer.Context,
-    handles: Handles,
+    handles: Handles = None,
+    every: All = False,
+    state: States = "",
+    name: Name = "",
+    scheduler: OfScheduler = "",
     timeout: Annotated[
         str,
         typer.Option(
@@ -39,14 +44,19 @@ def wait_(
     The exit code is 0 if all succeeded, else that of the first application that failed: the exit code
     of its replica that failed first. It is 124 after a timeout; the applications keep running.
     """
-    from torchx_cli.applications import find
+    from torchx_cli.applications import ACTIVE, find
     from torchx_cli.terminal.attach import as_data
     from torchx_cli.terminal.times import seconds
 
     form = output_format(output, json)
     limit = seconds("--timeout", timeout) if timeout else None
-    with session_of(ctx).runner() as runner:
-        resolved = [find(runner, handle)[0] for handle in handles]
+    session = session_of(ctx)
+    with session.runner() as runner:
+        matching = selected(runner, session, handles or (), Selection(every, state, name, scheduler), ACTIVE)
+        if matching is None:
+            resolved = [find(runner, handle, prefer=ACTIVE)[0] for handle in handles or ()]
+        else:
+            resolved = [app.app_handle for app in matching]
         ended = wait_for_all(runner, list(dict.fromkeys(resolved)), limit)
         if form != "text":
             emit([as_data(handle, status) for handle, status in ended.items()], form, hide=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torchx.schedulers.kubernetes.api.objects import short
 from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.owner import is_own
 from torchx.schedulers.kubernetes.status import describe, list_row
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.status import AppState
@@ -34,10 +35,11 @@ def list_safely(facts: Facts, now: float) -> ListAppResponse:
     try:
         line = list_row(facts, now)
     except Exception as error:
-        return ListAppResponse(facts.app_id, AppState.UNKNOWN, name=facts.name, msg=_defect(error))
-    if facts.damage:
-        return replace(line, state=AppState.UNKNOWN, msg=_reason(facts, line.state), exit_code=None)
-    return line
+        line = ListAppResponse(facts.app_id, AppState.UNKNOWN, name=facts.name, msg=_defect(error))
+    else:
+        if facts.damage:
+            line = replace(line, state=AppState.UNKNOWN, msg=_reason(facts, line.state), exit_code=None)
+    return replace(line, is_own=is_own(facts))
 
 
 def _reason(facts: Facts, state: AppState) -> str:

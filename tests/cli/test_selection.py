@@ -1,0 +1,192 @@
+"""`cancel`, `delete` and `wait` for several applications: flags, names, confirmation, other users."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from memory_scheduler import START, MemoryScheduler
+
+import torchx.runner
+from torchx.runner import Runner
+from torchx.scheduling.base import ListAppResponse
+from torchx.specs import AppDef, AppState, Resource, Role
+from torchx_cli import selection
+from torchx_cli.main import main
+
+
+class Engine(MemoryScheduler):
+    """An engine that lists applications of another user too, and remembers its calls."""
+
+    def __init__(self, *args: object, **params: object) -> None:
+        super().__init__(*args, **params)  # type: ignore[arg-type]
+        self.cancelled: list[str] = []
+        self.deleted: list[str] = []
+
+    def add(self, name: str, state: AppState, app_id: str = "") -> str:
+        app_id = app_id or f"{name}-{len(self.jobs)}"
+        role = Role("r", "", entrypoint="true", resource=Resource(1, 0, 1))
+        self.schedule(self.submit_dryrun(AppDef(name, [role]), {}))
+        job = self.jobs.pop(list(self.jobs)[-1])
+        self.jobs[app_id] = job
+        if state is not AppState.RUNNING:
+            job.end(state)
+        return app_id
+
+    def list(self, cfg: object = None) -> list[ListAppResponse]:  # type: ignore[override]
+        rows = [
+            ListAppResponse(
+                app_id,
+                job.state,
+                name=job.app.name,
+                submitted_at=START + timedelta(seconds=job.number),
+                is_own=not app_id.startswith("foreign"),
+            )
+            for app_id, job in self.jobs.items()
+        ]
+        return [replace(row) for row in reversed(rows)]
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self.cancelled.append(app_id)
+        self.jobs[app_id].end(AppState.CANCELLED)
+
+    def _delete_existing(self, app_id: str) -> None:
+        self.deleted.append(app_id)
+        del self.jobs[app_id]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    runner = Runner("torchx", {"memory": Engine, "more": Engine})
+    monkeypatch.setattr(torchx.runner, "get_runner", lambda name: runner)
+    monkeypatch.setattr(runner, "close", lambda: None)  # used by several commands
+    first = runner._scheduler("memory")
+    assert isinstance(first, Engine)
+    for name, state in (
+        ("train", AppState.SUCCEEDED),
+        ("train", AppState.RUNNING),
+        ("eval", AppState.RUNNING),
+        ("eval", AppState.FAILED),
+    ):
+        first.add(name, state)
+    first.add("train", AppState.RUNNING, "foreign-1")
+    first.add("train", AppState.FAILED, "foreign-2")
+    second = runner._scheduler("more")
+    assert isinstance(second, Engine)
+    second.add("other", AppState.RUNNING)
+    return first
+
+
+@pytest.mark.parametrize(
+    ("line", "cancelled"),
+    [
+        ("cancel --all", ["eval-2", "train-1"]),
+        ("cancel --all -s memory", ["eval-2", "train-1"]),
+        ("cancel --state running", ["eval-2", "train-1"]),
+        ("cancel --state pending", []),
+        ("cancel --name tr*", ["train-1"]),
+        ("cancel --name ev* --state running,pending", ["eval-2"]),
+        ("cancel train", ["train-1"]),
+        ("cancel foreign-1", ["foreign-1"]),  # a real engine rejects it
+    ],
+)
+def test_cancel_selects_running_applications_of_the_caller(
+    line: str, cancelled: list[str], engine: Engine
+) -> None:
+    assert main(line.split()) == 0
+    assert engine.cancelled == cancelled
+
+
+@pytest.mark.parametrize(
+    ("line", "deleted"),
+    [
+        ("delete --all -s memory", ["eval-3", "train-0"]),
+        ("delete --state failed", ["eval-3"]),
+        ("delete --name train", ["train-0"]),
+        ("delete train", ["train-0"]),
+        ("delete --all --force -s memory", ["eval-3", "eval-2", "train-1", "train-0"]),
+    ],
+)
+def test_delete_selects_ended_applications_of_the_caller(
+    line: str, deleted: list[str], engine: Engine
+) -> None:
+    assert main(line.split()) == 0
+    assert engine.deleted == deleted
+
+
+def test_wait_selects_running_applications_of_the_caller(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.jobs["train-1"].end(AppState.RUNNING)
+    assert main(["wait", "--name", "train", "--timeout", "0"]) == 124
+    assert capsys.readouterr().err == "train-1 is still RUNNING: timed out\n"
+    assert main(["wait", "eval", "--timeout", "0"]) == 124
+    assert capsys.readouterr().err == "eval-2 is still RUNNING: timed out\n"
+
+
+def test_several_running_ones_of_a_name_are_listed(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.add("train", AppState.RUNNING, "train-9")
+    assert main(["cancel", "train"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "error: `train` matches 2 applications: train-9 (RUNNING), train-1 (RUNNING)\n"
+    )
+    assert engine.cancelled == []
+
+
+def test_a_running_one_on_another_scheduler_is_found(engine: Engine) -> None:
+    engine.add("other", AppState.FAILED)
+    assert main(["cancel", "other"]) == 0
+    assert engine.cancelled == []  # the one of the other scheduler was chosen
+
+
+@pytest.mark.parametrize(("reply", "code", "affected"), [("y\n", 0, 2), ("n\n", 1, 0), ("", 1, 0)])
+def test_a_terminal_confirms(
+    reply: str,
+    code: int,
+    affected: int,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(selection, "is_terminal", lambda stream: True)
+    monkeypatch.setattr("sys.stdin.readline", lambda: reply, raising=False)
+    assert main(["cancel", "--all", "-s", "memory"]) == code
+    assert len(engine.cancelled) == affected
+    shown = capsys.readouterr().err
+    assert shown.startswith(
+        "APP      SCHEDULER  STATE\neval-2   memory     RUNNING\ntrain-1  memory     RUNNING\n"
+    )
+    assert "cancel these 2 applications? [y/N]" in shown
+
+
+def test_yes_and_a_single_application_need_no_confirmation(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "is_terminal", lambda stream: True)
+    assert main(["cancel", "--name", "eval"]) == 0
+    assert main(["delete", "--all", "--yes", "-s", "memory"]) == 0
+    assert sorted(engine.deleted) == ["eval-2", "eval-3", "train-0"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cancel", "error: no application given\n  a handle, an app id, a name or @last; --all, "),
+        ("cancel -s memory", "error: -s memory selects nothing alone\n  with it: --all, "),
+        ("delete --all x", "error: handles cannot be combined with --all"),
+        ("wait --state runing", "error: --state takes states, got `runing`"),
+    ],
+)
+def test_wrong_selections(
+    line: str, message: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+def test_nothing_to_cancel_is_no_error(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cancel", "--name", "nothing"]) == 0
+    assert capsys.readouterr().err == "no application of yours matches\n"
