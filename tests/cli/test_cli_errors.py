@@ -61,7 +61,7 @@ USAGE = [
     ("status --json -o yaml x", "error: --json cannot be combined with -o yaml"),
     ("log x/r/y", "error: `y` in `x/r/y` is not a replica id"),
     ("log x -n many", "error: -n takes a whole number, got `many`"),
-    ("log x --since tomorrow", "error: --since takes a time such as 10m, 2h, 1d or"),
+    ("log x --since tomorrow", "error: --since takes a time, got `tomorrow`"),
     ("log x --regex (", "error: --regex takes a pattern, got `(`"),
     ("log x --streams both", "error: --streams takes stdout, stderr or combined, got `both`"),
     ("log x -o yaml", "error: -o takes text or json, got `yaml`"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -70,23 +71,64 @@ def test_how_long_ago(seconds: float, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "time"),
+    ("text", "expected"),
     [
         ("90s", NOW - timedelta(seconds=90)),
         ("1.5h", NOW - timedelta(minutes=90)),
         ("1d2h", NOW - timedelta(hours=26)),
+        ("2 days ago", NOW - timedelta(days=2)),
+        ("10min ago", NOW - timedelta(minutes=10)),
         ("2026-04-30T10:00Z", NOW - timedelta(hours=26)),
         ("2026-04-30T12:00:00+02:00", NOW - timedelta(hours=26)),
     ],
 )
-def test_times_as_people_type_them(text: str, time: datetime) -> None:
-    assert parse_time("--since", text, NOW) == time
+def test_times_as_people_type_them(text: str, expected: datetime) -> None:
+    assert parse_time("--since", text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "x", "5", "5 parsecs", "2026-13-01", "9999999999d", "-5m"])
-def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(UsageError, match="--since takes a time"):
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [
+        ("today", "2026-05-01"),
+        ("Yesterday", "2026-04-30"),
+        ("monday", "2026-04-27"),
+        ("friday", "2026-05-01"),
+        ("last friday", "2026-04-24"),
+        ("this week", "2026-04-27"),
+        (" last  week", "2026-04-20"),
+        ("this month", "2026-05-01"),
+        ("last month", "2026-04-01"),
+    ],
+)
+@pytest.mark.usefixtures("_in_berlin")
+def test_named_days_begin_at_local_midnight(text: str, day: str) -> None:
+    assert parse_time("--since", text, NOW).isoformat() == f"{day}T00:00:00+02:00"
+
+
+@pytest.mark.usefixtures("_in_berlin")
+def test_a_named_day_before_the_clocks_changed() -> None:
+    monday = datetime(2026, 3, 30, 12, tzinfo=timezone.utc)
+    assert parse_time("--since", "saturday", monday).isoformat() == "2026-03-28T00:00:00+01:00"
+
+
+@pytest.fixture
+def _in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "5", "5 parsecs", "2026-13-01", "9999999999d", "-5m", "last today"]
+)
+def test_an_invalid_time_lists_the_forms(text: str) -> None:
+    with pytest.raises(UsageError, match="--since takes a time") as failed:
         parse_time("--since", text, NOW)
+    assert failed.value.hint is not None
+    for form in failed.value.hint.removeprefix("a time is ").replace(" or ", ", ").split(", "):
+        parse_time("--since", form, NOW)
 
 
 def test_secrets_in_every_place() -> None:

@@ -55,7 +55,7 @@ def list_(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Only those submitted since then: 10m, 2h, 1d, or 2026-05-01T12:30.",
+            help="Only those submitted since then: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
         ),
     ] = "",
     lines: Annotated[

@@ -42,7 +42,7 @@ def log_(
             "--since",
             metavar="TIME",
             show_default=False,
-            help="Only lines newer than this: 10m, 2h, 1d, or 2026-05-01T12:30.",
+            help="Only lines newer than this: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
         ),
     ] = "",
     until: Annotated[

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 from torchx.errors import UsageError
 
-_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_UNIT = "seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw]"
 
 
 def duration(seconds: float) -> str:
@@ -58,13 +59,19 @@ def iso(when: datetime | None) -> str | None:
     return None if when is None else when.isoformat()
 
 
+FORMS = "10m, 2h, 1d, today, yesterday, monday, last week, 2026-05-01 or 2026-05-01T12:30"
+"""The forms of times, for messages."""
+
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
 def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
-    """Parses a time: ISO 8601 (default zone: local) or an age such as `10m`, `1h30m` or `2d`.
+    """Parses a time: ISO 8601 (default zone: local), an age such as `10m` or `2 days ago`, or the name of a day.
 
     Args:
         flag: the flag, for error messages.
         text: the value.
-        now: the reference time of ages.
+        now: the reference time of ages and days.
 
     Raises:
         UsageError: the value is invalid.
@@ -73,18 +80,46 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
     >>> (now - parse_time("--since", "1h30m", now)).total_seconds()
     5400.0
     """
-    back = _length(text.strip())
+    now, stripped = now or datetime.now(timezone.utc), text.strip()
+    back = _length(stripped.removesuffix("ago").rstrip())
     if back is not None:
-        return (now or datetime.now(timezone.utc)) - timedelta(seconds=back)
-    iso_text = text.strip()
-    if iso_text.endswith(("Z", "z")):  # supported by Python 3.11 and later only
-        iso_text = iso_text[:-1] + "+00:00"
+        return now - timedelta(seconds=back)
+    days = _days_before(" ".join(stripped.lower().split()), now.astimezone())
+    if days is not None:
+        midnight = now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+        return (midnight - timedelta(days=days)).astimezone()
+    if stripped.endswith(("Z", "z")):  # supported by Python 3.11 and later only
+        stripped = stripped[:-1] + "+00:00"
     try:
-        return datetime.fromisoformat(iso_text).astimezone()
+        return datetime.fromisoformat(stripped).astimezone()
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{flag} takes a time such as 10m, 2h, 1d or 2026-05-01T12:30, got `{text}`"
-        ) from None
+        raise UsageError(f"{flag} takes a time, got `{text}`", hint=f"a time is {FORMS}") from None
+
+
+def _days_before(name: str, now: datetime) -> int | None:
+    """Returns how many days ago a named day was, or a named week or month began; None if invalid.
+
+    >>> friday = datetime(2026, 5, 1, 12)
+    >>> [_days_before(name, friday) for name in ("yesterday", "mon", "friday", "last friday", "last month")]
+    [1, 4, 0, 7, 30]
+    """
+    weekday, day = now.weekday(), now.day
+    named = {
+        "today": 0,
+        "yesterday": 1,
+        "this week": weekday,
+        "last week": weekday + 7,
+        "this month": day - 1,
+    }
+    named["last month"] = day - 1 + (now - timedelta(days=day)).day
+    if name in named:
+        return named[name]
+    last, spelled = name.startswith("last "), name.removeprefix("last ")
+    for number, full in enumerate(_WEEKDAYS):
+        if spelled in (full, full[:3]):
+            days = (weekday - number) % 7
+            return days or 7 if last else days
+    return None
 
 
 def seconds(flag: str, text: str) -> float:
@@ -107,10 +142,10 @@ def seconds(flag: str, text: str) -> float:
 
 
 def _length(text: str) -> float | None:
-    """Returns the seconds of a duration such as `1h30m`, or None if invalid."""
+    """Returns the seconds of a duration such as `1h30m` or `2 days`, or None if invalid."""
     import re
 
-    if not re.fullmatch(r"(\d+(\.\d+)?(s|min|m|h|d|w))+", text):
+    if not re.fullmatch(rf"(\d+(\.\d+)?\s*({_UNIT})\s*)+", text):
         return None
-    total = sum(float(n) * _UNITS[unit] for n, _, unit in re.findall(r"(\d+(\.\d+)?)(s|min|m|h|d|w)", text))
+    total = sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"([\d.]+)\s*(\w)", text))
     return total if total < 3e9 else None
