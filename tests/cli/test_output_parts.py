@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from torchx.errors import UsageError
 from torchx.runner import Runner
 from torchx.schedulers.docker.scheduler import create_scheduler
+from torchx.scheduling.base import ListAppResponse
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState, AppStatus, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+from torchx_cli.commands.list import HEADS, _row, _spare_columns
 from torchx_cli.terminal.dryrun_output import print_dryrun
 from torchx_cli.terminal.ending import failure_lines, last_line
 from torchx_cli.terminal.masking import MASK, mask, mask_text, secret_values
@@ -34,6 +36,30 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 def test_a_table_is_aligned_by_what_is_seen() -> None:
     rows = [[("名前", "bad"), ("x", "")], [("long", ""), ("y", "")]]
     assert table(rows, ("A", "B"), io.StringIO()) == ["A     B", "名前  x", "long  y"]
+
+
+def test_a_narrow_list_drops_names_last_if_ids_do_not_begin_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torchx_cli.terminal.output.width_of", lambda stream: 44)
+
+    def heads(app_id: str) -> list[str]:
+        listed = [
+            ListAppResponse(app_id, AppState.FAILED, name="train", app_handle=f"s://x/{app_id}", msg="no")
+        ]
+        rows = [_row(app) for app in listed]
+        return table(rows, HEADS, io.StringIO(), spare=_spare_columns(listed))[0].split()
+
+    assert heads("4711") == ["APP", "NAME", "STATE", "STARTED", "EXIT"]
+    assert heads("train-x7k2m9cdq1w") == ["APP", "STATE", "STARTED", "EXIT"]
+
+
+def test_columns_are_dropped_for_a_message_that_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx_cli.terminal.output.width_of", lambda stream: 40)
+    lines = table(
+        [[("a" * 20, ""), ("b" * 10, ""), ("out of memory", "")]], ("A", "B", ""), io.StringIO(), spare=["B"]
+    )
+    assert lines == ["A", "a" * 20 + "  out of memory"]
 
 
 @given(st.text(max_size=30), st.integers(2, 20))

@@ -166,9 +166,11 @@ def test_list_is_the_newest_first_and_can_be_cut() -> None:
     first = run("exit 3", "--name", "one")
     second = run("true", "--name", "two")
     lines = torchx("list").stdout.splitlines()
-    assert lines[0].split() == ["APP", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT"]
-    assert lines[1].split()[:3] == [short(second), "local_cwd", "SUCCEEDED"]
-    assert lines[2].split()[:3] == [short(first), "local_cwd", "FAILED"]
+    assert lines[0].split() == ["APP", "NAME", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT"]
+    assert lines[1].split()[:4] == [short(second), "two", "local_cwd", "SUCCEEDED"]
+    assert lines[2].split()[:4] == [short(first), "one", "local_cwd", "FAILED"]
+    assert torchx("list", "-q").stdout == f"{second}\n{first}\n"
+    assert torchx("list", "-q", "--state", "running").stdout == ""
     assert [app["handle"] for app in answer("list", "-o", "json", "-n", "1")] == [second]
     data = answer("list", "--json", "-s", "local_cwd")
     assert [(app["name"], app["state"], app["exit_code"]) for app in data] == [

@@ -91,7 +91,9 @@ CASES = (
     Case("status @last", (r"SUCCEEDED",)),
     Case("status @last -o yaml", (r"state: SUCCEEDED",)),
     Case("log @last", (r"\Aecho/0 \S hi\n\Z",)),
-    Case("list", (r"\AAPP +SCHEDULER", r"echo-\w+ +local_cwd +SUCCEEDED"), 0, (r"\Anot reached",)),
+    Case(
+        "list", (r"\AAPP +NAME +SCHEDULER", r"echo-\w+ +echo +local_cwd +SUCCEEDED"), 0, (r"\Anot reached",)
+    ),
     Case("list -s local_cwd --state succeeded -n 1 -o json", (r"SUCCEEDED",)),
     Case("wait @last", (r"SUCCEEDED|",), 0, (r"",)),
     Case("cancel @last", (), 0, (r"has already ended",)),

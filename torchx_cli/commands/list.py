@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchx.errors import AbsentError
+from torchx.errors import AbsentError, UsageError
+from torchx.printable import one_line
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
 from torchx_cli.session import Session, session_of
 from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, paint, say, table
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import ListAppResponse
     from torchx.scheduling.query import AppQuery
 
-HEADS = ("APP", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT", "")
+HEADS = ("APP", "NAME", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT", "")
 
 TABLE_LIMIT = 100
 """Default number of applications in the table; JSON contains all."""
@@ -65,7 +66,7 @@ def list_(
             "--lines",
             metavar="N",
             show_default=False,
-            help=f"At most N applications (default: {TABLE_LIMIT} in the table, all with -o).",
+            help=f"At most N applications (default: {TABLE_LIMIT} in the table, all with -q and -o).",
         ),
     ] = "",
     all_users: Annotated[
@@ -74,6 +75,7 @@ def list_(
             "--all-users", help="Include applications of other users, if the scheduler supports it."
         ),
     ] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print handles only, one per line.")] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
@@ -81,6 +83,8 @@ def list_(
     from torchx.scheduling.query import AppQuery
 
     form = output_format(output, json)
+    if quiet and form != "text":
+        raise UsageError(f"-q cannot be combined with -o {form}")
     limit = count("-n", lines)
     query = AppQuery(
         name=name, states=states_of(state), since=parse_time("--since", since) if since else None
@@ -91,15 +95,26 @@ def list_(
         if form != "text":
             emit([as_data(app) for app in islice(applications, limit)], form, hide=True)
             return
+        if quiet:
+            handles = [f"{one_line(app.app_handle)}\n" for app in islice(applications, limit)]
+            say("".join(handles), end="", hide=True)
+            return
         shown = list(islice(applications, TABLE_LIMIT if limit is None else limit))
         more = limit is None and next(applications, None) is not None
     if shown:
         rows = [_row(app) for app in shown]
-        say("\n".join(table(rows, HEADS, sys.stdout, spare=("TIME", "SCHEDULER", "STARTED"))), hide=True)
+        say("\n".join(table(rows, HEADS, sys.stdout, spare=_spare_columns(shown))), hide=True)
     else:
         note("no matching applications" if query != AppQuery() else "no applications")
     if more:
         note(f"only the newest {TABLE_LIMIT} are shown (to see more: torchx list -n 500)")
+
+
+def _spare_columns(applications: list[ListAppResponse]) -> list[str]:
+    """Returns the columns that a narrow window drops first; names last, unless the ids begin with them."""
+    redundant = all(app.app_id.startswith(app.name) for app in applications)
+    spare = ["TIME", "SCHEDULER", "STARTED"]
+    return ["NAME", *spare] if redundant else [*spare, "NAME"]
 
 
 ALL_USERS = "all_users"
@@ -144,8 +159,6 @@ def gather(
         UsageError: the scheduler does not exist or does not support these options.
         TorchxError: the requested scheduler cannot be queried.
     """
-    from torchx.errors import UsageError
-
     if not scheduler:
         configured = session.config.get("cli:list", "scheduler")
         scheduler = configured.value if configured is not None else ""
@@ -205,6 +218,7 @@ def _row(app: ListAppResponse) -> list[tuple[str, str]]:
     lasted = span(app.started_at, app.ended_at)
     return [
         (app.app_id, ""),
+        (app.name, ""),
         (parse_app_handle(app.app_handle).scheduler_backend, ""),
         (app.state.name, STATE_MEANING.get(app.state.name, "dim")),
         ("" if started is None else ago(started), ""),

@@ -162,6 +162,10 @@ Row = Sequence[tuple[str, str]]
 """The cells of a table row, each a text and its meaning ("" for none)."""
 
 
+_ROOM_FOR_LAST = 24
+"""Columns of the last cell of a table for which other columns are dropped."""
+
+
 def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequence[str] = ()) -> list[str]:
     """Returns the lines of a table.
 
@@ -173,8 +177,9 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
     body += [[(one_line(text), meaning) for text, meaning in row] for row in rows]
     kept = list(range(len(heads)))
     widths = [max(columns(row[at][0]) for row in body) for at in kept]
+    last = min(widths[-1], _ROOM_FOR_LAST)
     for head in spare:
-        if window is not None and sum(widths[at] + 2 for at in kept[:-1]) > window:
+        if window is not None and sum(widths[at] + 2 for at in kept[:-1]) + last > window:
             kept.remove(heads.index(head))
     return [
         _table_line([row[at] for at in kept], [widths[at] for at in kept], window, stream) for row in body

@@ -66,7 +66,7 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 
 
 def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
-    """Parses a time: ISO 8601 (default zone: local), an age such as `10m` or `2 days ago`, or the name of a day.
+    """Parses a time: ISO 8601 (default zone: local), an age such as `10m` or `2 days ago`, or a named day.
 
     Args:
         flag: the flag, for error messages.
