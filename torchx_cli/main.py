@@ -123,7 +123,11 @@ def _debug(args: list[str]) -> None:
     if "--debug" in before_command:
         import traceback
 
-        print_stderr(traceback.format_exc().rstrip("\n"))
+        from torchx_cli.terminal.display import show_code
+        from torchx_cli.terminal.masking import mask_text
+
+        with contextlib.suppress(OSError):  # stderr is closed
+            show_code(mask_text(traceback.format_exc()), "pytb", sys.stderr)
 
 
 def _working_directory_removed() -> bool:

@@ -21,10 +21,11 @@ from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState, AppStatus, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 from torchx_cli.commands.list import HEADS, _row, _spare_columns
+from torchx_cli.terminal.display import table
 from torchx_cli.terminal.dryrun_output import print_dryrun
 from torchx_cli.terminal.ending import failure_lines, last_line
 from torchx_cli.terminal.masking import MASK, mask, mask_text, secret_values
-from torchx_cli.terminal.output import bar_of, columns, error_line, fit, table
+from torchx_cli.terminal.output import bar_of, columns, error_line, fit
 from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.status_text import replica_lines
 from torchx_cli.terminal.streaming import LogPrinter
@@ -41,7 +42,7 @@ def test_a_table_is_aligned_by_what_is_seen() -> None:
 def test_a_narrow_list_drops_names_last_if_ids_do_not_begin_with_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torchx_cli.terminal.output.width_of", lambda stream: 44)
+    monkeypatch.setattr("torchx_cli.terminal.display.width_of", lambda stream: 44)
 
     def heads(app_id: str) -> list[str]:
         listed = [
@@ -55,7 +56,7 @@ def test_a_narrow_list_drops_names_last_if_ids_do_not_begin_with_them(
 
 
 def test_columns_are_dropped_for_a_message_that_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchx_cli.terminal.output.width_of", lambda stream: 40)
+    monkeypatch.setattr("torchx_cli.terminal.display.width_of", lambda stream: 40)
     lines = table(
         [[("a" * 20, ""), ("b" * 10, ""), ("out of memory", "")]], ("A", "B", ""), io.StringIO(), spare=["B"]
     )

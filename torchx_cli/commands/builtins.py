@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from torchx_cli.flags import Json, Output
-from torchx_cli.terminal.output import emit, output_format, say, table
+from torchx_cli.terminal.display import show_table
+from torchx_cli.terminal.output import emit, output_format, say
 
 
 def builtins_(
@@ -53,7 +53,7 @@ def builtins_(
         ]
         for component in components
     ]
-    say("\n".join(table(rows, ("COMPONENT", "FROM", ""), sys.stdout)))
+    show_table(rows, ("COMPONENT", "FROM", ""))
 
 
 def _about(description: str, problems: list[str]) -> tuple[str, str]:

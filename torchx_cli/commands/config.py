@@ -14,8 +14,9 @@ from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import Session, passed_over, session_of
+from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.masking import MASK, looks_secret, mask_text
-from torchx_cli.terminal.output import emit, error_line, note, output_format, print_stderr, say, table
+from torchx_cli.terminal.output import emit, error_line, note, output_format, print_stderr
 
 if TYPE_CHECKING:
     from torchx.config import Config, Entry
@@ -69,7 +70,7 @@ def show(
         note("no configuration" + (f" for [{section}]" if section else ""))
     else:
         cells = [[(row["section"], ""), (row["key"], ""), (row["value"], ""), _where(row)] for row in rows]
-        say("\n".join(table(cells, ("SECTION", "KEY", "VALUE", "FROM"), sys.stdout)))
+        show_table(cells, ("SECTION", "KEY", "VALUE", "FROM"))
     return EXIT_PROBLEMS if problems else 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from torchx.printable import one_line
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, output_format, paint, say, wrap
+from torchx_cli.terminal.output import emit, is_terminal, output_format, paint, say, wrap
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -51,8 +51,7 @@ def doctor_(
     else:
         for name, findings in results.items():
             say(paint(name, "bold", sys.stdout))
-            for finding in findings:
-                _print_finding(finding, max(len(item.what) for item in findings))
+            _print_findings(findings)
     if wrong:
         raise typer.Exit(1)
 
@@ -78,12 +77,29 @@ def _diagnose(runner: Runner, name: str) -> Iterable[Finding]:
         return [Finding("engine", Verdict.WRONG, str(error).splitlines()[0], hint or "")]
 
 
-def _print_finding(finding: Finding, width: int) -> None:
-    verdict = paint(f"{finding.verdict.value:<5}", MEANING[finding.verdict.value], sys.stdout)
-    detail = one_line(finding.detail)
-    say(f"  {verdict}  {finding.what:<{width}}  {detail}".rstrip(), hide=True)
-    if finding.hint and finding.verdict.value != "ok":
-        say(paint(wrap(finding.hint, sys.stdout, " " * (width + 11)), "dim", sys.stdout), hide=True)
+def _print_findings(findings: Sequence[Finding]) -> None:
+    shown = [(finding, finding.hint if finding.verdict.value != "ok" else "") for finding in findings]
+    if is_terminal(sys.stdout):
+        from torchx_cli.terminal.drawing import print_table
+
+        rows = [
+            [
+                (finding.verdict.value, MEANING[finding.verdict.value]),
+                (finding.what, ""),
+                (one_line(finding.detail) + (f"\n{hint}" if hint else ""), ""),
+            ]
+            for finding, hint in shown
+        ]
+        print_table(rows, indent=2)
+        return
+    width = max((len(finding.what) for finding in findings), default=0)
+    for finding, hint in shown:
+        say(
+            f"  {finding.verdict.value:<5}  {finding.what:<{width}}  {one_line(finding.detail)}".rstrip(),
+            hide=True,
+        )
+        if hint:
+            say(wrap(hint, sys.stdout, " " * (width + 11)), hide=True)
 
 
 def _as_data(finding: Finding) -> dict[str, str | None]:

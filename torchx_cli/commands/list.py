@@ -13,7 +13,8 @@ from torchx.errors import AbsentError, UsageError
 from torchx.printable import one_line
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
 from torchx_cli.session import Session, session_of
-from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, paint, say, table
+from torchx_cli.terminal.display import table
+from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, paint, say
 from torchx_cli.terminal.times import ago, duration, iso, parse_time, span
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from torchx.printable import one_line
 from torchx_cli.app import COMMANDS
 from torchx_cli.flags import Json, Output
-from torchx_cli.terminal.output import emit, note, output_format, paint, say, table
+from torchx_cli.terminal.display import show_table
+from torchx_cli.terminal.output import emit, note, output_format, paint, say
 
 if TYPE_CHECKING:
     from torchx.plugins.report import Installed
@@ -33,7 +34,7 @@ def plugins_(output: Output = "", json: Json = False) -> None:
         [(plugin.kind, ""), (_names(plugin), ""), (plugin.module, ""), (plugin.origin, "dim")]
         for plugin in plugins
     ]
-    say("\n".join(table(rows, ("KIND", "NAME", "MODULE", "FROM"), sys.stdout)))
+    show_table(rows, ("KIND", "NAME", "MODULE", "FROM"))
     for plugin in plugins:
         if plugin.error:
             label = f"{plugin.kind} {plugin.name}".strip()

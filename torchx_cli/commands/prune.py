@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,8 @@ import typer
 
 from torchx_cli.flags import Json, Output, States, count, states_of
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, say, table
+from torchx_cli.terminal.display import show_table
+from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, say
 from torchx_cli.terminal.times import ago, iso, seconds
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Pruning:
                 ]
                 for app, pruned in self.removed
             ]
-            say("\n".join(table(rows, ("APP", "STATE", "ENDED", "SIZE"), sys.stdout)))
+            show_table(rows, ("APP", "STATE", "ENDED", "SIZE"))
         if self.dryrun:
             for item in self.leftovers.values():
                 say(f"{item.path}  {size(item.bytes)}")

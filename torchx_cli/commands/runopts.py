@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.printable import one_line
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, note, output_format, say
+from torchx_cli.terminal.output import emit, is_terminal, note, output_format, paint, say
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -21,6 +23,9 @@ def runopts_(
         str,
         typer.Argument(metavar="[SCHEDULER]", show_default=False, help="Only this scheduler (default: all)."),
     ] = "",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print plain text, as into a pipe, instead of a table.")
+    ] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
@@ -32,8 +37,28 @@ def runopts_(
         emit({name: as_data(opts) for name, opts in options.items()}, form)
         return
     for name, opts in options.items():
+        if is_terminal(sys.stdout) and not plain:
+            _print_table(name, opts)
+            continue
         text = "\n".join(f"    {line}" if line.strip() else "" for line in repr(opts).splitlines())
         say(f"{name}:\n{text}\n")
+
+
+def _print_table(name: str, opts: runopts) -> None:
+    """Prints the options of a scheduler, wrapped to the window."""
+    from torchx.specs.run_options import get_type_name
+    from torchx_cli.terminal.drawing import print_options
+
+    say(paint(one_line(name), "bold", sys.stdout))
+    rows = []
+    for key, opt in opts:
+        default = "required" if opt.is_required else f"default {opt.default}"
+        kind = get_type_name(opt.opt_type)
+        rows.append(
+            (key, kind if opt.default is None and not opt.is_required else f"{kind}, {default}", opt.help)
+        )
+    print_options(rows)
+    say()
 
 
 def _of_all(runner: Runner) -> dict[str, runopts]:

@@ -13,7 +13,8 @@ from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, note, output_format, say, supports_unicode, table
+from torchx_cli.terminal.display import show_table
+from torchx_cli.terminal.output import emit, note, output_format, say, supports_unicode
 
 if TYPE_CHECKING:
     from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase
@@ -218,6 +219,6 @@ def _text(value: Any) -> str:
 
 def _show(rows: list[list[tuple[str, str]]], heads: tuple[str, ...], kind: str, run: str) -> None:
     if rows:
-        say("\n".join(table(rows, heads, sys.stdout)))
+        show_table(rows, heads)
     else:
         note(f"no {kind} for run {run}")

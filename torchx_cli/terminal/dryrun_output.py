@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.printable import has_controls, printable
 from torchx.specs.dryrun import Manifests
+from torchx_cli.terminal.display import show_code
 from torchx_cli.terminal.masking import mask, mask_text, secret_names, secret_values
-from torchx_cli.terminal.output import emit, is_terminal, note, say, yaml_text
+from torchx_cli.terminal.output import data_text, is_terminal, note, say, yaml_text
 from torchx_cli.terminal.plain import to_plain
 
 if TYPE_CHECKING:
@@ -40,12 +41,20 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
         return
     data = as_data(info)
     if form != "text":
-        emit(data, form)
+        text = data_text(data, form)
+        if is_terminal(sys.stdout):  # elsewhere programs read it
+            show_code(text, form, sys.stdout)
+        else:
+            say(text, end="")
         return
     secrets = secret_values(info.app)
     app = yaml_text(data["app"])
     request = mask_text(_shown(info, secrets), secrets)
-    say(f"=== APPLICATION ===\n{app}\n=== SCHEDULER REQUEST ===\n{request.rstrip()}")
+    language = "bash" if request.startswith("#!") else "yaml"
+    say("=== APPLICATION ===")
+    show_code(app, "yaml", sys.stdout)
+    say("\n=== SCHEDULER REQUEST ===")
+    show_code(request.rstrip(), language, sys.stdout)
 
 
 def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:

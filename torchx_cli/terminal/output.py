@@ -44,8 +44,11 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Returns True if a stream is a terminal and NO_COLOR is not set."""
-    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+    """Returns True if a stream is a terminal, or colours are forced; never if NO_COLOR is set."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE"))
+    return forced or is_terminal(stream)
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -162,40 +165,6 @@ Row = Sequence[tuple[str, str]]
 """The cells of a table row, each a text and its meaning ("" for none)."""
 
 
-_ROOM_FOR_LAST = 24
-"""Columns of the last cell of a table for which other columns are dropped."""
-
-
-def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequence[str] = ()) -> list[str]:
-    """Returns the lines of a table.
-
-    On a terminal the table fits the window: the last column is truncated, and columns named in ``spare``
-    are dropped as needed, in that order.
-    """
-    window = width_of(stream)
-    body: list[Row] = [[(head, "bold") for head in heads]]
-    body += [[(one_line(text), meaning) for text, meaning in row] for row in rows]
-    kept = list(range(len(heads)))
-    widths = [max(columns(row[at][0]) for row in body) for at in kept]
-    last = min(widths[-1], _ROOM_FOR_LAST)
-    for head in spare:
-        if window is not None and sum(widths[at] + 2 for at in kept[:-1]) + last > window:
-            kept.remove(heads.index(head))
-    return [
-        _table_line([row[at] for at in kept], [widths[at] for at in kept], window, stream) for row in body
-    ]
-
-
-def _table_line(cells: Row, widths: Sequence[int], window: int | None, stream: TextIO) -> str:
-    line, used = "", 0
-    for (text, meaning), width in zip(cells[:-1], widths, strict=False):
-        line += paint(text, meaning, stream) + " " * (width - columns(text) + 2)
-        used += width + 2
-    text, meaning = cells[-1]
-    last = text if window is None else fit(text, window - used)
-    return (line + paint(last, meaning, stream)).rstrip()
-
-
 def wrap(text: str, stream: TextIO, indent: str = "") -> str:
     """Wraps a text to the window of a stream, unless that is not a terminal."""
     text, window = printable(text), width_of(stream)
@@ -262,17 +231,21 @@ def emit(data: Any, form: str, *, hide: bool = False) -> None:
         form: json or yaml.
         hide: mask likely secrets.
     """
-    unicode = supports_unicode(sys.stdout)
     if hide:
         from torchx_cli.terminal.masking import mask
 
         data = mask(data)
+    print(data_text(data, form), end="")
+
+
+def data_text(data: Any, form: str) -> str:
+    """Returns plain data as JSON or YAML for stdout."""
+    unicode = supports_unicode(sys.stdout)
     if form == "yaml":
-        print(yaml_text(data, unicode), end="")
-        return
+        return yaml_text(data, unicode)
     import json
 
-    print(escape_json(json.dumps(data, indent=2, ensure_ascii=not unicode)))
+    return escape_json(json.dumps(data, indent=2, ensure_ascii=not unicode)) + "\n"
 
 
 def yaml_text(data: Any, unicode: bool = True) -> str:

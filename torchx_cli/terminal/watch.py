@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from torchx.printable import one_line, printable
-from torchx_cli.terminal.output import columns, fit, is_terminal, note, plain, say, shown
+from torchx.printable import one_line
+from torchx_cli.terminal.output import fit, is_terminal, note, say
 from torchx_cli.terminal.times import duration
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppStatus
+    from torchx_cli.terminal.drawing import Screen
 
 POLL_INTERVAL = 0.5
 """Seconds between two queries; ends are noticed immediately if the scheduler notifies us."""
@@ -47,7 +47,11 @@ def watch(
     """
     from torchx.runner.status import status_of
 
-    screen = Screen(sys.stdout) if is_terminal(sys.stdout) else None
+    screen: Screen | None = None
+    if is_terminal(sys.stdout):
+        from torchx_cli.terminal.drawing import Screen
+
+        screen = Screen(sys.stdout)
     printed: dict[str, str] = {}
     current: DescribeAppResponse | None = first
     while current is not None:
@@ -102,53 +106,3 @@ def changes(app_id: str, status: AppStatus) -> dict[str, str]:
     parts += [status.msg] if status.msg and not status.first_failure else []
     now[app_id] = "  ".join(part for part in parts if part)
     return now
-
-
-class Screen:
-    """Lines of a terminal that are updated in place; only changed lines are redrawn.
-
-    Args:
-        stream: the terminal.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._lines: list[str] = []
-        self._window: tuple[int, ...] = ()
-
-    def show(self, lines: Sequence[str], *, final: bool = False) -> None:
-        """Replaces the displayed lines.
-
-        Args:
-            lines: the lines, truncated to the window.
-            final: show all lines in full, even if they scroll out of the window.
-        """
-        window = os.get_terminal_size(self._stream.fileno())
-        lines = [part for line in lines for part in printable(line).split("\n")]
-        if not final and len(lines) >= window.lines:
-            lines = [*lines[: max(1, window.lines - 2)], f"  {len(lines) - window.lines + 2} more lines"]
-        if not final:
-            lines = [
-                line if columns(plain(line)) <= window.columns else fit(plain(line), window.columns)
-                for line in lines
-            ]
-        out = ""
-        if tuple(window) != self._window or final:
-            out += self._clear(window.columns)
-            self._lines, self._window = [], tuple(window)
-        elif self._lines:
-            out += f"\x1b[{len(self._lines)}A\r"
-        for at, line in enumerate(lines):
-            same = at < len(self._lines) and self._lines[at] == line
-            out += "\x1b[B" if same else f"\x1b[2K{shown(line)}\n"
-        out += "\x1b[J" if len(lines) < len(self._lines) else ""
-        self._lines = list(lines)
-        self._stream.write(out)
-        self._stream.flush()
-
-    def _clear(self, width: int) -> str:
-        """Moves to the first line and clears the rest; in a resized window lines wrap differently."""
-        if not self._lines:
-            return ""
-        rows = sum(max(1, -(-columns(plain(line)) // max(1, width))) for line in self._lines)
-        return f"\x1b[{rows}A\r\x1b[J"

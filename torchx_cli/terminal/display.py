@@ -1,0 +1,70 @@
+"""Show tables and code: drawn with rich on a terminal, plain text elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from torchx.printable import one_line, printable
+from torchx_cli.terminal.output import Row, columns, fit, has_colour, is_terminal, paint, say, width_of
+
+_ROOM_FOR_LAST = 24
+"""Columns of the last cell of a table for which other columns are dropped."""
+
+
+def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequence[str] = ()) -> list[str]:
+    """Returns the lines of a table.
+
+    On a terminal the table fits the window: the last column is truncated, and columns named in ``spare``
+    are dropped as needed, in that order.
+    """
+    window = width_of(stream)
+    body: list[Row] = [[(head, "bold") for head in heads]]
+    body += [[(one_line(text), meaning) for text, meaning in row] for row in rows]
+    kept = list(range(len(heads)))
+    widths = [max(columns(row[at][0]) for row in body) for at in kept]
+    last = min(widths[-1], _ROOM_FOR_LAST)
+    for head in spare:
+        if window is not None and sum(widths[at] + 2 for at in kept[:-1]) + last > window:
+            kept.remove(heads.index(head))
+    return [
+        _table_line([row[at] for at in kept], [widths[at] for at in kept], window, stream) for row in body
+    ]
+
+
+def show_table(rows: Sequence[Row], heads: Sequence[str]) -> None:
+    """Prints a table on stdout, with likely secrets masked; on a terminal its cells are wrapped."""
+    if is_terminal(sys.stdout):
+        from torchx_cli.terminal.drawing import print_table
+
+        print_table([[(fit(text, None), meaning) for text, meaning in row] for row in rows], heads)
+    else:
+        say("\n".join(table(rows, heads, sys.stdout)), hide=True)
+
+
+def show_code(text: str, language: str, stream: TextIO) -> None:
+    """Prints a text with its syntax highlighted if the stream has colours.
+
+    Args:
+        text: the text, with secrets masked.
+        language: yaml, json, bash, or pytb for a traceback.
+        stream: stdout or stderr.
+    """
+    if has_colour(stream):
+        from torchx_cli.terminal.drawing import highlight
+
+        text = highlight(text, language, stream)
+    else:
+        text = printable(text)
+    stream.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def _table_line(cells: Row, widths: Sequence[int], window: int | None, stream: TextIO) -> str:
+    line, used = "", 0
+    for (text, meaning), width in zip(cells[:-1], widths, strict=False):
+        line += paint(text, meaning, stream) + " " * (width - columns(text) + 2)
+        used += width + 2
+    text, meaning = cells[-1]
+    last = text if window is None else fit(text, window - used)
+    return (line + paint(last, meaning, stream)).rstrip()
