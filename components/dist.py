@@ -11,6 +11,8 @@ import re
 import shlex
 
 import torchx.specs as specs
+from torchx.compat.quoting import args_join as _args_join  # noqa: F401 - for components of other packages
+from torchx.compat.quoting import noquote as _noquote  # noqa: F401
 from torchx.components.structured_arg import StructuredJArgument, StructuredNameArgument, program_name
 from torchx.specs import macros
 from torchx.version import TORCHX_IMAGE
@@ -29,6 +31,9 @@ DEBUG_ENV = {
     "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
     "TORCH_SHOW_CPP_STACKTRACES": "1",
 }
+
+_TORCH_DEBUG_FLAGS, get_role_name = DEBUG_ENV, program_name
+"""Former names, which components of other packages use."""
 
 
 def torchrun(

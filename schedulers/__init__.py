@@ -53,7 +53,10 @@ def _wrap_plugin(name: str, make: SchedulerFactory) -> SchedulerFactory:
         from torchx.plugins.foreign import foreign
 
         with foreign(f"scheduler plugin `{name}` cannot be made", "find its package with: torchx plugins"):
-            return make(session_name, **params)
+            made = make(session_name, **params)
+        if getattr(made, "records_its_name", False):
+            made.backend = name  # its records and handles, not those of the scheduler it derives from
+        return made
 
     return create
 

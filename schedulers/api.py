@@ -1,5 +1,6 @@
 """Public module of the scheduler interface."""
 
+from torchx.compat.logs import split_lines_iterator as split_lines_iterator
 from torchx.scheduling.base import DescribeAppResponse as DescribeAppResponse
 from torchx.scheduling.base import Glances as Glances
 from torchx.scheduling.base import Kills as Kills

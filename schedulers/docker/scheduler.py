@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchx.compat.subclasses import NO_OPTIONS
 from torchx.errors import StateError, UsageError
 from torchx.scheduling.base import DescribeAppResponse, Lines, ListAppResponse, Scheduler
 
@@ -85,7 +86,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     # --- submit ----------------------------------------------------------------------------------
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
         """Checks the images and the run options; without a resource, a container has no limits."""
         for option in ("grace_period", "retry_backoff"):
             value = cfg.get(option)

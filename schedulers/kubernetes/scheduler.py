@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchx.compat.subclasses import NO_OPTIONS
 from torchx.errors import StateError, UsageError
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
@@ -59,7 +60,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
     # --- submit ----------------------------------------------------------------------------------
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
         """Validates an application; resources are optional."""
         from torchx.schedulers.kubernetes.request import check
 

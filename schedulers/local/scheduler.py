@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchx.compat.subclasses import NO_OPTIONS
 from torchx.errors import TorchxError, UsageError
 from torchx.jobs.paths import Home, file_name, user_home
 from torchx.schedulers.local.status import LocalJobs, describe_job
@@ -61,6 +62,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     """
 
     attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = True
+    records_its_name = True
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     # --- submit ----------------------------------------------------------------------------------
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
         """Checks the run options and the names; resources are optional for processes."""
         for option in ("grace_period", "retry_backoff"):
             value = cfg.get(option)

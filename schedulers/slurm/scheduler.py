@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchx.compat.subclasses import NO_OPTIONS
 from torchx.errors import StateError, UsageError
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
@@ -48,7 +49,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
 
     # --- submit ----------------------------------------------------------------------------------
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
         """Checks an application and its run options; resources are optional."""
         from torchx.schedulers.slurm.request import check
 

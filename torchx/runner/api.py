@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from torchx.specs.workspace import Workspace
 
 DEFAULT_NAME = "torchx"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Stream":  # other packages import it from here
+        from torchx.scheduling.logs import Stream
+
+        return Stream
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
 Words = list[str]
 # named here, since within the class `list` is a method
 
@@ -57,6 +67,7 @@ class Runner(Applications):
         if "/" in name or name in (".", ".."):
             raise UsageError(f"a session cannot be called `{name}`: it is a part of handles, between slashes")
         super().__init__(name, scheduler_factories, scheduler_params)
+        self._apps: dict[str, AppDef] = {}  # for derived runners of other packages, which fill it
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
 
     def __enter__(self) -> Runner:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from torchx.compat.subclasses import NO_OPTIONS, Adapted
 from torchx.errors import UsageError
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
@@ -124,7 +125,7 @@ class ListAppResponse:
             self.state = AppState.FAILED
 
 
-class Scheduler(abc.ABC, Generic[T]):
+class Scheduler(Adapted, abc.ABC, Generic[T]):
     """An engine that runs applications.
 
     Args:
@@ -301,7 +302,7 @@ class Scheduler(abc.ABC, Generic[T]):
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         """Rejects an invalid application before its workspace is built."""
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
         """Rejects an application that this engine cannot run (default: one without resources)."""
         from torchx.specs.resources import NULL_RESOURCE
 

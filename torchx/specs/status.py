@@ -144,6 +144,9 @@ class ReplicaStatus:
     def __post_init__(self) -> None:
         if self.hostaddr is None:
             self.hostaddr = self.hostname
+        state: object = self.state
+        if not isinstance(state, AppState):  # a plugin passed a number, which proves nothing
+            self.state, self.required = AppState.UNKNOWN, False
 
     @property
     def _current(self) -> AttemptStatus:

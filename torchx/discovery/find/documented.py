@@ -22,9 +22,7 @@ def get_components(validators: Validators | None = None) -> dict[str, Component]
     Args:
         validators: further checks; components that fail one are omitted.
     """
-    return {
-        name: each for name, each in sorted(all_components().items()) if not _objections(each, validators)
-    }
+    return {name: each for name, each in sorted(all_components().items()) if not objections(each, validators)}
 
 
 def get_component(name: str, validators: Validators | None = None) -> Component:
@@ -39,7 +37,7 @@ def get_component(name: str, validators: Validators | None = None) -> Component:
         ComponentValidationException: it is not a valid component, or a check fails.
     """
     component = find_component(name)
-    if messages := _objections(component, validators):
+    if messages := objections(component, validators):
         raise ComponentValidationException(name, messages)
     return component
 
@@ -88,7 +86,8 @@ def validate(path: str, component_function: str, validators: Validators | None =
     return [message for check in validators for message in check.validate(found.node)]
 
 
-def _objections(component: Component, validators: Validators | None) -> list[LinterMessage]:
+def objections(component: Component, validators: Validators | None) -> list[LinterMessage]:
+    """Returns the problems that further checks find in a component."""
     if not validators or not component.path:
         return []
     return validate(component.path, component.fn_name, validators)

@@ -56,10 +56,14 @@ def find_component(name: str, *, cwd: str | None = None) -> Component:
     raise not_found(name)
 
 
-def all_components() -> dict[str, Component]:
-    """Imports all named components and returns the valid ones, by name."""
+def all_components(everything: list[ComponentSource] | None = None) -> dict[str, Component]:
+    """Imports all named components and returns the valid ones, by name.
+
+    Args:
+        everything: their sources (default: all).
+    """
     ready = {}
-    for name, each in listed().items():
+    for name, each in listed(everything).items():
         try:
             ready[name] = _from_provider(name, each.provider, each.module, each.outline.name)
         except (ComponentNotFoundException, ComponentValidationException, ComponentError):

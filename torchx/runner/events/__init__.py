@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass, fields
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -36,6 +37,14 @@ _making = threading.Lock()
 _made: dict[str, logging.Handler] = {}
 
 
+class SourceType(str, Enum):
+    """The origin of a call; every call of this package's runner is UNKNOWN."""
+
+    UNKNOWN = "<unknown>"
+    INTERNAL = "INTERNAL"
+    EXTERNAL = "EXTERNAL"
+
+
 @dataclass
 class TorchxEvent:
     """One call of the runner.
@@ -48,13 +57,14 @@ class TorchxEvent:
         app_image: the image of its first role.
         app_metadata: the metadata of the application.
         runcfg: the run options, as JSON text.
-        workspace: the workspace.
         raw_exception: the error with its traceback.
-        exception_type: the class of the error.
-        exception_message: its text.
+        source: the origin of the call.
         cpu_time_usec: processor time of this process, microseconds.
         wall_time_usec: elapsed time, microseconds.
         start_epoch_time_usec: its start, microseconds since the epoch.
+        workspace: the workspace.
+        exception_type: the class of the error.
+        exception_message: its text.
     """
 
     session: str
@@ -64,13 +74,14 @@ class TorchxEvent:
     app_image: str | None = None
     app_metadata: dict[str, str] | None = None
     runcfg: str | None = None
-    workspace: str | None = None
     raw_exception: str | None = None
-    exception_type: str | None = None
-    exception_message: str | None = None
+    source: SourceType = SourceType.UNKNOWN
     cpu_time_usec: int | None = None
     wall_time_usec: int | None = None
     start_epoch_time_usec: int | None = None
+    workspace: str | None = None
+    exception_type: str | None = None
+    exception_message: str | None = None
 
     def __str__(self) -> str:
         return self.serialize()
@@ -92,7 +103,8 @@ class TorchxEvent:
             return data
         import json
 
-        return TorchxEvent(**json.loads(data))
+        values = json.loads(data)
+        return TorchxEvent(**{**values, "source": SourceType(values.get("source", SourceType.UNKNOWN))})
 
 
 class log_event:
@@ -122,8 +134,13 @@ class log_event:
     ) -> None:
         session = session or os.environ.get(settings.TORCHX_INTERNAL_SESSION_ID, "")
         self.event = TorchxEvent(
-            session, scheduler or "", api, app_id, app_image, app_metadata, runcfg, workspace
+            session, scheduler or "", api, app_id, app_image, app_metadata, runcfg, workspace=workspace
         )
+
+    @property
+    def _torchx_event(self) -> TorchxEvent:
+        """The former name of `event`, which derived runners of other packages use."""
+        return self.event
 
     def __enter__(self) -> log_event:
         if _destination() != "null":

@@ -1,0 +1,1 @@
+"""Small programs for the replicas of an application: `python -m torchx.apps.utils.NAME`."""

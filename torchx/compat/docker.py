@@ -1,0 +1,89 @@
+"""The Docker scheduler as other packages derive from it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from torchx.compat.subclasses import NO_OPTIONS
+from torchx.errors import TorchxError
+from torchx.schedulers.docker.engine.address import find_address
+from torchx.schedulers.docker.scheduler import DockerScheduler as Engine
+from torchx.specs.status import AppState
+
+if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
+    from torchx.specs.run_options import CfgVal
+
+CONTAINER_STATES = {
+    "created": AppState.SUBMITTED,
+    "restarting": AppState.PENDING,
+    "paused": AppState.PENDING,
+    "removing": AppState.PENDING,
+    "running": AppState.RUNNING,
+    "dead": AppState.FAILED,
+}
+"""The states of containers that have not exited."""
+
+
+class DockerOpts(TypedDict, total=False):
+    """The type of the run options; for annotations."""
+
+    copy_env: list[str] | None
+    env: dict[str, str] | None
+    privileged: bool
+
+
+class DockerScheduler(Engine):
+    """The Docker scheduler with the attributes that derived classes know from TorchX.
+
+    Args:
+        session_name: the session in the handles.
+    """
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> Any:
+        """Makes the built-in scheduler an instance of this class."""
+        return issubclass(other, Engine) if cls is DockerScheduler else NotImplemented
+
+    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
+        """Rejects an application that this engine cannot run, unless a derived class makes the request."""
+        if type(self)._submit_dryrun is Engine._submit_dryrun:
+            super()._validate(app, scheduler, cfg)
+
+    @functools.cached_property
+    def _docker_client(self) -> Any:
+        """A client of the package `docker` for the engine."""
+        import docker
+        import docker.tls
+
+        address = find_address()
+        tls: Any = False
+        if address.certificates is not None:
+            files = {part: f"{address.certificates}/{part}.pem" for part in ("ca", "cert", "key")}
+            tls = docker.tls.TLSConfig(
+                client_cert=(files["cert"], files["key"]), ca_cert=files["ca"], verify=address.verify
+            )
+        return docker.DockerClient(base_url=address.text, tls=tls)
+
+    def _get_app_state(self, container: Any) -> AppState:
+        """Returns the state of a container of the package `docker`."""
+        if container.status == "exited":
+            return AppState.FAILED if container.attrs["State"]["ExitCode"] else AppState.SUCCEEDED
+        return CONTAINER_STATES.get(container.status, AppState.UNKNOWN)
+
+
+def has_docker() -> bool:
+    """Returns True if a Docker engine answers."""
+    from torchx.schedulers.docker.engine.client import Engine as Connection
+
+    try:
+        return bool(Connection().version)
+    except TorchxError:
+        return False
+
+
+def to_str(text: str | bytes) -> str:
+    """Returns a text that may be bytes."""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text

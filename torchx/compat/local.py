@@ -1,0 +1,120 @@
+"""The local scheduler as other packages derive from it, and the names they import with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from torchx.schedulers.local.images import CWDImageProvider
+from torchx.schedulers.local.scheduler import ImageProviderFactory
+from torchx.schedulers.local.scheduler import LocalScheduler as Engine
+from torchx.specs.status import AppState
+
+if TYPE_CHECKING:
+    from torchx.schedulers.local.request import PopenRequest
+    from torchx.scheduling.base import DescribeAppResponse
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal
+
+AppId = str
+STDOUT_LOG, STDERR_LOG, COMBINED_LOG = "stdout.log", "stderr.log", "combined.log"
+"""The log files of a replica."""
+
+
+class LocalOpts(TypedDict, total=False):
+    """The type of the run options; for annotations."""
+
+    log_dir: str
+    prepend_cwd: bool | None
+    auto_set_cuda_visible_devices: bool | None
+
+
+class LocalApp:
+    """An application on this machine, as `LocalScheduler._apps` has it.
+
+    Args:
+        id: its id.
+        log_dir: the folder of its logs.
+        end: ends its processes.
+    """
+
+    def __init__(self, id: str, log_dir: str, end: Callable[[str], None] | None = None) -> None:
+        self.id = id
+        self.log_dir = log_dir
+        self.role_replicas: dict[str, list[Any]] = {}
+        self.state = AppState.PENDING
+        self._end = end
+
+    def set_state(self, state: AppState) -> None:
+        """Sets the state."""
+        self.state = state
+
+    def kill(self) -> None:
+        """Ends all processes of the application."""
+        if self._end is not None:
+            self._end(self.id)
+
+
+class LocalScheduler(Engine):
+    """The local scheduler with the constructor and the attributes that derived classes know from TorchX.
+
+    A derived class need not call the constructor.
+
+    Args:
+        session_name: the session part of its handles.
+        image_provider_class: resolves the images of roles (default: to the working directory).
+        cache_size: accepted for compatibility; has no effect.
+        extra_paths: folders appended to the PATH of the replicas.
+        backend: the name of the scheduler in handles; a plugin has the name it is registered under.
+    """
+
+    def __init__(
+        self,
+        session_name: str,
+        image_provider_class: ImageProviderFactory = CWDImageProvider,
+        cache_size: int = 100,
+        extra_paths: Iterable[str] | None = None,
+        *,
+        backend: str = "local",
+    ) -> None:
+        super().__init__(session_name, image_provider_class, extra_paths=extra_paths, backend=backend)
+        self._apps: dict[AppId, LocalApp] = {}
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> Any:
+        """Makes the built-in schedulers instances of this class."""
+        return issubclass(other, Engine) if cls is LocalScheduler else NotImplemented
+
+    def _to_popen_request(self, app: AppDef, cfg: Mapping[str, Any]) -> PopenRequest:
+        """Returns the processes of an application; ignores options that this scheduler does not have."""
+        return self._submitter(self._resolved(cfg)).request(app)
+
+    def _resolved(self, cfg: Mapping[str, Any]) -> dict[str, CfgVal]:
+        opts = self.run_opts()
+        return opts.resolve({key: value for key, value in cfg.items() if opts.get(key) is not None})
+
+    def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
+        """Starts the supervisor of a job; a request without run options has the default ones."""
+        if not dryrun_info.cfg:
+            dryrun_info._cfg = self._resolved({})
+        app_id = super().schedule(dryrun_info)
+        request = dryrun_info.request
+        self._known(app_id, request.log_dir, request.role_params)
+        return app_id
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the full description of a job, running or ended, or None."""
+        found = super().describe(app_id)
+        if found is not None:
+            self._known(app_id, found.log_dir or "", (role.name for role in found.roles)).set_state(
+                found.state
+            )
+        return found
+
+    def _known(self, app_id: str, log_dir: str, roles: Iterable[str]) -> LocalApp:
+        app = self._apps.get(app_id)
+        if app is None:
+            app = self._apps[app_id] = LocalApp(app_id, log_dir, self.kill)
+            app.role_replicas.update((role, []) for role in roles)
+        return app

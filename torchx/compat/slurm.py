@@ -1,0 +1,47 @@
+"""Names of the Slurm scheduler that other packages import."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from torchx.specs.status import AppState
+
+SLURM_STATES: dict[str, AppState] = {
+    "BOOT_FAIL": AppState.FAILED,
+    "CANCELLED": AppState.CANCELLED,
+    "COMPLETED": AppState.SUCCEEDED,
+    "COMPLETING": AppState.RUNNING,
+    "CONFIGURING": AppState.PENDING,
+    "DEADLINE": AppState.FAILED,
+    "FAILED": AppState.FAILED,
+    "LAUNCH_FAILED": AppState.FAILED,
+    "NODE_FAIL": AppState.FAILED,
+    "OUT_OF_MEMORY": AppState.FAILED,
+    "PENDING": AppState.PENDING,
+    "PREEMPTED": AppState.FAILED,
+    "REQUEUED": AppState.PENDING,
+    "RESIZING": AppState.PENDING,
+    "REVOKED": AppState.FAILED,
+    "RUNNING": AppState.RUNNING,
+    "SUSPENDED": AppState.PENDING,
+    "TIMEOUT": AppState.FAILED,
+}
+"""The state of an application by that of its job."""
+
+SLURM_JOB_DIRS = ".torchxslurmjobdirs"
+"""The file in which TorchX lists the folders of jobs; not used here."""
+
+SlurmOpts = TypedDict(
+    "SlurmOpts",
+    {
+        "partition": str,
+        "time": str,
+        "comment": "str | None",
+        "constraint": "str | None",
+        "mail-user": "str | None",
+        "mail-type": "str | None",
+        "job_dir": "str | None",
+    },
+    total=False,
+)
+"""The type of the run options; for annotations."""
