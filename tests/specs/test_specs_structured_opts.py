@@ -153,3 +153,62 @@ def test_a_type_that_no_option_can_have() -> None:
 
     with pytest.raises(TypeError, match=r"Wrong.x is set\[str\]; a run option is"):
         Wrong.as_runopts()
+
+
+class Undecorated(StructuredOpts):
+    cluster_name: str
+    """Name of the cluster."""
+
+    mail_user: str | None = field(default=None, metadata={"cfg_key": "mail-user"})
+
+
+class Derived(Undecorated):
+    tries: int = 3
+
+
+@dataclass
+class DecoratedChild(Undecorated):
+    tries: int = 3
+
+
+def test_a_class_without_the_decorator_is_a_dataclass() -> None:
+    assert Undecorated("x").cluster_name == "x"  # type: ignore[call-arg]
+    assert Undecorated.from_cfg({"clusterName": "y"}) == Undecorated(cluster_name="y")  # type: ignore[call-arg]
+    for kind in (Derived, DecoratedChild):
+        assert [key for key, _ in kind.as_runopts()] == ["cluster_name", "mail-user", "tries"]
+    assert Derived.get_docstrings() == {"cluster_name": "Name of the cluster."}
+    assert repr(Derived("x", tries=4)) == "Derived(cluster_name='x', mail_user=None, tries=4)"  # type: ignore[call-arg]
+
+
+def test_options_and_a_mapping_are_joined() -> None:
+    opts = Undecorated.from_cfg({"cluster_name": "x", "image_repo": "r"})
+    assert opts | {"clusterName": "y", "more": 1} == {
+        "cluster_name": "y",
+        "mail-user": None,
+        "image_repo": "r",
+        "more": 1,
+    }
+    assert opts | Undecorated(cluster_name="z") == {"cluster_name": "z", "mail-user": None, "image_repo": "r"}  # type: ignore[call-arg]
+
+
+def test_names_that_are_not_fields_are_in_the_mapping() -> None:
+    opts = Undecorated.from_cfg({"cluster_name": "x", "image_repo": "r"})
+    assert dict(opts) == {"cluster_name": "x", "mail-user": None, "image_repo": "r"}
+    assert "image_repo" not in repr(opts)
+    with pytest.raises(KeyError):
+        opts["other"]
+
+
+@dataclass
+class _Inner(StructuredOpts):
+    context: str = "c"
+
+
+@dataclass
+class _WithOptionalGroup(StructuredOpts):
+    inner: _Inner | None = None
+
+
+def test_an_optional_group_without_options_is_none() -> None:
+    assert _WithOptionalGroup.from_cfg({}).inner is None
+    assert dict(_WithOptionalGroup.from_cfg({"inner.context": "d"})) == {"inner.context": "d"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torchx.specs.cases import snake_to_camel
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopts
@@ -18,14 +18,15 @@ _PLAIN = (str, int, float, bool, list, dict)
 
 
 class StructuredOpts(Mapping[str, Any]):
-    """Base of run options in the form of a dataclass.
+    """Base of run options in the form of a dataclass; a class without the decorator becomes one.
 
     Each field is an option; the text literal below it is its help. A field without default is required.
     A field whose type is a dataclass of this kind is a group: its options are called ``group.key``. The
     metadata ``{"cfg_key": "mail-user"}`` of a field gives an option a name that is not a Python identifier.
     ``someName`` is accepted for ``some_name`` when options are read.
 
-    An instance is also a mapping of option names to values.
+    An instance is also a mapping of option names to values, with those it was read from that are not fields;
+    ``opts | {"partition": "gpu"}`` is a dictionary of all of them.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -34,7 +35,20 @@ class StructuredOpts(Mapping[str, Any]):
     ...     max_tries: int = 3
     >>> Opts.from_cfg({"partition": "gpu", "maxTries": 5})
     Opts(partition='gpu', max_tries=5)
+    >>> Opts("gpu") | {"maxTries": 5}
+    {'partition': 'gpu', 'max_tries': 5}
     """
+
+    _extra: ClassVar[Mapping[str, CfgVal]] = MappingProxyType({})
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in cls.__bases__:
+            _complete(base)  # before a decorator of this class collects their fields
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _complete(type(self))  # a dataclass has an __init__ of its own, which is called now
+        type(self).__init__(self, *args, **kwargs)
 
     @classmethod
     def as_runopts(cls) -> runopts:
@@ -62,7 +76,7 @@ class StructuredOpts(Mapping[str, Any]):
 
     @classmethod
     def from_cfg(cls: type[S], cfg: Mapping[str, CfgVal]) -> S:
-        """Returns the options as an object; ignores names that are not fields.
+        """Returns the options as an object; names that are not fields are in the mapping only.
 
         None selects the default if the field has one and its type excludes None.
 
@@ -70,11 +84,15 @@ class StructuredOpts(Mapping[str, Any]):
             InvalidRunConfigException: a required option is missing.
         """
         values: dict[str, Any] = {}
+        known: set[str] = set()
         for field, tp in cls._typed_fields():
             key = _key(field)
             value: Any = MISSING
             if _is_group(tp):
-                value = tp.from_cfg(_group(cfg, _names(field)))
+                group = _group(cfg, _names(field))
+                known.update(name for name in cfg if name.partition(".")[0] in _names(field))
+                value = tp.from_cfg(group) if group or _default(field) is not None else MISSING
+            known.update(_names(field))
             for name in _names(field):
                 if value is MISSING and name in cfg:
                     value = cfg[name]
@@ -83,12 +101,15 @@ class StructuredOpts(Mapping[str, Any]):
                 raise InvalidRunConfigException(f"run option `{key}` is required", key, cfg)
             if not lacks:
                 values[field.name] = copy.deepcopy(value)
-        return cls(**values)
+        options = cls(**values)
+        object.__setattr__(options, "_extra", {name: cfg[name] for name in cfg if name not in known})
+        return options
 
     @classmethod
     def get_docstrings(cls) -> dict[str, str]:
         """Returns the help of each field, from the source of this class and its bases."""
         docs: dict[str, str] = {}
+        _complete(cls)
         for base in reversed(cls.__mro__):
             if is_dataclass(base):
                 docs.update(_field_docs(base))
@@ -101,15 +122,20 @@ class StructuredOpts(Mapping[str, Any]):
                 return getattr(self, field.name)
             if dot and group in _names(field):
                 return getattr(self, field.name)[rest]
-        raise KeyError(name)
+        return self._extra[name]
 
     def __iter__(self) -> Iterator[str]:
-        for field in _fields(type(self)):
+        for field, tp in self._typed_fields():
             value = getattr(self, field.name)
             if isinstance(value, StructuredOpts):
                 yield from (f"{_key(field)}.{sub}" for sub in value)
-            else:
+            elif not _is_group(tp):
                 yield _key(field)
+        yield from self._extra
+
+    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+        keys = {name: _key(field) for field in _fields(type(self)) for name in _names(field)}
+        return {**self, **{keys.get(name, name): value for name, value in other.items()}}
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -120,8 +146,17 @@ class StructuredOpts(Mapping[str, Any]):
         return [(field, _without_none(tp)) for field, tp in _hints(cls)]
 
 
+def _complete(cls: type) -> None:
+    """Makes dataclasses of a class and its bases, where they are none yet."""
+    for base in reversed(cls.__mro__):
+        derived = issubclass(base, StructuredOpts) and base is not StructuredOpts
+        if derived and "__dataclass_fields__" not in vars(base):
+            dataclass(base)
+
+
 def _fields(cls: Any) -> tuple[Field[Any], ...]:
-    return fields(cls)  # subclasses of StructuredOpts are dataclasses
+    _complete(cls)
+    return fields(cls)
 
 
 def _hints(cls: type) -> list[tuple[Field[Any], Any]]:
