@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from logwriter import Writer
 
-from torchx.jobs.log_index import LAYOUT, STDERR
-from torchx.scheduling.logs import Stream
+from torchx.jobs.log_index import (
+    LARGEST_LOG,
+    LAYOUT,
+    LONGEST_PIECE,
+    STDERR,
+    STDOUT,
+    WHOLE,
+    Piece,
+    encode,
+    is_plausible,
+)
+from torchx.jobs.log_lines import takes
+from torchx.scheduling.logs import LogQuery, Stream
 
 
 def test_what_a_killed_supervisor_did_not_come_to_note_is_told(writer: Writer) -> None:
@@ -79,3 +91,74 @@ def test_a_log_that_was_removed_is_passed_over(writer: Writer) -> None:
     writer.put(1, b"b\n")
     (writer.paths.replica("w", 0) / "combined.log").unlink()
     assert writer.text() == "b\n"
+
+
+@pytest.mark.skipif(bool(os.geteuid()), reason="gives files to another user: run the tests as root")
+def test_a_log_of_another_user_can_be_read(writer: Writer) -> None:
+    writer.put(0, b"first\n")
+    writer.retry(0)
+    writer.put(0, b"second\n", STDERR)
+    writer.end()
+    for path in writer.paths.folder.rglob("*"):
+        os.chown(path, 65534, 65534)
+    assert writer.text() == "first\nsecond\n"
+    damaged(writer.paths.index, writer.paths.index.read_bytes()[: LAYOUT.size])
+    os.chown(writer.paths.index, 65534, 65534)
+    assert writer.text(stream=Stream.STDERR) == "second\n"
+
+
+def entry(offset: int, length: int, replica: int = 0, attempt: int = 1, stream: int = STDOUT) -> Piece:
+    return Piece(1_700_000_000 * 10**9, offset, length, replica, attempt, stream, WHOLE)
+
+
+def test_entries_that_repeat_earlier_output_are_passed_over(writer: Writer) -> None:
+    writer.put(0, b"a\nb\n")
+    writer.retry(0)
+    writer.put(0, b"c\nd\n")
+    writer.end()
+    first, second = entry(0, 4), entry(0, 2, attempt=2)
+    for again in (
+        (),
+        (entry(2, 2),),
+        (entry(0, 2, attempt=2),),
+        (entry(1, 1, attempt=2),),
+        (entry(0, 2, attempt=0),),
+    ):
+        pieces = [
+            first,
+            second,
+            *again,
+            entry(2, 2, attempt=2),
+            entry(0, 9, replica=3),
+            entry(0, 9, replica=1),
+        ]
+        writer.paths.index.write_bytes(b"".join(map(encode, pieces)))
+        assert writer.text() == "a\nb\nc\nd\n"
+
+
+def test_an_entry_that_no_supervisor_writes_is_not_plausible() -> None:
+    assert is_plausible(entry(LARGEST_LOG, LONGEST_PIECE, stream=STDERR))
+    assert is_plausible(entry(0, 0))
+    for wrong in (
+        entry(LARGEST_LOG + 1, 1),
+        entry(1, LONGEST_PIECE + 1),
+        entry(1, 1, stream=0),
+        entry(1, 1, stream=3),
+    ):
+        assert not is_plausible(wrong)
+
+
+def test_which_pieces_a_query_takes() -> None:
+    moment = datetime.fromtimestamp(1_700_000_000, timezone.utc)
+    later = datetime.fromtimestamp(1_700_000_001, timezone.utc)
+    out, err, other = entry(0, 1), entry(0, 1, stream=STDERR), entry(0, 1, stream=7)
+    expected = {
+        Stream.COMBINED: [True, True, True],
+        Stream.STDOUT: [True, False, False],
+        Stream.STDERR: [False, True, False],
+    }
+    for stream, taken in expected.items():
+        assert [takes(piece, LogQuery(stream=stream)) for piece in (out, err, other)] == taken
+    spans = [({}, True), ({"since": moment}, True), ({"since": later}, False), ({"until": moment}, False)]
+    spans += [({"until": later}, True), ({"since": moment, "until": moment}, False)]
+    assert [takes(out, LogQuery(**span)) for span, _ in spans] == [taken for _, taken in spans]

@@ -54,3 +54,16 @@ def test_a_moment_between_two_entries(writer: Writer) -> None:
     exactly = datetime.fromtimestamp(writer.clock.seconds, timezone.utc)
     assert writer.text(since=exactly) == "late\n"
     assert writer.text(until=exactly) == "early\n"
+
+
+def test_an_attempt_without_entries_is_read_after_one_with_entries(writer: Writer) -> None:
+    writer.put(0, b"first\n")
+    writer.put(1, b"other\n")
+    writer.retry(0)
+    writer.put(0, b"second\n")
+    writer.put(0, b"err\n", STDERR)
+    writer.end()
+    keep_entries(writer, 2)
+    assert writer.text() == "first\nother\nsecond\nerr\n"
+    assert writer.text(stream=Stream.STDERR) == "err\n"
+    assert writer.text(tail=2, replicas={"w": frozenset([0])}) == "second\nerr\n"

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,17 +26,26 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Group(NamedTuple):
-    """Some modules, and the tests that have to detect changes in them."""
+    """Some modules, and the tests that have to detect changes in them: the quick ones first.
+
+    Attributes:
+        modules: the files to change.
+        tests: files of tests, and single tests.
+        timeout: maximum seconds of the tests; a change that makes them take longer is detected.
+        without: tests to leave out, since they take long and detect no more than others.
+    """
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
-    timeout: float = 30.0
+    timeout: float = 60.0
+    without: tuple[str, ...] = ()
 
 
 def _each(pattern: str, names: str) -> tuple[str, ...]:
     return tuple(pattern.format(name) for name in names.split())
 
 
+JOBS = "tests/jobs/test_{}.py"
 LOCAL = "tests/schedulers/local/test_local_{}.py"
 GROUPS = {
     "rules": Group(("torchx/supervisor/policy.py",), ("tests/supervisor",)),
@@ -42,29 +53,41 @@ GROUPS = {
         ("schedulers/slurm/quoting.py",),
         (
             "torchx/schedulers/slurm/quoting.py",
-            "tests/schedulers/slurm/test_slurm_words.py",
-            "tests/schedulers/slurm/test_slurm_script.py",
+            *_each("tests/schedulers/slurm/test_slurm_{}.py", "words script"),
         ),
     ),
     "masking": Group(
-        ("torchx_cli/terminal/masking.py",),
-        ("torchx_cli/terminal/masking.py", "tests/cli/test_output_parts.py"),
+        (*_each("torchx/masking/{}.py", "data names text"), "torchx_cli/terminal/masking.py"),
+        ("torchx/masking", "tests/cli/test_masking_text.py", "tests/cli/test_masking.py"),
+        without=("tests/cli/test_masking.py::test_no_command_shows_a_secret",),
     ),
-    "log": Group(_each("torchx/jobs/{}.py", "log_reader log_index"), ("tests/jobs",)),
+    "log": Group(
+        (*_each("torchx/jobs/{}.py", "log_reader log_index log_lines"), "torchx/supervisor/output.py"),
+        _each(JOBS, "log log_damage log_unindexed log_pieces"),
+        without=_each(
+            JOBS.format("log_pieces") + "::test_{}", "whole_characters a_line_of_30_megabytes_is_read_soon"
+        ),
+    ),
     "records": Group(
-        _each("torchx/jobs/{}.py", "catalog ended events paths record view"),
-        ("tests/jobs", *_each(LOCAL, "records life")),
-        120.0,
+        _each("torchx/jobs/{}.py", "catalog ended events paths record view shape"),
+        (*_each(JOBS, "trust malformed catalog"), *_each(LOCAL, "records"), JOBS.format("reader_properties")),
+        without=_each(JOBS.format("reader_properties") + "::test_{}", "a_log_index_that_is_anything"),
     ),
     "jobs": Group(
-        _each("torchx/jobs/{}.py", "end lock pruning recovery removal reconcile"),
-        (*_each(LOCAL, "life ends survival records"), "tests/cli/test_pruning.py"),
+        (*_each("torchx/jobs/{}.py", "end pruning recovery removal reconcile"), "torchx/machine/locks.py"),
+        (*_each(JOBS, "recovery pruning trust malformed"), *_each(LOCAL, "records traces survival kills")),
         240.0,
     ),
     "supervisor": Group(
-        _each("torchx/supervisor/{}.py", "ending guard launch loop output replicas"),
-        _each(LOCAL, "output life starts ends survival"),
+        _each("torchx/supervisor/{}.py", "ending guard launch loop replicas"),
+        _each(LOCAL, "life survival kills ends traces output"),
         240.0,
+        (
+            LOCAL.format("ends") + "::test_cancel_at_any_moment_of_the_start",
+            LOCAL.format("life") + "::test_a_thousand_replicas",
+            LOCAL.format("life") + "::test_jobs_started_together_do_not_meet",
+            LOCAL.format("output") + "::test_a_line_of_100_mb_needs_no_memory_of_the_supervisor",
+        ),
     ),
 }
 
@@ -114,7 +137,7 @@ def measure(tree: Path, group: Group, sample: int, seed: int) -> int:
     compiling = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", *folders]
     subprocess.run(compiling, check=False, stdout=subprocess.DEVNULL)
     env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    env |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": str(tree.parent)}
     cosmic_ray = [str(Path(sys.executable).with_name("cosmic-ray"))]
     subprocess.run([*cosmic_ray, "baseline", str(config)], cwd=tree, env=env, check=True)
     subprocess.run([*cosmic_ray, "init", str(config), str(session)], cwd=tree, env=env, check=True)
@@ -132,45 +155,62 @@ def measure(tree: Path, group: Group, sample: int, seed: int) -> int:
 def configuration(group: Group) -> str:
     """Returns the configuration of cosmic-ray for a group."""
     modules = ", ".join(f'"{module}"' for module in group.modules)
-    options = "-q -x --assert=plain -p no:cacheprovider -p pytest_timeout"
-    pytest = f"{sys.executable} -m pytest {options} {' '.join(group.tests)}"
+    options = ["-q", "-x", "--assert=plain", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+    options += [f"--deselect={test}" for test in group.without]
+    contained = [sys.executable, str(ROOT / "tests/tools/contained.py"), str(group.timeout)]
+    command = shlex.join([*contained, sys.executable, "-m", "pytest", *options, *group.tests])
     return (
-        f"[cosmic-ray]\nmodule-path = [{modules}]\ntimeout = {group.timeout}\nexcluded-modules = []\n"
-        f'test-command = "{pytest}"\n[cosmic-ray.distributor]\nname = "local"\n'
+        f"[cosmic-ray]\nmodule-path = [{modules}]\ntimeout = {2 * group.timeout}\nexcluded-modules = []\n"
+        f'test-command = "{command}"\n[cosmic-ray.distributor]\nname = "local"\n'
     )
 
 
 def worthwhile(item: Any, tree: Path) -> bool:
-    """Returns True if a test can detect the change: annotations, for example, are never evaluated."""
+    """Returns True if a test should detect the change: annotations, for example, are never evaluated."""
     (mutation,) = item.mutations
     if mutation.operator_name.rpartition("/")[2] in SAME:
         return False
     path = mutation.module_path if mutation.module_path.is_absolute() else tree / mutation.module_path
     at = tuple(mutation.start_pos)
-    return not any(start <= at < end for start, end in unevaluated(path))
+    return not any(start <= at < end for start, end in without_effect(path))
 
 
-_UNEVALUATED: dict[Path, list[tuple[tuple[int, int], tuple[int, int]]]] = {}
+Place = tuple[tuple[int, int], tuple[int, int]]
 
 
-def unevaluated(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Returns the places of annotations in a module, and of code for type checkers only."""
-    if path not in _UNEVALUATED:
-        _UNEVALUATED[path] = [
-            ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
-            for node in _unevaluated(ast.parse(path.read_text(encoding="utf-8")))
-        ]
-    return _UNEVALUATED[path]
+@functools.cache
+def without_effect(path: Path) -> list[Place]:
+    """Returns the places of a module whose changes no test can detect, or should not.
+
+    They are annotations and code for type checkers; the arguments of `dataclass` and the `strict` of `zip`,
+    which only guard against mistakes in the code itself; and the values of limits and delays.
+    """
+    return [
+        ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
+        for node in _without_effect(ast.parse(path.read_text(encoding="utf-8")))
+    ]
 
 
-def _unevaluated(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
-    for node in ast.walk(tree):
+def _without_effect(module: ast.Module) -> Iterator[ast.expr | ast.stmt]:
+    yield from (node.value for node in module.body if isinstance(node, ast.Assign) and _is_limit(node))
+    for node in ast.walk(module):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
             yield node.returns
         elif isinstance(node, (ast.arg, ast.AnnAssign)) and node.annotation is not None:
             yield node.annotation
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield node
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("zip", "dataclass"):
+            yield from (keyword.value for keyword in node.keywords)
+
+
+def _is_limit(node: ast.Assign) -> bool:
+    """Returns True for a constant such as `BLOCK = 64 * 1024` or `POLL = 0.1`, not for a small number."""
+    values = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+    named = all(isinstance(target, ast.Name) and target.id.isupper() for target in node.targets)
+    plain = not any(isinstance(part, (ast.Call, ast.Tuple, ast.List)) for part in ast.walk(node.value))
+    numbers = all(type(value) in (int, float) for value in values)
+    return named and plain and numbers and any(not isinstance(value, int) or value > 9 for value in values)
 
 
 def skip(db: Any, chosen: set[str]) -> None:

@@ -75,8 +75,7 @@ class JobLog:
                     continue
                 if not self._is_of(piece, wanted):
                     continue
-                attempt, end = ends.get(piece.replica, (0, 0))
-                if piece.attempt < attempt or (piece.attempt == attempt and piece.offset < end):
+                if (piece.attempt, piece.offset) < ends.get(piece.replica, (0, 0)):
                     continue  # a damaged entry that repeats earlier output
                 ends[piece.replica] = (piece.attempt, piece.offset + piece.length)
                 if span.takes(piece):
@@ -84,8 +83,9 @@ class JobLog:
                         data = span.cut(part, self._bytes(part))
                         yield from lines.add(part, data, self._members[part.replica])
             if query.until is None and not self._lives():
-                if self._from_begin:  # else a replica may have entries before those that were read
-                    ends = {**self._beginnings(wanted), **ends}
+                for replica, begin in self._beginnings(wanted).items():
+                    if self._from_begin or replica in ends:  # else it may have entries that were not read
+                        ends[replica] = max(begin, ends.get(replica, begin))
                 for piece, data in self._unindexed(query, ends):
                     yield from lines.add(piece, span.cut(piece, data), self._members[piece.replica])
             yield from lines.rest(self._members)

@@ -24,7 +24,7 @@ _SEPARATOR = re.compile(r"(?:=|[ \t]+=[ \t]*|[ \t]*:[ \t]*)")
 _ITEM = re.compile(r"[^\s,;&\"'`]+")
 _ARGUMENT = re.compile(r"[^\s\"'`]+")
 _SPACE = re.compile(r"[ \t]+")
-_NEXT_ITEM = re.compile(r",[ \t]*(?=\\*[\"'])")
+_NEXT_ITEM = re.compile(r"\s*,\s*(?=\\*[\"'])")
 _NEXT_PAIR = re.compile(r"[,;&][ \t]*(?:[\w.-]{1,256}[=:]|$|\s)")
 _REFERENCE = re.compile(r"\$+(?:[A-Z_][A-Z0-9_]*\Z|\{[^{}\s]*\}\Z|\()")
 _SCHEME = re.compile(r"(?:apikey|basic|bearer|digest|negotiate|token)[ \t]+", re.I)
@@ -141,11 +141,10 @@ class _Names:
                 return end
             enclosed = opening if after == end else ""
             return self._value(separator.end(), enclosed, header=name.lower().strip("-") in _HEADERS)
-        space = _SPACE.match(text, after)
-        if name.startswith("-") and space is not None:
-            return self._value(space.end(), "", flag=True)
-        if name.startswith("-") and after > end and (item := _NEXT_ITEM.match(text, after)) is not None:
-            return self._value(item.end(), "", flag=True)
+        if name.startswith("-"):
+            in_list = after > end and _NEXT_ITEM.match(text, after)
+            if value := in_list or _SPACE.match(text, after):
+                return self._value(value.end(), "", flag=True)
         return end
 
     def _is_key(self, name: str, begin: int, opening: str) -> bool:
@@ -231,10 +230,8 @@ def _quote_before(text: str, begin: int) -> str:
 
 
 def _backslashes_before(text: str, at: int) -> int:
-    count = 0
-    while count < at and count < LONGEST and text[at - 1 - count] == "\\":
-        count += 1
-    return count
+    before = text[max(0, at - LONGEST) : at]
+    return len(before) - len(before.rstrip("\\"))
 
 
 def _end_of_line(text: str, at: int) -> int:

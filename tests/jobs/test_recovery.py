@@ -1,0 +1,267 @@
+"""The end of a job whose supervisor has died: what is recorded, what is ended, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from jobhome import change, job
+from support import wait_until
+
+from torchx.jobs import end, recovery
+from torchx.jobs.events import read_events
+from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.reconcile import reconcile
+from torchx.jobs.view import JobView, load
+from torchx.machine import locks, processes
+from torchx.machine.processes import Process
+
+NO_PID = 4_000_000
+"""A pid that no process has, even if changed code looked for it."""
+
+IGNORES = "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)"
+
+
+def orphan(home: Home, *events: dict[str, object], app_id: str = "job-1", boot: str = "") -> JobPaths:
+    """Puts a job on record whose supervisor has died after some events."""
+    paths = job(home, app_id)
+    replica = {"args": ["true"], "env": {}}
+    change(paths, roles=[{"name": "w", "replicas": [replica] * 3, "env": {}}], grace=0.2)
+    now = time.time()
+    own = processes.look_up(os.getpid())
+    assert own is not None
+    first = {
+        "e": "supervisor",
+        "pid": NO_PID,
+        "start": own.process.start,
+        "boot": boot or processes.boot_id(),
+    }
+    lines = [{"t": now, **event} for event in (first, *events)]
+    paths.events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    paths.reserve.write_bytes(b"x")
+    return paths
+
+
+def started(replica: int, process: Process | None = None, attempt: int = 1) -> dict[str, object]:
+    pid, start = process or (NO_PID, 1)
+    return {"e": "start", "r": replica, "a": attempt, "pid": pid, "start": start}
+
+
+def recovered(paths: JobPaths) -> JobView:
+    """Finalizes a job; what is returned is what the next reader sees."""
+    view = reconcile(paths)
+    assert view == load(paths)
+    assert not paths.reserve.exists()
+    return view
+
+
+def states(view: JobView) -> list[list[str]]:
+    return [[attempt.state for attempt in replica.attempts] for replica in view.replicas]
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this user that only KILL ends."""
+    with subprocess.Popen([sys.executable, "-c", IGNORES], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def identity(child: subprocess.Popen[bytes]) -> Process:
+    entry = processes.look_up(child.pid)
+    assert entry is not None
+    return entry.process
+
+
+def test_each_replica_gets_the_end_that_is_known_of_it(home: Home) -> None:
+    paths = orphan(
+        home,
+        *(started(0), {"e": "exit", "r": 0, "a": 1, "code": 0}),
+        started(1),
+        {"e": "starting", "r": 2, "a": 1},
+    )
+    view = recovered(paths)
+    assert (view.state, view.msg, view.first_failure) == ("FAILED", "its supervisor was killed", (1, 1))
+    assert states(view) == [["SUCCEEDED"], ["FAILED"], ["FAILED"]]
+    running, announced = view.replicas[1].attempts[0], view.replicas[2].attempts[0]
+    assert running.msg == (
+        "its supervisor was killed: its exit code is unknown, and its last output may be missing"
+    )
+    assert announced.msg == (
+        "its supervisor was killed during this start: it is not known whether the replica ran"
+    )
+    kinds = [(event["e"], event.get("r")) for event in read_events(paths.events)]
+    assert kinds[-3:] == [("exit", 1), ("not_started", 2), ("end", None)]
+
+
+def test_the_first_failure_is_the_earliest_of_the_last_attempts(home: Home) -> None:
+    paths = orphan(
+        home,
+        *(started(0), started(1), started(2)),
+        {"e": "exit", "r": 2, "a": 1, "code": 1, "t": 5.0},
+        started(2, attempt=2),
+        {"e": "exit", "r": 1, "a": 1, "code": 3, "t": 30.0},
+        {"e": "exit", "r": 0, "a": 1, "code": 4, "t": 40.0},
+    )
+    view = recovered(paths)
+    assert view.first_failure == (1, 1)
+    assert view.exit_code == 3
+
+
+def test_a_cancelled_job_stays_cancelled_and_names_no_failure(home: Home) -> None:
+    paths = orphan(home, started(0), {"e": "exit", "r": 0, "a": 1, "code": 1}, {"e": "cancel"})
+    view = recovered(paths)
+    assert (view.state, view.first_failure) == ("CANCELLED", None)
+
+
+def test_the_end_is_not_before_the_last_event(home: Home) -> None:
+    later = time.time() + 5000
+    paths = orphan(home, {**started(0), "t": later})
+    view = recovered(paths)
+    assert view.ended_at is not None
+    assert later <= view.ended_at < later + 100
+    assert view.replicas[0].attempts[0].ended_at == view.ended_at
+
+
+def test_after_a_restart_of_the_machine_no_process_is_signalled(
+    home: Home, child: subprocess.Popen[bytes]
+) -> None:
+    paths = orphan(home, started(0, identity(child)), {"e": "starting", "r": 1, "a": 1}, boot="other")
+    view = recovered(paths)
+    assert view.msg == "the machine was restarted while it ran"
+    assert view.replicas[0].attempts[0].msg.startswith("the machine was restarted while it ran: its exit")
+    assert child.poll() is None
+
+
+def test_what_ignores_term_is_killed_after_the_grace_period(
+    home: Home, child: subprocess.Popen[bytes]
+) -> None:
+    paths = orphan(home, started(0, identity(child)))
+    began = time.monotonic()
+    view = recovered(paths)
+    assert time.monotonic() - began > 0.2
+    assert child.wait(60) == -signal.SIGKILL
+    assert view.msg == "its supervisor was killed"
+
+
+def test_a_replica_that_has_ended_on_record_is_not_signalled(
+    home: Home, child: subprocess.Popen[bytes]
+) -> None:
+    process = identity(child)
+    recovered(orphan(home, started(0, process), {"e": "exit", "r": 0, "a": 1, "code": 0}))
+    recovered(orphan(home, started(0, Process(process.pid, process.start - 1)), app_id="job-2"))
+    assert child.poll() is None
+
+
+def test_what_cannot_be_ended_is_named(
+    home: Home, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "GIVE_UP_AFTER", 0.1)
+    monkeypatch.setattr(processes, "send", lambda process, signum: False)  # such as another user's
+    view = recovered(orphan(home, started(0, identity(child))))
+    assert view.msg == f"its supervisor was killed; still running, cannot be ended: pid {child.pid}"
+    assert view.state == "FAILED"
+
+
+def test_at_most_eight_survivors_are_named_the_oldest_first() -> None:
+    many = {Process(100 - n, n) for n in range(9)}
+    named = "still running, cannot be ended: pid 100, 99, 98, 97, 96, 95, 94, 93"
+    assert recovery.describe_survivors(many) == f"{named}, …"
+    assert recovery.describe_survivors(set(sorted(many, key=lambda p: p.start)[:8])) == named
+
+
+def test_a_started_process_that_is_not_on_record_is_found_by_its_replica(home: Home) -> None:
+    paths = orphan(home, {"e": "starting", "r": 0, "a": 1}, {"e": "starting", "r": 1, "a": 2})
+    env = {"TORCHX_JOB_ID": "local_cwd://torchx/job-1", "TORCHX_REPLICA": "w/1"}
+    with subprocess.Popen(["sleep", "600"], env=env) as replica:
+        try:
+            wait_until(lambda: _sleeps(replica.pid), "it has its own environment")
+            view = recovered(paths)
+            assert replica.wait(60) == -signal.SIGTERM
+        finally:
+            replica.kill()
+    (found,) = view.replicas[1].attempts
+    assert (found.number, found.state, found.process and found.process.pid) == (2, "FAILED", replica.pid)
+    (not_found,) = view.replicas[0].attempts
+    assert (not_found.number, not_found.process) == (1, None)
+
+
+def _sleeps(pid: int) -> bool:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().startswith(b"sleep\0")
+
+
+def test_a_process_older_than_the_job_is_not_of_it(home: Home) -> None:
+    env = {"TORCHX_JOB_ID": "local_cwd://torchx/job-1"}
+    with subprocess.Popen(["sleep", "600"], env=env) as older:
+        try:
+            wait_until(lambda: _sleeps(older.pid), "it has its own environment")
+            start = identity(older).start
+            paths = orphan(home)
+            lines = [json.loads(line) for line in paths.events.read_text().splitlines()]
+            for age, spared in ((start + 1, True), (start, False)):
+                paths.events.write_text(json.dumps({**lines[0], "start": age}) + "\n")
+                paths.reserve.touch()
+                recovered(paths)
+                assert (older.poll() is None) is spared
+        finally:
+            older.kill()
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_request_is_written_before_its_supervisor_is_signalled(
+    home: Home, child: subprocess.Popen[bytes], now: bool
+) -> None:
+    paths = orphan(home)
+    end.request(paths, now=now)
+    assert paths.cancel.read_bytes() == (b"kill\n" if now else b"cancel\n")
+    end.request(paths, now=True)
+    assert paths.cancel.read_bytes().endswith(b"\nkill\n"), "a later request does not undo an earlier one"
+
+
+def test_a_job_that_was_removed_can_be_cancelled(home: Home) -> None:
+    end.request(home.job("never-1"))
+    assert not home.job("never-1").folder.exists()
+
+
+def test_a_request_that_reaches_no_supervisor_is_an_error(home: Home) -> None:
+    paths = orphan(home)
+    paths.cancel.mkdir()
+    with pytest.raises(end.StateError, match=r"the job cannot be ended: .*cancel cannot be written"):
+        end.request(paths)
+    recovered(paths)
+    end.request(paths)  # it has ended: nothing is left to do
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_the_signal_alone_ends_a_job_whose_request_cannot_be_written(home: Home, guarded: bool) -> None:
+    with subprocess.Popen(["sleep", "600"]) as supervisor:
+        process = identity(supervisor)
+        supervisor.send_signal(signal.SIGSTOP)
+        guard = {"guard": list(process)} if guarded else {}
+        paths = orphan(home, {"e": "supervisor", "boot": "b", **process._asdict(), **guard})
+        paths.cancel.mkdir()
+        held = locks.acquire(paths.lock)
+        assert held is not None
+        try:
+            end.request(paths)
+            assert supervisor.wait(60) == -signal.SIGTERM, "it was stopped, and is resumed"
+        finally:
+            os.close(held)
+            supervisor.kill()
+
+
+def test_a_job_without_a_lock_has_no_supervisor_to_signal(home: Home, child: subprocess.Popen[bytes]) -> None:
+    paths = orphan(home, {"e": "supervisor", "boot": "b", **identity(child)._asdict()})
+    child.send_signal(signal.SIGSTOP)
+    end.request(paths)
+    with open(f"/proc/{child.pid}/stat") as file:
+        assert file.read().rpartition(")")[2].split()[0] in "Tt"
