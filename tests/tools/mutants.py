@@ -48,7 +48,10 @@ def _each(pattern: str, names: str) -> tuple[str, ...]:
 JOBS = "tests/jobs/test_{}.py"
 LOCAL = "tests/schedulers/local/test_local_{}.py"
 GROUPS = {
-    "rules": Group(("torchx/supervisor/policy.py",), ("tests/supervisor",)),
+    "rules": Group(
+        ("torchx/supervisor/policy.py",),
+        ("tests/supervisor/test_policy.py", "tests/supervisor/test_policy_cases.py"),
+    ),
     "quoting": Group(
         ("schedulers/slurm/quoting.py",),
         (
@@ -63,7 +66,7 @@ GROUPS = {
     ),
     "log": Group(
         (*_each("torchx/jobs/{}.py", "log_reader log_index log_lines"), "torchx/supervisor/output.py"),
-        _each(JOBS, "log log_damage log_unindexed log_pieces"),
+        ("tests/supervisor/test_output.py", *_each(JOBS, "log log_damage log_unindexed log_pieces")),
         without=_each(
             JOBS.format("log_pieces") + "::test_{}", "whole_characters a_line_of_30_megabytes_is_read_soon"
         ),
@@ -80,7 +83,7 @@ GROUPS = {
     ),
     "supervisor": Group(
         _each("torchx/supervisor/{}.py", "ending guard launch loop replicas"),
-        _each(LOCAL, "life survival kills ends traces output"),
+        ("tests/supervisor/test_replicas.py", *_each(LOCAL, "life survival kills ends traces output")),
         240.0,
         (
             LOCAL.format("ends") + "::test_cancel_at_any_moment_of_the_start",
