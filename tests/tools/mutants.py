@@ -73,7 +73,10 @@ GROUPS = {
     ),
     "records": Group(
         _each("torchx/jobs/{}.py", "catalog ended events paths record view shape"),
-        (*_each(JOBS, "trust malformed catalog"), *_each(LOCAL, "records"), JOBS.format("reader_properties")),
+        (
+            *_each(JOBS, "record_values job_views catalog trust malformed reader_properties"),
+            LOCAL.format("records"),
+        ),
         without=_each(JOBS.format("reader_properties") + "::test_{}", "a_log_index_that_is_anything"),
     ),
     "jobs": Group(
