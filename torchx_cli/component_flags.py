@@ -23,7 +23,7 @@ def outlines(path: str) -> list[Outline]:
 
 
 def outline_of(name: str) -> Outline | None:
-    """Returns the outline of a component by its name, None if there is none."""
+    """Returns the outline of a component by its name, or None."""
     from torchx.discovery.find.locate import locate_source
 
     path, function = locate_source(name)

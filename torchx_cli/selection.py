@@ -10,7 +10,8 @@ import typer
 
 from torchx.errors import UsageError
 from torchx_cli.flags import states_of
-from torchx_cli.terminal.output import is_terminal, note, print_stderr, table
+from torchx_cli.terminal.display import table
+from torchx_cli.terminal.output import is_terminal, note, print_stderr
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.color import ColorSystem
 from rich.console import Console as RichConsole
@@ -52,7 +52,7 @@ class Console(RichConsole):
     @property
     def encoding(self) -> str:
         """ASCII if the stream does not support Unicode, as for all output."""
-        return "utf-8" if supports_unicode(self.file) else "ascii"
+        return "utf-8" if supports_unicode(cast(TextIO, self.file)) else "ascii"
 
     def show_cursor(self, show: bool = True) -> bool:
         """Does nothing."""
