@@ -14,12 +14,13 @@ import kubernetes_validate
 import referencing
 from kubernetes_validate.utils import schema_contents
 
+from torchx.schedulers.kubernetes import checks as kubernetes_checks
 from torchx.schedulers.kubernetes import request as kubernetes_request
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.manifests.names import unique_name
 from torchx.schedulers.kubernetes.manifests.workspace import WorkspacePlans
 from torchx.schedulers.kubernetes.objects import Facts
-from torchx.schedulers.kubernetes.options import run_opts
+from torchx.schedulers.kubernetes.options import check_options, run_options
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount
 
 VERSIONS = ("1.29.0", "1.31.0", "1.33.0", "1.34.0", kubernetes_validate.latest_version())
@@ -195,14 +196,15 @@ def run_as(template: Mapping[str, Any], index: int) -> tuple[list[str], dict[str
 
 
 def options(**cfg: Any) -> dict[str, Any]:
-    return run_opts().resolve(cfg)
+    return run_options().resolve(cfg)
 
 
 def made(
     app: AppDef, kind: str = "job", workspaces: WorkspacePlans | None = None, **cfg: Any
 ) -> kubernetes_request.KubernetesJob:
     resolved = options(**({"queue": "q"} if kind == "volcano" else {}), **cfg)
-    kubernetes_request.check(app, resolved)
+    check_options(resolved)
+    kubernetes_checks.check(app)
     return kubernetes_request.to_request(app, unique_name(app), resolved, kind, workspaces)
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 LONGEST_ERROR_FILE = 1 << 16
 """The number of characters read from an error file."""
 
+KILLED = "the kernel's out-of-memory killer is the usual reason"
+"""The reason to show for a process that a SIGKILL of unknown origin has ended."""
+
 
 def result_of(exit_code: int | None, signal: str | None) -> int | None:
     """Returns the exit code of a process, or 128 + N if signal N ended it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +15,12 @@ from torchx.schedulers.docker.containers import CANCELLED, Container, damage_of,
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
-from torchx.schedulers.docker.lookup import entries, find_containers
-from torchx.schedulers.docker.owner import require_own
+from torchx.schedulers.docker.labels import APP_ID
+from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
+from torchx.schedulers.docker.record import forget
 from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
+from torchx.schedulers.shared import owner
 
 GONE, CONFLICT, SAME = 404, 409, 304
 KILLED_WITHIN = 10.0
@@ -41,7 +45,7 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
     containers = find_containers(engine, app_id, tolerant=True).get(app_id)
     if not containers:
         return
-    require_own(containers, "cancelled", "docker stop")
+    _require_own(containers, "cancelled", "docker stop")
     if damage_of(containers):
         end_all(engine, [c for c in containers if c.live], CANCELLED, 0.0 if now else GRACE)
         return
@@ -60,6 +64,12 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
     fresh = [c for c in again if not c.mark and (c.live or c.status == "created")]
     if fresh:  # started meanwhile by a retry
         end_all(engine, fresh, CANCELLED, 0.0 if now else progress.job.grace)
+
+
+def _require_own(containers: Sequence[Container], verb: str, command: str) -> None:
+    app_id = containers[0].app_id
+    listed = f"docker ps -aqf {shlex.quote(f'label={APP_ID}={app_id}')}"
+    owner.require_own(app_id, owner_of(containers), verb, f"to do it anyway: {command} $({listed})")
 
 
 def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: float) -> None:
@@ -161,8 +171,6 @@ def _kill_after(engine: Engine, signalled: Sequence[tuple[Container, float]], ma
     brief = in_parallel(lambda one: _has_ended(engine, one[0], min(soon, one[1])), signalled)
     left = [one for one, over in zip(signalled, brief, strict=True) if over is not True]
     if left and mark == CANCELLED and not job_of([container for container, _ in left]).needs_supervisor:
-        from torchx.schedulers.docker.supervisor_launch import start_supervisor  # rarely needed
-
         with suppress(OSError, StateError):  # without a supervisor, only this thread kills them
             start_supervisor(left[0][0].app_id)
 
@@ -230,12 +238,14 @@ def remove(engine: Engine, ids: Iterable[str]) -> list[Exception]:
 def delete(engine: Engine, app_id: str) -> None:
     """Cancels an application, waits for its end, and removes its containers with their anonymous volumes.
 
+    Also removes the records of the application on this machine.
+
     Raises:
         StateError: it belongs to another user, or a container cannot be removed.
     """
     containers = find_containers(engine, app_id, tolerant=True).get(app_id, [])
     if containers:
-        require_own(containers, "deleted", "docker rm -f")
+        _require_own(containers, "deleted", "docker rm -f")
         cancel(engine, app_id)
         grace = GRACE if damage_of(containers) else job_of(containers).grace
         _wait_for_end(engine, app_id, time.monotonic() + grace + KILLED_WITHIN)
@@ -244,6 +254,8 @@ def delete(engine: Engine, app_id: str) -> None:
         failed = remove(engine, [entry["Id"] for entry in listed])
         if failed:
             raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
+    remove_folder(app_id)
+    forget(app_id)
 
 
 def _wait_for_end(engine: Engine, app_id: str, end: float) -> None:

@@ -12,6 +12,8 @@ from torchx.errors import StateError
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.duplex import AT_A_TIME, Duplex
+from torchx.schedulers.docker.lookup import readable
+from torchx.scheduling.checks import require_replicas
 from torchx.scheduling.streams import Streams
 
 HEAD = 8
@@ -21,15 +23,29 @@ POLL_INTERVAL = 0.5
 """Seconds between checks of the terminal's size."""
 
 
+def execute(
+    engine: Engine, app_id: str, role: str, replica: int, command: Sequence[str], streams: Streams
+) -> int:
+    """Runs a program in the container of a replica and returns its exit code.
+
+    Raises:
+        StateError: the replica does not run, or its container has no such program.
+    """
+    container = container_of(readable(engine, app_id), app_id, role, replica)
+    return execute_in(engine, container, command, streams)
+
+
 def container_of(containers: Sequence[Container], app_id: str, role: str, replica: int) -> str:
     """Returns the id of the container in which a replica runs.
 
     Raises:
         StateError: the replica does not exist or does not run.
     """
+    replicas: dict[str, list[int]] = {}
+    for container in containers:
+        replicas.setdefault(container.role, []).append(container.replica)
+    require_replicas(app_id, replicas, role, [replica])
     mine = [c for c in containers if (c.role, c.replica) == (role, replica)]
-    if not mine:
-        raise StateError(f"{app_id} has no replica {role}/{replica}")
     paused = [c for c in mine if c.status == "paused"]
     if paused:
         name = ".".join(filter(None, (paused[0].name, paused[0].mark)))
@@ -40,7 +56,7 @@ def container_of(containers: Sequence[Container], app_id: str, role: str, replic
     return max(running, key=lambda c: c.attempt).id
 
 
-def execute(engine: Engine, container: str, command: Sequence[str], streams: Streams) -> int:
+def execute_in(engine: Engine, container: str, command: Sequence[str], streams: Streams) -> int:
     """Runs a program in a container and returns its exit code.
 
     Raises:

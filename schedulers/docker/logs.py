@@ -17,7 +17,7 @@ from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.log_frames import Frames, Line, line_filter, seconds_of, stamp
-from torchx.schedulers.docker.lookup import find_containers
+from torchx.schedulers.docker.lookup import find_containers, readable
 from torchx.schedulers.docker.replay import job_of, replay
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
@@ -316,8 +316,10 @@ class _Follower:
         return lines, closed
 
 
-def read_logs(
-    engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]
-) -> Iterator[LogChunk]:
-    """Returns the selected lines of an application; see :class:`DockerLogs`."""
-    return DockerLogs(engine, app_id, query, containers).read()
+def read_logs(engine: Engine, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+    """Returns the logs of all replicas in order of time; see :class:`DockerLogs`.
+
+    Raises:
+        StateError: the engine does not know the application, or it cannot be read.
+    """
+    return DockerLogs(engine, app_id, query, readable(engine, app_id)).read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,6 +14,7 @@ from torchx.errors import StateError
 from torchx.schedulers.docker.containers import (
     DAMAGED,
     Container,
+    damage_of,
     id_for,
     mapping_in,
     read,
@@ -24,6 +25,7 @@ from torchx.schedulers.docker.containers import (
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
+from torchx.scheduling.checks import unknown_application
 
 STEADY = ("running", "paused", "exited")
 """States that a container does not leave without an event."""
@@ -98,6 +100,34 @@ def consistent(containers: list[Container]) -> list[Container]:
     readable = [c for c in containers if not c.damage]
     first = next((c.job for c in readable if c.job), {})
     return [c for c in readable if c.job is first or c.job == first] or containers
+
+
+def containers_of(engine: Engine, app_id: str, known: Iterable[Container] = ()) -> list[Container]:
+    """Returns the containers of an application, readable or not; see :func:`find_containers`."""
+    return find_containers(engine, app_id, known, tolerant=True).get(app_id, [])
+
+
+def readable(engine: Engine, app_id: str) -> list[Container]:
+    """Returns the containers of an application.
+
+    Raises:
+        StateError: the application is unknown or cannot be read.
+    """
+    containers = containers_of(engine, app_id)
+    if not containers:
+        raise unknown_application("local_docker", app_id)
+    damage = damage_of(containers)
+    if damage:
+        raise StateError(
+            f"the replicas of {app_id} cannot be read: {damage}",
+            hint=f"Docker still has its container: docker logs {containers[0].id[:12]}",
+        )
+    return containers
+
+
+def owner_of(containers: Sequence[Container]) -> str:
+    """Returns the name of an application's owner, or an empty string if unknown."""
+    return next((c.user for c in containers if c.user), "")
 
 
 def _uninspected(entry: Mapping[str, Any], damage: str) -> Container:

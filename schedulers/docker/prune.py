@@ -11,11 +11,11 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.images.prune import remove_images, unused_images
-from torchx.schedulers.docker.lookup import entries, find_containers
-from torchx.schedulers.docker.owner import is_own
+from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
 from torchx.schedulers.docker.record import forget, forget_absent
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.supervisor_launch import remove_folder
+from torchx.schedulers.shared.owner import is_foreign
 from torchx.scheduling.query import Pruned
 
 IMAGES_KEPT = 24 * 3600.0
@@ -38,7 +38,7 @@ def prune(engine: Engine, app_ids: Iterable[str], *, dryrun: bool = False) -> It
         containers = known.get(app_id, [])
         if not containers or is_under_way(containers) or any(container.live for container in containers):
             continue
-        if not is_own(containers):
+        if is_foreign(owner_of(containers)):
             continue
         size = _written_bytes(engine, containers)
         if not dryrun:

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
-from torchx.schedulers.devices import DEVICES, get_device_mounts
+from torchx.schedulers.devices import get_device_mounts
+from torchx.schedulers.docker.checks import notes_of
 from torchx.schedulers.docker.container_body import check_options
+from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import replicas_of
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
@@ -63,6 +66,19 @@ class DockerJob:
     app_id: str
     containers: list[DockerContainer] = field(default_factory=list)
     builds: list[ImagePlan] = field(default_factory=list)
+
+
+def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
+    """Returns the request for an application, with notes; contacts no engine."""
+    builds: list[ImagePlan] = []
+    notes: list[str] = []
+    if any(role.workspace for role in app.roles):
+        from torchx.schedulers.docker.images.plan import plan_images  # on demand: few requests have images
+
+        builds, notes = plan_images(app, cfg)
+    info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg, builds), as_text)
+    info.notes += notes + notes_of(app)
+    return info
 
 
 def to_request(
@@ -149,18 +165,6 @@ def as_text(job: DockerJob) -> str:
     data = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}
     text: str = yaml.safe_dump(data, sort_keys=False, width=100)
     return text.rstrip()
-
-
-def notes_of(app: AppDef) -> list[str]:
-    """Returns notes on the parts of an application that the engine ignores, a line each."""
-    notes = []
-    unknown = {name for role in app.roles for name in role.resource.devices if name not in DEVICES}
-    if unknown:
-        notes.append(f"unknown devices are ignored: {', '.join(sorted(unknown))}")
-    fewer = [role.name for role in app.roles if role.min_replicas not in (None, role.num_replicas)]
-    if fewer:
-        notes.append(f"min_replicas is ignored: all replicas start (role {', '.join(fewer)})")
-    return notes
 
 
 def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:

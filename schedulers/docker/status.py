@@ -5,15 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Any
 
 from torchx.errors import UsageError
 from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
-from torchx.schedulers.docker.owner import owner_of
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.lookup import (
+    containers_of,
+    entries,
+    find_containers,
+    owner_of,
+    with_late_oom,
+)
 from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Job, Progress, RoleFacts, job_of, replay
-from torchx.schedulers.shared.owner import user_name
+from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
+from torchx.schedulers.shared import owner
+from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
@@ -25,6 +33,40 @@ INTERRUPTED = "its start was interrupted"
 _WHY = {CANCELLED: "cancelled", STOPPED: "another replica failed", FAILED: "it could not be restarted"}
 
 
+def describe_app(engine: Engine, app_id: str) -> DescribeAppResponse | None:
+    """Returns the status of an application with its roles, or None if it is unknown."""
+    containers = with_late_oom(engine, containers_of(engine, app_id))
+    if not containers:
+        return None
+    return replace(describe_all(containers), needs_reconcile=lacks_supervisor(containers))
+
+
+def glance(engine: Engine, app_id: str) -> DescribeAppResponse | None:
+    """Returns the status of an application without its roles, or None if it is unknown."""
+    containers = with_late_oom(engine, containers_of(engine, app_id))
+    if not containers:
+        return None
+    return replace(describe(containers), needs_reconcile=lacks_supervisor(containers))
+
+
+def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
+    """Returns the engine's description of each container of an application, or None if it is unknown."""
+    return [engine.call("GET", f"/containers/{c.id}/json") for c in containers_of(engine, app_id)] or None
+
+
+def list_apps(engine: Engine) -> list[ListAppResponse]:
+    """Returns all applications on the engine, newest first."""
+    return newest_first(
+        row_of(describe(containers), is_own=owner.is_own(owner_of(containers)))
+        for containers in find_containers(engine, tolerant=True).values()
+    )
+
+
+def exists(engine: Engine, app_id: str) -> bool:
+    """Returns True if the engine has containers of an application."""
+    return bool(entries(engine, app_id))
+
+
 def describe(containers: Sequence[Container], now: float | None = None) -> DescribeAppResponse:
     """Returns the status of an application, without its roles.
 
@@ -34,7 +76,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     """
     damage = damage_of(containers)
     if damage:
-        created = _time(min(c.created for c in containers) or None)
+        created = local_time(min(c.created for c in containers) or None)
         app_id = containers[0].app_id
         return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=damage, submitted_at=created)
     progress = replay(job_of(containers), containers)
@@ -54,30 +96,11 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         msg=msg,
         roles_statuses=list(roles.values()),
         name=data.get("app", {}).get("name", ""),
-        submitted_at=_time(data.get("submitted_at") or min(c.created for c in containers)),
-        started_at=_time(min(started, default=None)),
-        ended_at=_time(max(finished, default=max(c.created for c in containers))) if over else None,
+        submitted_at=local_time(data.get("submitted_at") or min(c.created for c in containers)),
+        started_at=local_time(min(started, default=None)),
+        ended_at=local_time(max(finished, default=max(c.created for c in containers))) if over else None,
         first_failure=first,
         cfg=dict(progress.job.cfg),
-    )
-
-
-def listed(containers: Sequence[Container]) -> ListAppResponse:
-    """Returns the entry of an application in a listing."""
-    status = describe(containers)
-    code = 0 if status.state is AppState.SUCCEEDED else None
-    if status.state is AppState.FAILED and status.first_failure is not None:
-        code = status.first_failure.result
-    return ListAppResponse(
-        app_id=status.app_id,
-        state=status.state,
-        name=status.name,
-        submitted_at=status.submitted_at,
-        started_at=status.started_at,
-        ended_at=status.ended_at,
-        exit_code=code,
-        msg=status.msg,
-        is_own=owner_of(containers) == user_name(),
     )
 
 
@@ -166,8 +189,8 @@ def _attempt(c: Container) -> AttemptStatus:
         state=_state_of(c),
         exit_code=None if c.signal else c.exit_code,
         signal=c.signal,
-        started_at=_time(c.started),
-        ended_at=_time(c.finished or c.created) if ended else None,
+        started_at=local_time(c.started),
+        ended_at=local_time(c.finished or c.created) if ended else None,
         msg=_message(c),
     )
 
@@ -206,7 +229,3 @@ def _first_failure(progress: Progress) -> FirstFailure | None:
 def _started(c: Container) -> float | None:
     # the engine only keeps the last start of a restarted container
     return c.created if c.started is not None and c.restarts else c.started
-
-
-def _time(at: float | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(at, timezone.utc).astimezone()

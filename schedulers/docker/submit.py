@@ -22,11 +22,26 @@ from torchx.schedulers.docker.gpus import leased
 from torchx.schedulers.docker.images.program import is_missing
 from torchx.schedulers.docker.images.pull import provide
 from torchx.schedulers.docker.labels import APP_ID, JOB, USER
-from torchx.schedulers.docker.record import forget, label_data, save
+from torchx.schedulers.docker.record import forget, job_data, label_data, save
 from torchx.schedulers.docker.replay import Job, job_from
 from torchx.schedulers.docker.request import NETWORK, DockerContainer, DockerJob
 from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_supervisor
-from torchx.schedulers.shared.owner import user_name
+from torchx.schedulers.shared import owner
+from torchx.schedulers.shared.options import progress_of
+from torchx.scheduling.checks import require_application
+from torchx.specs.dryrun import AppDryRunInfo
+
+
+def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> str:
+    """Creates and starts the containers of a request, and returns the id of the application.
+
+    Raises:
+        UsageError: the request is invalid, or was submitted before.
+        StateError: the engine does not answer, an image is missing, or a container cannot be started.
+    """
+    data = job_data(require_application(info), info.cfg, session)
+    info.notes += submit(engine, info.request, data, progress_of(info))
+    return info.request.app_id
 
 
 def submit(
@@ -96,7 +111,7 @@ def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) ->
 
 def _body(container: DockerContainer, data: str) -> dict[str, Any]:
     body = to_body(container.image, container.command, container.kwargs)
-    body["Labels"] = {**body.get("Labels", {}), JOB: data, USER: user_name()}
+    body["Labels"] = {**body.get("Labels", {}), JOB: data, USER: owner.user_name()}
     return body
 
 

@@ -18,7 +18,9 @@ from torchx.machine import locks as lock
 from torchx.machine import processes
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.containers import Container, damage_of
+from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import is_app_id
+from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import job_of, replay
 
 READY_WITHIN = 30.0
@@ -86,6 +88,12 @@ def lacks_supervisor(containers: Sequence[Container]) -> bool:
     if replay(job_of(containers), containers).end is not None:
         return False
     return not lock.is_held(docker_home().job(app_id).lock)
+
+
+def reconcile(engine: Engine, app_id: str) -> None:
+    """Starts a supervisor for an application that has lost its own on this machine."""
+    if containers := containers_of(engine, app_id):
+        ensure_supervisor(containers)
 
 
 def ensure_supervisor(containers: Sequence[Container]) -> None:

@@ -1,4 +1,4 @@
-"""Cancels, kills, deletes and reconciles applications on a cluster.
+"""Cancels, kills and deletes applications on a cluster.
 
 A pod is ended by a deadline: its node sends TERM, waits for the grace period and sends KILL, and the pod
 keeps its log. Deleting a pod, as a suspended Job does, deletes its log too; this is used only for pods
@@ -16,16 +16,15 @@ from typing import Any
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, label, short
+from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, label
 from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.contexts import Clusters, forget
+from torchx.schedulers.kubernetes.lookup import find_own
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
-from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED
-from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, main_path, selector
-from torchx.schedulers.kubernetes.owner import is_foreign
+from torchx.schedulers.kubernetes.manifests.names import ENDED
+from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, main_path, selector
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, INDEX, container_of, ended_by_us, live
-from torchx.schedulers.kubernetes.state.reasons import JobFacts
-from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
 
@@ -36,26 +35,45 @@ BACK_OFF = 8.0
 APPEARS_WITHIN = 5.0
 """Seconds to wait until a Job has created its pods."""
 PAUSE = 0.2
-MAX_NOTES = 30
-"""Maximum number of disrupted pods that are noted in a job."""
 
 
-def cancel(cluster: Cluster, facts: Facts) -> None:
+def cancel(clusters: Clusters, app_id: str) -> None:
+    """Ends an application, if it exists and has not ended."""
+    facts = find_own(clusters, app_id, "cancelled")
+    if facts is not None:
+        cancel_objects(clusters.of(app_id), facts)
+
+
+def kill(clusters: Clusters, app_id: str) -> None:
+    """Ends all pods of an application immediately."""
+    facts = find_own(clusters, app_id, "killed")
+    if facts is not None:
+        kill_objects(clusters.of(app_id), facts)
+
+
+def delete(clusters: Clusters, app_id: str) -> None:
+    """Deletes an application with all its objects; its pods get their grace period."""
+    facts = find_own(clusters, app_id, "deleted")
+    if facts is not None:
+        _delete_objects(clusters.of(app_id), facts)
+    forget(app_id)
+
+
+def cancel_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application; keeps its objects and logs, so that it can be described."""
-    _end_jobs(cluster, facts, [m for m in facts.mains if not annotation(m, CANCELLED)], CANCELLED)
+    end_jobs(cluster, facts, [m for m in facts.mains if not annotation(m, CANCELLED)], CANCELLED)
 
 
-def kill(cluster: Cluster, facts: Facts) -> None:
+def kill_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application immediately, without a grace period."""
     for main in facts.mains:
         if not is_terminal(job_facts(facts.kind, main).state):
             _suspend(cluster, facts, main, "" if annotation(main, CANCELLED) else CANCELLED)
-    now = {**selector(facts.name), "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-    cluster.delete(path_of("v1", "pods", facts.namespace), {**now, "gracePeriodSeconds": 0})
+    running = {**selector(facts.name), "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+    cluster.delete(path_of("v1", "pods", facts.namespace), {**running, "gracePeriodSeconds": 0})
 
 
-def delete(cluster: Cluster, facts: Facts) -> None:
-    """Deletes an application with all its objects; its pods get their grace period."""
+def _delete_objects(cluster: Cluster, facts: Facts) -> None:
     for main in facts.mains:
         # deletes the pods first, so that none runs without the object
         path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
@@ -67,62 +85,23 @@ def delete(cluster: Cluster, facts: Facts) -> None:
                 cluster.delete(f"{path}/{each['metadata']['name']}")
 
 
-def reconcile(cluster: Cluster, facts: Facts) -> bool:
-    """Reconciles an application: ends the other replicas if one has failed without attempts left.
-
-    Jobs are independent of each other, and a failed Job deletes the pods of its other replicas with their
-    logs. Also completes interrupted ends, and notes disruptions of pods in their job, since they cannot be
-    found once a pod is deleted. Applications of other users and malformed ones remain unchanged.
-
-    Returns:
-        False if the cluster did not respond in time and a retry is due.
-    """
-    if facts.kind != "job" or facts.malformed or is_foreign(facts):
-        return True
-    try:
-        _note_taken(cluster, facts)
-        begun = [m for m in facts.mains if annotation(m, CANCELLED) or annotation(m, STOPPED)]
-        _end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
-        cancelled = any(annotation(main, CANCELLED) for main in begun)
-        fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
-        if fails_fast and not cancelled and any(_has_failed(facts, m) for m in facts.mains):
-            due = [
-                m for m in facts.mains if m not in begun and (_runs(facts, m) or not _has_failed(facts, m))
-            ]
-            _end_jobs(cluster, facts, due, STOPPED)
-    except ClusterError as error:  # ignored for a caller with read access only
-        return not error.passes
-    return True
-
-
-def _runs(facts: Facts, main: Object) -> bool:
-    """Returns True if a job has running pods that were not ended; without any, a failed job ends itself."""
-    pods = [pod for pod in facts.pods if _owns(main, pod)]
-    return any(live(pod) and not deleted(pod) and not ended_by_us(pod) for pod in pods)
-
-
-def _is_unfinished(facts: Facts, main: Object) -> bool:
-    """Returns True if the end of a marked job was started and would not complete by itself."""
-    rests = bool(_spec(main).get("backoffLimitPerIndex")) and not any(
-        not _is_over(pod) for pod in facts.pods if _owns(main, pod)
-    )
-    return not _spec(main).get("suspend") and (_runs(facts, main) or rests)
-
-
-def _spec(main: Object) -> Mapping[str, Any]:
+def spec(main: Object) -> Mapping[str, Any]:
+    """Returns the specification of an object."""
     return main.get("spec") or {}
 
 
-def _is_over(pod: Object) -> bool:
+def is_over(pod: Object) -> bool:
+    """Returns True if a pod has ended."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _owns(main: Object, pod: Object) -> bool:
+def owns(main: Object, pod: Object) -> bool:
+    """Returns True if a pod is one of a job."""
     owners = pod["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == main["metadata"].get("uid") for owner in owners)
 
 
-def _has_failed(facts: Facts, main: Object) -> bool:
+def has_failed(facts: Facts, main: Object) -> bool:
     """Returns True if a job has failed, or one of its replicas has, with no attempt left.
 
     The state of a container is a second or two ahead of that of its Job, so the other pods can be ended and
@@ -131,7 +110,7 @@ def _has_failed(facts: Facts, main: Object) -> bool:
     conditions = (main.get("status") or {}).get("conditions") or []
     if any(c.get("type") in ("Failed", "FailureTarget") and c.get("status") == "True" for c in conditions):
         return True
-    limit = _spec(main).get("backoffLimitPerIndex")
+    limit = spec(main).get("backoffLimitPerIndex")
     if limit is None:
         return False
     for pod in facts.pods:
@@ -139,40 +118,12 @@ def _has_failed(facts: Facts, main: Object) -> bool:
         failed = ended.get("exitCode") or (pod.get("status") or {}).get("phase") == "Failed"
         spared = deleted(pod) or ended_by_us(pod) or taken.disruption(pod)
         count = count_of(annotation(pod, FAILURE_COUNT))
-        if failed and not spared and _owns(main, pod) and count is not None and count >= limit:
+        if failed and not spared and owns(main, pod) and count is not None and count >= limit:
             return True
     return False
 
 
-def _note_taken(cluster: Cluster, facts: Facts) -> None:
-    """Notes disrupted pods and the reasons in their jobs."""
-    for main in facts.mains:
-        job = job_facts(facts.kind, main)
-        known = main["metadata"].get("annotations") or {}
-        if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MAX_NOTES:
-            continue
-        due = job.ending or _spec(main).get("suspend") or known.get(CANCELLED) or known.get(STOPPED)
-        pods = [pod for pod in facts.pods if _owns(main, pod)]
-        by_hand = set() if due else taken.deleted_by_hand(main, pods)
-        new = {
-            key: f"{_now()} {short(why)}"
-            for pod in pods
-            if (key := taken.note_key(pod)) not in known
-            if (
-                why := taken.taken_away(pod, by_hand=pod["metadata"]["name"] in by_hand and _is_due(job, pod))
-            )
-        }
-        if new:
-            path = main_path("job", facts.namespace, main["metadata"]["name"])
-            cluster.patch(path, {"metadata": {"annotations": new}})
-
-
-def _is_due(job: JobFacts, pod: Object) -> bool:
-    """Returns True if a replica has not completed; pods of completed replicas may be deleted."""
-    return replica_of(pod)[1] not in indexes(job.details.get("completedIndexes"))
-
-
-def _end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> None:
+def end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> None:
     """Ends submitted objects in parallel."""
     begun: list[tuple[Object, set[str]]] = []
     for main in mains:
@@ -190,7 +141,7 @@ def _end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) ->
             if error.status != 403:
                 raise
             _suspend(cluster, facts, main, mark)  # needs fewer rights, but deletes the logs
-    retried = [main for main, _ in begun if _spec(main).get("backoffLimitPerIndex")]
+    retried = [main for main, _ in begun if spec(main).get("backoffLimitPerIndex")]
     _close_when_ended(cluster, facts, retried)
     late = [m for m, seen in begun if m not in retried and not _all_there(cluster, facts, m, seen)]
     _close_when_ended(cluster, facts, late)
@@ -198,12 +149,12 @@ def _end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) ->
 
 def _keeps_pods(facts: Facts, main: Object) -> bool:
     """Returns True if an object does not react to the end of single pods."""
-    spec = _spec(main)
-    rules = (spec.get("podFailurePolicy") or {}).get("rules") or []
+    fields = spec(main)
+    rules = (fields.get("podFailurePolicy") or {}).get("rules") or []
     return (
         facts.kind == "job"
-        and not spec.get("suspend")
-        and spec.get("backoffLimitPerIndex") is not None
+        and not fields.get("suspend")
+        and fields.get("backoffLimitPerIndex") is not None
         and not any(rule.get("action") == "FailJob" for rule in rules)
     )
 
@@ -211,7 +162,7 @@ def _keeps_pods(facts: Facts, main: Object) -> bool:
 def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     """Marks why a Job ends, and prevents it from deleting the pods of its other replicas."""
     change = {
-        "metadata": {"annotations": {mark: _now()}},
+        "metadata": {"annotations": {mark: now()}},
         "spec": {"maxFailedIndexes": None, "backoffLimit": MANY},
     }
     cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
@@ -238,7 +189,7 @@ def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
     if not (pod.get("spec") or {}).get("nodeName"):
         cluster.delete(path)
         return
-    change = {"metadata": {"annotations": {ENDED: _now()}}, "spec": {"activeDeadlineSeconds": 1}}
+    change = {"metadata": {"annotations": {ENDED: now()}}, "spec": {"activeDeadlineSeconds": 1}}
     try:
         cluster.patch(path, change)
     except ClusterError as error:
@@ -255,7 +206,7 @@ def _indexes(pods: list[Object]) -> set[str]:
 
 def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> bool:
     """Ends pods that a Job creates late; returns True once all its pods exist."""
-    wanted = int(_spec(main).get("completions") or 1)
+    wanted = int(spec(main).get("completions") or 1)
     end = time.monotonic() + APPEARS_WITHIN
     while len(seen) < wanted:
         job = cluster.find(main_path("job", facts.namespace, main["metadata"]["name"]))
@@ -276,8 +227,8 @@ def _close_when_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> No
         for main in list(mains):
             late = time.monotonic() > end
             # a pod without a final phase would be deleted, even if its container has ended
-            if late or all(_is_over(pod) for pod in _end_pods(cluster, facts, main)):
-                if not annotation(main, CANCELLED) and _has_failed(facts, main):
+            if late or all(is_over(pod) for pod in _end_pods(cluster, facts, main)):
+                if not annotation(main, CANCELLED) and has_failed(facts, main):
                     path = main_path("job", facts.namespace, main["metadata"]["name"])
                     cluster.patch(path, {"spec": {"maxFailedIndexes": 0}})  # fails, and keeps its pods
                 else:
@@ -289,7 +240,7 @@ def _close_when_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> No
 
 def _suspend(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     """Ends an object by suspending it: its pods get TERM, the grace period and KILL, and are deleted."""
-    change: Object = {"metadata": {"annotations": {mark: _now()}}} if mark else {}
+    change: Object = {"metadata": {"annotations": {mark: now()}}} if mark else {}
     path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
     if facts.kind != "volcano":
         if label(main, QUEUE):
@@ -331,5 +282,6 @@ def _take_from_queue(cluster: Cluster, namespace: str, uid: str) -> None:
                 cluster.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}})
 
 
-def _now() -> str:
+def now() -> str:
+    """Returns the current time for an annotation."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.manifests import volumes
 from torchx.schedulers.kubernetes.manifests.job import restarts_as_a_whole
 from torchx.schedulers.kubernetes.manifests.names import ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.overlays import unused
 from torchx.schedulers.kubernetes.manifests.pod import is_shared_by_others
-from torchx.schedulers.kubernetes.options import JOB, JOBSET, VOLCANO, check_options
+from torchx.schedulers.kubernetes.options import JOB, JOBSET, VOLCANO
+from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
 
 
-def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
-    """Validates an application and its run options.
+def check(app: AppDef) -> None:
+    """Checks an application; resources are optional.
 
     Raises:
-        UsageError: one is invalid.
+        UsageError: it has no roles, or a role without image.
     """
-    check_options(cfg)
-    if not app.roles:
-        raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
-    for role in app.roles:
-        if not role.image:
-            raise UsageError(f"role `{role.name}` has no image, and kubernetes needs one")
+    require_roles(app)
+    require_images(app, "kubernetes")
 
 
 def notes_of(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Local notes of the cluster that an application was submitted to; its handle does not name the cluster."""
+"""Clusters by run options and by application: the handle of an application does not name its cluster."""
 
 from __future__ import annotations
 
@@ -7,15 +7,70 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
 from torchx.machine import files
 from torchx.specs.run_options import CfgVal
 
+if TYPE_CHECKING:
+    from torchx.schedulers.kubernetes.api.client import Cluster
+
+QUICK_CONNECT = 2.0
+"""Seconds to wait for a connection in listings, which query several schedulers."""
+
 _KEPT = ("context", "kubeconfig")
 _MAX_LENGTH = 16_384
 """Maximum size of a note in bytes."""
+
+
+class Clusters:
+    """The connections of a scheduler to clusters, made on first use."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[tuple[str | None, str | None, bool], Cluster] = {}
+
+    def select(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> Cluster:
+        """Returns the cluster that run options select.
+
+        Args:
+            cfg: run options.
+            quick: wait only a short time for a connection.
+        """
+        from torchx.schedulers.kubernetes.api.client import CONNECT, Cluster
+
+        key = text_of(cfg, "context"), text_of(cfg, "kubeconfig"), quick
+        if key not in self._clusters:
+            self._clusters[key] = Cluster(key[0], key[1], connect=QUICK_CONNECT if quick else CONNECT)
+        return self._clusters[key]
+
+    def require_config(self, cfg: Mapping[str, CfgVal] | None) -> None:
+        """Checks that a cluster is configured, without loading the client.
+
+        Raises:
+            StateError: the requested kubeconfig does not exist.
+            AbsentError: no cluster is configured.
+        """
+        from torchx.schedulers.kubernetes.api.config import require_config
+
+        require_config(text_of(cfg, "kubeconfig"))
+
+    def of(self, app_id: str) -> Cluster:
+        """Returns the cluster that an application was submitted to, else the default cluster."""
+        return self.select(recall(app_id))
+
+    def close(self) -> None:
+        """Closes the connections."""
+        clusters, self._clusters = list(self._clusters.values()), {}
+        for cluster in clusters:
+            cluster.close()
+
+
+def text_of(cfg: Mapping[str, CfgVal] | None, option: str) -> str | None:
+    """Returns the value of a text option, or None if it is not set."""
+    value = (cfg or {}).get(option)
+    return str(value) if value else None
 
 
 def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:

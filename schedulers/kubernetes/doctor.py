@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchx.errors import AbsentError, TorchxError
 from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.findings import Finding, Verdict
 
 KINDS = {
@@ -25,15 +26,14 @@ RIGHTS = (
 """Required rights: verb, resource, group."""
 
 
-def diagnose(cluster: Cluster | TorchxError) -> Iterator[Finding]:
-    """Checks a cluster; changes nothing.
-
-    Args:
-        cluster: the cluster, or the error that prevents access.
-    """
-    if isinstance(cluster, TorchxError):
-        verdict = Verdict.ABSENT if isinstance(cluster, AbsentError) else Verdict.WRONG
-        yield Finding("cluster", verdict, cluster.message, cluster.hint or "")
+def diagnose(clusters: Clusters) -> Iterator[Finding]:
+    """Checks the default cluster; changes nothing."""
+    try:
+        clusters.require_config(None)
+        cluster = clusters.select({}, quick=True)
+    except TorchxError as error:
+        verdict = Verdict.ABSENT if isinstance(error, AbsentError) else Verdict.WRONG
+        yield Finding("cluster", verdict, error.message, error.hint or "")
         return
     try:
         version = cluster.get("/version")

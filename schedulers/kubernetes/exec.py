@@ -13,11 +13,14 @@ from torchx.errors import StateError
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import short
+from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, require_node
+from torchx.schedulers.kubernetes.lookup import require
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of, live, waits_for
 from torchx.schedulers.kubernetes.state.replicas import members_of, replica_of, run_of
+from torchx.scheduling.checks import require_replicas
 from torchx.scheduling.streams import Streams
 
 STDIN, STDOUT, STDERR, ERROR, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -30,16 +33,31 @@ POLL_INTERVAL = 0.5
 """Seconds between checks of the size of the terminal."""
 
 
+def execute(
+    clusters: Clusters, app_id: str, role: str, replica: int, command: Sequence[str], streams: Streams
+) -> int:
+    """Runs a program in the container of a replica and returns its exit code.
+
+    Raises:
+        StateError: the replica is not running, or the program does not exist.
+    """
+    facts = require(clusters, app_id)
+    pod = pod_of(facts, role, replica)
+    return execute_in(clusters.of(app_id), facts.namespace, pod, command, streams)
+
+
 def pod_of(facts: Facts, role: str, replica: int) -> Object:
     """Returns the pod of a running replica.
 
     Raises:
         StateError: the replica does not exist or is not running.
     """
-    members = [m for m in members_of(facts, facts.record) if (m.role, m.replica) == (role, replica)]
-    if not members:
-        raise StateError(f"{facts.app_id} has no replica {role}/{replica}")
-    place = members[0].role_index, replica
+    members = members_of(facts, facts.record)
+    replicas: dict[str, list[int]] = {}
+    for member in members:
+        replicas.setdefault(member.role, []).append(member.replica)
+    require_replicas(facts.app_id, replicas, role, [replica])
+    place = next(m.role_index for m in members if m.role == role), replica
     mine = sorted((pod for pod in facts.pods if replica_of(pod) == place), key=run_of)
     if not mine or not live(mine[-1]):
         raise StateError(f"{role}/{replica} of {facts.app_id} is not running")
@@ -48,7 +66,9 @@ def pod_of(facts: Facts, role: str, replica: int) -> Object:
     return mine[-1]
 
 
-def execute(cluster: Cluster, namespace: str, pod: Object, command: Sequence[str], streams: Streams) -> int:
+def execute_in(
+    cluster: Cluster, namespace: str, pod: Object, command: Sequence[str], streams: Streams
+) -> int:
     """Runs a program in a pod and returns its exit code.
 
     Raises:

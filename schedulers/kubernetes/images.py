@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.images.workspace import provide_image
+from torchx.schedulers.docker.images.workspace import build_planned, provide_image
 from torchx.schedulers.kubernetes.request import KubernetesJob, with_images
+from torchx.specs.dryrun import AppDryRunInfo
 
 
 def provide_images(request: KubernetesJob, report: Callable[[str], None]) -> tuple[KubernetesJob, list[str]]:
@@ -31,3 +32,8 @@ def provide_images(request: KubernetesJob, report: Callable[[str], None]) -> tup
         # nodes know an image that was not pushed by its name at most, never by its id
         images[plan.name] = image if plan.push else plan.name
     return with_images(request, images), notes
+
+
+def build_planned_images(info: AppDryRunInfo[KubernetesJob]) -> None:
+    """Builds and pushes the images that a dry-run has planned for workspaces."""
+    build_planned(Engine(), info.request.workspaces.builds, info)

@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from torchx.errors import UsageError
 from torchx.schedulers.kubernetes import logs
 from torchx.schedulers.kubernetes.api.client import Cluster, hang_up, lines_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.cancel import reconcile
+from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.logs import SECOND, TIME, Line, Source
+from torchx.schedulers.kubernetes.lookup import require
 from torchx.schedulers.kubernetes.objects import Facts, gather
+from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Watch
-from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.status import is_terminal
 
 BATCH_WINDOW = 0.02
@@ -157,6 +160,23 @@ class _Reader:
                 continue
 
 
+def log_chunks(clusters: Clusters, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+    """Returns the logs of all replicas in chronological order.
+
+    Raises:
+        StateError: the application does not exist.
+        UsageError: the query selects a stream; a cluster does not separate them.
+    """
+    if query.stream is not Stream.COMBINED:
+        raise UsageError(
+            "kubernetes keeps stdout and stderr in one log and cannot separate them", hint="omit --streams"
+        )
+    facts = require(clusters, app_id)
+    if query.follow and query.until is None:
+        return Follower(clusters.of(app_id), facts, query).read()
+    return logs.read_logs(clusters.of(app_id), facts, query)
+
+
 class Follower:
     """Follows the logs of an application until it has ended.
 
@@ -205,7 +225,7 @@ class Follower:
         """Reconciles the application in a thread, while lines are shown."""
         if self._reconciling is None or not self._reconciling.is_alive():
             self._reconciling = threading.Thread(
-                target=reconcile, args=(self._cluster, facts), name="reconcile", daemon=True
+                target=reconcile_objects, args=(self._cluster, facts), name="reconcile", daemon=True
             )
             self._reconciling.start()
 

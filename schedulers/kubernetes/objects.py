@@ -11,9 +11,9 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, count_of, label
+from torchx.schedulers.kubernetes.api.objects import annotation, count_of, label, short
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
-from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX
+from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, USER
 from torchx.schedulers.kubernetes.record import RecordError, read_record
 from torchx.schedulers.kubernetes.state.taken import node_of, not_ready
 
@@ -67,6 +67,11 @@ class Facts:
     def app_id(self) -> str:
         """The id used in handles."""
         return f"{self.namespace}:{self.name}"
+
+    @property
+    def owner(self) -> str:
+        """The name of the submitter, or an empty string if its objects do not have it."""
+        return next((short(user) for main in self.mains if (user := annotation(main, USER))), "")
 
     @property
     def fails_fast(self) -> bool:

@@ -7,17 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers
 from torchx.specs.run_options import CfgVal, runopts
-from torchx.suggestions import did_you_mean
 
 AUTO, JOB, JOBSET, VOLCANO = "auto", "job", "jobset", "volcano"
-KINDS = (AUTO, JOB, JOBSET, VOLCANO)
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-WORKSPACE_TYPES = ("auto", "image", "configmap")
+CHOICES = {
+    "kind": (AUTO, JOB, JOBSET, VOLCANO),
+    "image_pull_policy": ("Always", "IfNotPresent", "Never"),
+    "workspace_type": ("auto", "image", "configmap"),
+}
+NUMBERS = (
+    "reserved_millicpu",
+    "reserved_memmb",
+    "efa_device_count",
+    "grace_period",
+    "ttl",
+    "workspace_limit_mb",
+)
+LARGEST = 2**31 - 1
+"""The largest number in most fields of a cluster's objects."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def run_opts() -> runopts:
+def run_options() -> runopts:
     """Returns the run options."""
     opts = runopts()
     opts.add(
@@ -42,15 +54,14 @@ def run_opts() -> runopts:
     opts.add("annotations", type_=dict[str, str], help="additional annotations of all objects, as key:value")
     opts.add("image_pull_policy", type_=str, help="when nodes pull the image: Always, IfNotPresent or Never")
     opts.add("image_pull_secrets", type_=list[str], help="secrets of the namespace for pulling images")
-    opts.add("image_repo", type_=str, help="registry repository to push images with a workspace to")
-    opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
+    add_shared(opts, "image_repo", "quiet")
     opts.add(
         "workspace_type",
         type_=str,
         default="auto",
         help="transport of workspaces: image, configmap (up to 900 KB), or auto: image with image_repo",
     )
-    opts.add("workspace_limit_mb", type_=int, default=1024, help="refuse a workspace of more MB than this")
+    add_shared(opts, "workspace_limit_mb")
     opts.add(
         "validate_spec",
         type_=bool,
@@ -64,13 +75,8 @@ def run_opts() -> runopts:
         type_=int,
         help="EFA devices of each replica, instead of those of its resource; 0 for none",
     )
-    opts.add("grace_period", type_=float, default=30.0, help="seconds between TERM and KILL")
-    opts.add(
-        "fail_fast",
-        type_=bool,
-        default=True,
-        help="end all replicas when one has failed and has no retries left",
-    )
+    add_shared(opts, grace_period=30.0)
+    add_shared(opts, "fail_fast")
     opts.add(
         "ttl", type_=int, help="seconds from the end until the cluster removes the job (default: it is kept)"
     )
@@ -85,23 +91,8 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     """
     from torchx.schedulers.kubernetes.manifests.names import check_labels
 
-    for option, known in (
-        ("kind", KINDS),
-        ("image_pull_policy", PULL_POLICIES),
-        ("workspace_type", WORKSPACE_TYPES),
-    ):
-        value = cfg.get(option)
-        if value is not None and value not in known:
-            raise UsageError(
-                f"run option `{option}` of kubernetes is one of {', '.join(known)}, got `{value}`",
-                hint=did_you_mean(str(value), known),
-            )
-    for option in ("reserved_millicpu", "reserved_memmb", "efa_device_count", "grace_period", "ttl"):
-        value = cfg.get(option)
-        if isinstance(value, (int, float)) and not 0 <= value < 2**31:
-            raise UsageError(
-                f"run option `{option}` of kubernetes is {value}, expected a number from 0 to {2**31 - 1}"
-            )
+    check_choices("kubernetes", cfg, CHOICES)
+    check_numbers("kubernetes", cfg, NUMBERS, LARGEST)
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
     for secret in strings(cfg, "image_pull_secrets"):

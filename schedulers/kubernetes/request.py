@@ -8,20 +8,24 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.schedulers.kubernetes.checks import check as check
-from torchx.schedulers.kubernetes.checks import notes_of as notes_of
-from torchx.schedulers.kubernetes.checks import process_notes as process_notes
+from torchx.schedulers.kubernetes.checks import notes_of, process_notes
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
 from torchx.schedulers.kubernetes.manifests import volcano
-from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names
+from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import AppContext
-from torchx.schedulers.kubernetes.manifests.workspace import WorkspacePlans, config_map, config_map_names
+from torchx.schedulers.kubernetes.manifests.workspace import (
+    WorkspacePlans,
+    config_map,
+    config_map_names,
+    plan_workspaces,
+)
 from torchx.schedulers.kubernetes.manifests.yaml_text import dump
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.specs.app import AppDef
+from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
 LARGEST = 1_500_000
@@ -45,6 +49,17 @@ class KubernetesJob:
     kind: str
     manifests: list[dict[str, Any]] = field(default_factory=list)
     workspaces: WorkspacePlans = field(default_factory=WorkspacePlans)
+
+
+def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
+    """Returns the request for an application, with notes; contacts no cluster."""
+    kind = kind_of(app, cfg)
+    plans = plan_workspaces(app, cfg)
+    info = AppDryRunInfo(to_request(app, unique_name(app), cfg, kind, plans), as_text)
+    info.notes += plans.notes
+    info.notes += notes_of(app, cfg, kind)
+    info.notes += process_notes(app, templates_of(info.request))
+    return info
 
 
 def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) -> str:

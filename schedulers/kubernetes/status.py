@@ -2,24 +2,80 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from torchx.schedulers.kubernetes.api.client import Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes.contexts import Clusters, text_of
+from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.objects import (
+    CANCELLED,
+    HELD,
+    STOPPED,
+    Facts,
+    gather_namespaces,
+    role_index,
+)
 from torchx.schedulers.kubernetes.state import reasons
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
+from torchx.schedulers.shared import owner
+from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 
 HELD_FOR = 60.0
 """Seconds after which an incomplete submission counts as interrupted."""
 
 INTERRUPTED = "its submission was interrupted"
+
+
+def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
+    """Returns the description of an application, or None if it is unknown."""
+    facts = find(clusters, app_id)
+    if facts is None:
+        return None
+    from torchx.schedulers.kubernetes.application import (
+        app_of,
+    )  # on demand: the status alone does not need it
+
+    app = app_of(facts)
+    return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
+
+
+def glance(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
+    """Returns the status of an application without its roles, or None if it is unknown."""
+    facts = find(clusters, app_id)
+    return None if facts is None else describe_safely(facts, time.time())
+
+
+def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:
+    """Returns the cluster's objects of an application, or None if it is unknown."""
+    facts = find(clusters, app_id)
+    return None if facts is None else [*facts.mains, *facts.pods]
+
+
+def list_apps(clusters: Clusters, cfg: Mapping[str, CfgVal] | None) -> list[ListAppResponse]:
+    """Returns the applications of a namespace, newest first.
+
+    Args:
+        clusters: the clusters.
+        cfg: run options context and namespace; default: the namespace ``default`` and that of the context.
+    """
+    cluster = clusters.select(cfg or {}, quick=True)
+    namespace = text_of(cfg, "namespace")
+    namespaces = [namespace] if namespace else list(dict.fromkeys(("default", cluster.namespace)))
+    now = time.time()
+    return newest_first(
+        row_of(describe_safely(facts, now), is_own=owner.is_own(facts.owner))
+        for facts in gather_namespaces(cluster, namespaces)
+    )
 
 
 def describe(facts: Facts, now: float) -> DescribeAppResponse:
@@ -76,22 +132,31 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     )
 
 
-def list_row(facts: Facts, now: float) -> ListAppResponse:
-    """Returns the row of an application in a listing."""
-    status = describe(facts, now)
-    code = 0 if status.state is AppState.SUCCEEDED else None
-    if status.state is AppState.FAILED and status.first_failure is not None:
-        code = status.first_failure.result
-    return ListAppResponse(
-        app_id=status.app_id,
-        state=status.state,
-        name=status.name,
-        submitted_at=status.submitted_at,
-        started_at=status.started_at,
-        ended_at=status.ended_at,
-        exit_code=code,
-        msg=status.msg or (status.first_failure.msg if status.first_failure is not None else ""),
-    )
+def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
+    """Returns the status of an application; UNKNOWN with a reason if its data is malformed.
+
+    Args:
+        facts: its objects.
+        now: seconds since the epoch.
+    """
+    try:
+        response = describe(facts, now)
+    except Exception as error:  # one malformed application must not prevent a listing of the others
+        return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, msg=_defect(error), name=facts.name)
+    if facts.damage:
+        return replace(
+            response, state=AppState.UNKNOWN, msg=_reason(facts, response.state), first_failure=None
+        )
+    return response
+
+
+def _reason(facts: Facts, state: AppState) -> str:
+    """Returns why the state is unknown, with the state of its objects if these are valid."""
+    return short(facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {state.name}")
+
+
+def _defect(error: Exception) -> str:
+    return short(f"its objects cannot be read: {type(error).__name__}: {error}")
 
 
 def job_facts(kind: str, main: Object) -> JobFacts:

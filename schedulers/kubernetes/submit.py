@@ -10,11 +10,17 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.manifests.names import APP_ID
+from torchx.schedulers.kubernetes.contexts import Clusters, remember
+from torchx.schedulers.kubernetes.manifests.names import APP_ID, USER
 from torchx.schedulers.kubernetes.objects import HELD, JOBSET
-from torchx.schedulers.kubernetes.owner import USER, current_user
+from torchx.schedulers.kubernetes.options import AUTO
 from torchx.schedulers.kubernetes.queues import require_queue
-from torchx.schedulers.kubernetes.request import KubernetesJob
+from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_request
+from torchx.schedulers.shared import owner
+from torchx.schedulers.shared.options import progress_of
+from torchx.scheduling.checks import require_application
+from torchx.specs.app import AppDef
+from torchx.specs.dryrun import AppDryRunInfo
 
 _PLURALS = {
     "Service": "services",
@@ -37,6 +43,49 @@ def has_jobsets(cluster: Cluster) -> bool:
     return cluster.find(f"/apis/{JOBSET}") is not None
 
 
+def schedule(clusters: Clusters, info: AppDryRunInfo[KubernetesJob]) -> str:
+    """Creates the objects of a request, and returns the id of the application.
+
+    Raises:
+        UsageError: the request is invalid, or was submitted before.
+        StateError: the cluster does not respond, or rejects the request.
+    """
+    app, cfg = require_application(info), info.cfg
+    cluster = clusters.select(cfg)
+    request = _with_final_kind(cluster, info, app)
+    if request.workspaces.builds:
+        from torchx.schedulers.kubernetes.images import provide_images  # on demand: few requests have images
+
+        request, notes = provide_images(request, progress_of(info))
+        info.notes += notes
+    other = namespace_hint(cluster, request.namespace)
+    try:
+        info.notes += submit(cluster, request, validate=bool(cfg.get("validate_spec", True)))
+    except ClusterError as error:
+        if other and error.status in (403, 404):
+            error.hint = other
+        raise
+    if other:
+        info.notes.append(f"it runs in namespace `{request.namespace}`; {other}")
+    app_id = f"{request.namespace}:{request.app_id}"
+    remember(app_id, cfg)
+    return app_id
+
+
+def _with_final_kind(cluster: Cluster, info: AppDryRunInfo[KubernetesJob], app: AppDef) -> KubernetesJob:
+    """Returns the request with kind=auto resolved to a kind that the cluster supports."""
+    request, cfg = info.request, info.cfg
+    kind = kind_of(app, cfg, has_jobset=True)
+    if cfg.get("kind", AUTO) != AUTO or kind == request.kind or not has_jobsets(cluster):
+        return request
+    if to_request(app, request.app_id, cfg, request.kind, request.workspaces) != request:
+        info.notes.append(
+            "the request was changed after the dry-run and remains one Job per role, not a JobSet"
+        )
+        return request
+    return to_request(app, request.app_id, cfg, kind, request.workspaces)
+
+
 def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -> list[str]:
     """Creates all objects of a request in order; deletes them again if one is rejected.
 
@@ -55,9 +104,8 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
     manifests = [copy.deepcopy(manifest) for manifest in request.manifests]
     mains = [m for m in manifests if is_main(m)]
     require_queue(cluster, request.namespace, mains)
-    if user := current_user():
-        for manifest in mains:
-            manifest["metadata"].setdefault("annotations", {})[USER] = user
+    for manifest in mains:
+        manifest["metadata"].setdefault("annotations", {})[USER] = owner.user_name()
     if validate:
         for manifest in manifests:
             _create(cluster, manifest, {"dryRun": "All"})

@@ -6,8 +6,10 @@ import threading
 import time
 
 from torchx.schedulers.kubernetes.api.client import Cluster
-from torchx.schedulers.kubernetes.cancel import reconcile
+from torchx.schedulers.kubernetes.contexts import Clusters
+from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Watch
 from torchx.specs.status import is_terminal
@@ -18,7 +20,13 @@ RETRY_AFTER = 2.0
 """Seconds after which a failed reconciliation is retried."""
 
 
-def wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
+def wait(clusters: Clusters, app_id: str, timeout: float | None) -> bool:
+    """Blocks until an application has ended; returns False after ``timeout`` seconds."""
+    facts = find(clusters, app_id)
+    return facts is None or _wait(clusters.of(app_id), facts, timeout)
+
+
+def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
     """Blocks until an application has ended or was deleted; returns False after ``timeout`` seconds.
 
     Raises:
@@ -34,7 +42,7 @@ def wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
             current = watch.facts()
             if current is None or is_terminal(describe(current, time.time()).state):
                 return True
-            pause = POLL_INTERVAL if reconcile(cluster, current) else RETRY_AFTER
+            pause = POLL_INTERVAL if reconcile_objects(cluster, current) else RETRY_AFTER
             left = pause if end is None else min(end - time.monotonic(), pause)
             if left <= 0:
                 return False

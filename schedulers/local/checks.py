@@ -1,22 +1,29 @@
-"""Checks before a local job starts: its programs and limits, and fields that this machine cannot honour."""
+"""Checks of an application for local processes: errors, and notes on fields that are not honoured."""
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Mapping
-from pathlib import Path
 
 from torchx.errors import StateError, UsageError
-from torchx.jobs import shape
-from torchx.jobs.record import is_own_log_dir
+from torchx.jobs.paths import file_name
 from torchx.machine import processes
-from torchx.schedulers.local.request import PopenRequest, ReplicaParam
+from torchx.scheduling.checks import require_roles
 from torchx.specs.app import AppDef, Role
-from torchx.supervisor.replicas import files_needed
 
-REQUIRES = "requires"
-"""Role metadata key: programs that must be on its PATH, each with how to install it."""
+LONGEST_NAME = 200
+"""Maximum length of a name in a path; file systems allow 255, and an id is appended."""
+
+
+def check(app: AppDef) -> None:
+    """Checks an application; resources are optional for processes.
+
+    Raises:
+        UsageError: it has no roles, or a name is too long for a file.
+    """
+    require_roles(app)
+    for kind, name in (("application", app.name), *(("role", role.name) for role in app.roles)):
+        if len(file_name(name)) > LONGEST_NAME:
+            raise UsageError(f"the name of the {kind} `{name[:24]}…` is too long for a file")
 
 
 def require_system(scheduler: str) -> None:
@@ -30,95 +37,6 @@ def require_system(scheduler: str) -> None:
         raise StateError(
             f"{scheduler} needs {lacking}", hint="run it elsewhere: -s local_docker, -s slurm, -s kubernetes"
         )
-
-
-def check_limits(request: PopenRequest) -> None:
-    """Checks that the limit of open files is enough for a supervisor of these replicas.
-
-    Raises:
-        StateError: the supervisor would need more open files than allowed.
-    """
-    import resource
-
-    replicas = sum(len(params) for params in request.role_params.values())
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= hard < files_needed(replicas) and os.geteuid() != 0:  # root may raise it
-        raise StateError(
-            f"{replicas} replicas need {files_needed(replicas)} open files; this user may have {hard}",
-            hint="raise the hard limit of open files: ulimit -Hn shows it",
-        )
-
-
-def check_texts(request: PopenRequest) -> None:
-    """Checks that arguments and environment variables can be passed to a program.
-
-    Raises:
-        UsageError: an argument or a variable has a zero byte, or a variable's name is empty or has a =.
-    """
-    for role, params in request.role_params.items():
-        for param in params[:1]:
-            for argument in param.args:
-                if "\0" in argument:
-                    raise UsageError(f"role `{role}` has a zero byte in the argument {argument!r}")
-            for name, value in param.env.items():
-                if "\0" in name + value or "=" in name or not name:
-                    raise UsageError(f"role `{role}` has an invalid environment variable: {name!r}")
-
-
-def check_places(request: PopenRequest, session: str) -> None:
-    """Checks the session and the log folder, so that the record of the job will be valid.
-
-    Raises:
-        UsageError: the session is not valid in a handle, or the log folder is not this job's own.
-    """
-    try:
-        shape.handle_text(session, "session")
-    except ValueError as error:
-        raise UsageError(
-            f"the session {session!r} is not valid in a handle: it has control characters"
-        ) from error
-    if not is_own_log_dir(request.log_dir, session, request.app_id):
-        raise UsageError(
-            f"the log folder {request.log_dir} is not this job's own",
-            hint=f"its path must end with {Path(session, request.app_id)}",
-        )
-
-
-def check_programs(app: AppDef, request: PopenRequest) -> None:
-    """Checks that the program of each role exists, before any of them starts.
-
-    Raises:
-        UsageError: a program is missing or cannot be run.
-    """
-    for role in app.roles:
-        for replica in request.role_params[role.name][:1]:
-            requires = role.metadata.get(REQUIRES, {})
-            for program, how_to_get in requires.items() if isinstance(requires, Mapping) else ():
-                if find_program(program, replica) is None:
-                    raise UsageError(
-                        f"role `{role.name}` needs `{program}`, which is not on PATH",
-                        hint=f"install it: {how_to_get}",
-                    )
-            program = replica.args[0]
-            if find_program(program, replica) is None:
-                raise UsageError(f"role `{role.name}` cannot be started: {_why_not(program, replica)}")
-
-
-def find_program(program: str, replica: ReplicaParam) -> str | None:
-    """Returns the path at which a replica finds a program, or None."""
-    if os.sep in program:
-        path = Path(replica.cwd or "", program)
-        return str(path) if path.is_file() and os.access(path, os.X_OK) else None
-    return shutil.which(program, path=replica.env.get("PATH") or os.defpath)
-
-
-def _why_not(program: str, replica: ReplicaParam) -> str:
-    if os.sep not in program:
-        return f"no program `{program}` on PATH"
-    path = Path(replica.cwd or "", program)
-    if not path.exists():
-        return f"{path} does not exist"
-    return f"{path} is a folder" if path.is_dir() else f"{path} is not executable (chmod +x)"
 
 
 def notes_of(app: AppDef) -> list[str]:

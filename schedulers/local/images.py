@@ -6,13 +6,34 @@ import abc
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from torchx.errors import UsageError
 from torchx.jobs.paths import Home, user_home
-from torchx.schedulers.local.request import ReplicaParam
 from torchx.specs.app import Role
 from torchx.specs.run_options import CfgVal
+
+
+@dataclass
+class ReplicaParam:
+    """The process of one replica.
+
+    Attributes:
+        args: the program and its arguments.
+        env: variables in addition to the environment of the submitting process.
+        stdout: file for its standard output.
+        stderr: file for its standard error.
+        combined: file for both, whole lines in order of time.
+        cwd: its working directory.
+    """
+
+    args: list[str]
+    env: dict[str, str]
+    stdout: str | None = None
+    stderr: str | None = None
+    combined: str | None = None
+    cwd: str | None = None
 
 
 class ImageProvider(abc.ABC):

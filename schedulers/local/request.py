@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx import settings
+from torchx.jobs.paths import Home, LogPaths, user_home
+from torchx.schedulers.ids import make_unique
+from torchx.schedulers.local.checks import notes_of
+from torchx.schedulers.local.images import ImageProvider
+from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
+from torchx.scheduling.base import replicas_of
+from torchx.specs.app import AppDef, Role
+from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.handles import make_app_handle
+from torchx.specs.run_options import CfgVal
 
 if TYPE_CHECKING:
-    from torchx.workspace.tree import Tree
-
-
-@dataclass
-class ReplicaParam:
-    """The process of one replica.
-
-    Attributes:
-        args: the program and its arguments.
-        env: variables in addition to the environment of the submitting process.
-        stdout: file for its standard output.
-        stderr: file for its standard error.
-        combined: file for both, whole lines in order of time.
-        cwd: its working directory.
-    """
-
-    args: list[str]
-    env: dict[str, str]
-    stdout: str | None = None
-    stderr: str | None = None
-    combined: str | None = None
-    cwd: str | None = None
-
-
-class Snapshot(NamedTuple):
-    """The copy of a workspace that one or more roles run in.
-
-    Attributes:
-        folder: path of the copy.
-        workspace: the workspace, as requested.
-        below: the folder of the image, which is copied first; empty for none.
-        tree: the files.
-    """
-
-    folder: str
-    workspace: str
-    below: str
-    tree: Tree
+    from torchx.schedulers.local.workspaces import Snapshot
 
 
 @dataclass
@@ -64,6 +43,103 @@ class PopenRequest:
     role_params: dict[str, list[ReplicaParam]] = field(default_factory=dict)
     role_log_dirs: dict[str, list[str]] = field(default_factory=dict)
     workspaces: dict[str, Snapshot] = field(default_factory=dict)
+
+
+def dry_run(
+    app: AppDef,
+    cfg: Mapping[str, CfgVal],
+    backend: str,
+    session: str,
+    provider_of: Callable[[Mapping[str, CfgVal]], ImageProvider],
+    extra_paths: Sequence[str],
+) -> AppDryRunInfo[PopenRequest]:
+    """Returns the request for an application, with notes; starts and writes nothing.
+
+    Args:
+        app: the application.
+        cfg: the run options, checked.
+        backend: the scheduler's name in handles.
+        session: the session part of handles.
+        provider_of: returns the image provider for run options.
+        extra_paths: folders appended to the PATH of the replicas.
+    """
+    builder = _Builder(backend, session, provider_of(cfg), cfg, extra_paths)
+    request, notes = builder.request(app)
+    info = AppDryRunInfo(request, as_text)
+    info.notes += notes + notes_of(app)
+    return info
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """Builds the requests of one local scheduler; for the attributes, see :func:`dry_run`."""
+
+    backend: str
+    session: str
+    provider: ImageProvider
+    cfg: Mapping[str, CfgVal]
+    extra_paths: Sequence[str]
+
+    def request(self, app: AppDef) -> tuple[PopenRequest, list[str]]:
+        """Returns the processes of an application, and notes on its workspaces; starts and writes nothing."""
+        app_id = make_unique(app.name)
+        option = self.cfg.get("log_dir")
+        # absolute: the supervisor has another working directory
+        log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
+        logs = LogPaths(log_dir / self.session / app_id)
+        request = PopenRequest(app_id, str(logs.folder))
+        notes: list[str] = []
+        if any(role.workspace for role in app.roles):
+            from torchx.schedulers.local import workspaces as local_workspaces  # on demand: few jobs have one
+
+            paths = Home(user_home()).job(app_id)
+            request.workspaces, notes = local_workspaces.plan(app, paths, self.provider, self.cfg)
+        for role in app.roles:
+            params: list[ReplicaParam] = []
+            dirs: list[str] = []
+            root = self.provider.locate_role(role)
+            snapshot = request.workspaces.get(role.name)
+            only = AppDef(app.name, [role])
+            for _, replica, filled in replicas_of(
+                only,
+                app_id=app_id,
+                img_root=snapshot.folder if snapshot else root,
+                rank0_env=settings.TORCHX_RANK0_HOST,
+            ):
+                folder = logs.replica(role.name, replica)
+                files = (str(folder / f"{stream}.log") for stream in ("stdout", "stderr", "combined"))
+                param = self.provider.get_replica_param(root, filled, *files)
+                if snapshot is not None:
+                    local_workspaces.run_in(snapshot, param, root)
+                param.env = self._env(param, filled, app_id, logs, replica)
+                params.append(param)
+                dirs.append(str(folder))
+            request.role_params[role.name] = params
+            request.role_log_dirs[role.name] = dirs
+        return request, notes
+
+    def _env(
+        self, param: ReplicaParam, role: Role, app_id: str, logs: LogPaths, replica: int
+    ) -> dict[str, str]:
+        """Returns the environment of a replica; variables that the role sets win."""
+        env = {
+            "PYTHONUNBUFFERED": "x",
+            settings.TORCHX_RANK0_HOST: "localhost",
+            settings.TORCHX_JOB_ID: make_app_handle(self.backend, self.session, app_id),
+            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
+            "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
+            "PET_LOG_DIR": str(logs.torchelastic(role.name)),
+            # torchrun would pass this machine's full name to the workers, which may not resolve
+            "PET_LOCAL_ADDR": "localhost",
+            **param.env,
+        }
+        path = [p for p in (env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
+        cwd = [param.cwd] if param.cwd else []
+        # last, programs installed beside this one: the virtual environment may not be activated
+        beside = [str(Path(sys.executable).parent)]
+        path = cwd + path if self.cfg.get("prepend_cwd") else path + cwd
+        env["PATH"] = os.pathsep.join([*path, *self.extra_paths, *beside])
+        return env
 
 
 def as_text(request: PopenRequest) -> str:

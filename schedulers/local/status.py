@@ -6,34 +6,36 @@ import contextlib
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchx.errors import StateError
+from torchx.errors import StateError, TorchxError
 from torchx.exit_codes import read_error_file
 from torchx.jobs import ended, shape
 from torchx.jobs.catalog import catalog, paths_of
 from torchx.jobs.ended import EndedJob
-from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name
+from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
-from torchx.jobs.record import LARGEST
-from torchx.jobs.view import AttemptView, JobView, load
-from torchx.machine import files, processes
-from torchx.machine import locks as lock
+from torchx.jobs.record import LARGEST, damaged
+from torchx.jobs.view import AttemptView, JobView
+from torchx.machine import files
+from torchx.schedulers.shared.listing import local_time
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
 if TYPE_CHECKING:
-    from torchx.scheduling.logs import LogChunk, LogQuery
+    pass
 
 
 DEFAULT_OWNER = "local_cwd"
 """The scheduler that lists jobs whose own scheduler is unknown or not installed."""
+
+EVERY = AppQuery()
+"""Matches each application."""
 
 _SCHEDULER = re.compile(rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"')
 _OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
@@ -42,14 +44,45 @@ _OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
 class LocalJobs:
     """The jobs of one scheduler in a state home.
 
-    Args:
+    Attributes:
         home: the state home, which need not exist.
         scheduler: the scheduler; jobs of others are ignored.
     """
 
     def __init__(self, home: Home, scheduler: str) -> None:
-        self._home = home
-        self._scheduler = scheduler
+        self.home = home
+        self.scheduler = scheduler
+
+    @classmethod
+    def of_user(cls, scheduler: str) -> LocalJobs:
+        """Returns the jobs of a scheduler in the state home of this user."""
+        return cls(Home(user_home()), scheduler)
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the full description of a job, running or ended, or None.
+
+        Raises:
+            StateError: its record has no application.
+        """
+        view = self.find(app_id)
+        if view is None:
+            return None
+        from torchx.specs.serialize import app_from_dict  # on demand: the status alone does not need it
+
+        try:
+            app = app_from_dict(view.record.app)
+        except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise damaged(self.home.job(app_id).record, "`app` is not an application") from error
+        return replace(describe_job(view), roles=app.roles, metadata=app.metadata)
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the status of a job without its roles, or None."""
+        view = self.find(app_id)
+        return None if view is None else describe_job(view)
+
+    def exists(self, app_id: str) -> bool:
+        """Returns True if a job is on record."""
+        return self.find(app_id) is not None
 
     def find(self, app_id: str) -> JobView | None:
         """Returns a job or None; one whose supervisor is dead counts as ended."""
@@ -62,28 +95,28 @@ class LocalJobs:
         """
         view = self._view(app_id, reconcile)
         if view is not None and view.has_ended:
-            name = os.fsencode(paths_of(self._home, app_id).folder.name)
-            if name not in catalog(self._home).lines:
-                ended.complete(self._home)
+            name = os.fsencode(paths_of(self.home, app_id).folder.name)
+            if name not in catalog(self.home).lines:
+                ended.complete(self.home)
         return view
 
     def _view(self, app_id: str, read_view: Callable[[JobPaths], JobView]) -> JobView | None:
         try:
-            view = read_view(paths_of(self._home, app_id))
+            view = read_view(paths_of(self.home, app_id))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return view if view.record.scheduler == self._scheduler else None
+        return view if view.record.scheduler == self.scheduler else None
 
-    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
+    def select(self, query: AppQuery = EVERY) -> Iterator[ListAppResponse]:
         """Yields the recorded jobs that match a query, newest first; parses ended ones lazily."""
         if query.called and self._is_on_record(query.called):
             # an id: no need to read the others
-            exact = self._from_record(query.called, paths_of(self._home, query.called), is_listed=True)
+            exact = self._from_record(query.called, paths_of(self.home, query.called), is_listed=True)
             if exact is not None and _matches(query, exact):
                 yield exact
                 return
-        on_record, known = (listed := catalog(self._home)).app_ids, listed.lines
-        own_scheduler = f'"scheduler":"{self._scheduler}"'.encode()
+        on_record, known = (listed := catalog(self.home)).app_ids, listed.lines
+        own_scheduler = f'"scheduler":"{self.scheduler}"'.encode()
         candidates: list[tuple[float, bytes, ListAppResponse | None]] = []
         unlisted_ids = set(on_record - known.keys())
         for app_id, line in known.items():
@@ -105,7 +138,7 @@ class LocalJobs:
 
     def _is_on_record(self, app_id: str) -> bool:
         try:
-            return os.path.lexists(paths_of(self._home, app_id).folder)
+            return os.path.lexists(paths_of(self.home, app_id).folder)
         except (OSError, ValueError):
             return False  # not a valid file name
 
@@ -124,7 +157,7 @@ class LocalJobs:
     def _unlisted(self, name: bytes) -> ListAppResponse | None:
         """Returns the entry of a job that is missing from the list of ended jobs."""
         folder = os.fsdecode(name)
-        return self._from_record(file_name(folder), JobPaths(self._home.jobs / folder))
+        return self._from_record(file_name(folder), JobPaths(self.home.jobs / folder))
 
     def _from_record(
         self, app_id: str, paths: JobPaths, *, is_listed: bool = False
@@ -144,8 +177,8 @@ class LocalJobs:
             return self._unreadable(app_id, paths, f"{paths.folder} has no record: {error.strerror}")
         except StateError as error:
             return self._unreadable(app_id, paths, error.message)
-        if view.record.scheduler != self._scheduler:
-            if self._claims(paths):
+        if view.record.scheduler != self.scheduler:
+            if self.claims(paths):
                 why = f"its scheduler `{view.record.scheduler}` is not installed"
                 return self._unreadable(app_id, paths, why)
             return None
@@ -158,18 +191,18 @@ class LocalJobs:
 
         A job without a supervisor counts as ended, so that it can be deleted, and pruned by its age.
         """
-        if not self._claims(paths):
+        if not self.claims(paths):
             return None
         try:
-            changed = _time(shape.timestamp(paths.folder.lstat().st_mtime, "st_mtime"))
+            changed = local_time(shape.timestamp(paths.folder.lstat().st_mtime, "st_mtime"))
         except FileNotFoundError:
             return None  # removed in the meantime
         except (OSError, ValueError):
-            changed = _time(0.0)
+            changed = local_time(0.0)
         ended_at = None if is_supervised(paths) else changed
         return ListAppResponse(app_id, AppState.UNKNOWN, submitted_at=changed, ended_at=ended_at, msg=why)
 
-    def _claims(self, paths: JobPaths) -> bool:
+    def claims(self, paths: JobPaths) -> bool:
         """Returns True if this scheduler lists an unreadable job; exactly one scheduler does."""
         from torchx.schedulers import get_scheduler_factories  # on demand: few records are damaged
 
@@ -178,68 +211,7 @@ class LocalJobs:
             head = files.read_file(paths.record, LARGEST)
         match = _SCHEDULER.search(head)
         name = match[1].decode() if match else DEFAULT_OWNER
-        return self._scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
-
-    def wait(self, app_id: str, timeout: float | None) -> bool:
-        """Blocks until a job has ended, for at most `timeout` seconds; returns False if it timed out."""
-        paths = paths_of(self._home, app_id)
-        if timeout is None:
-            return lock.wait_free(paths.lock)
-        end = time.monotonic() + timeout
-        # waiting for a lock has no timeout, but waiting for the processes that hold it has
-        with contextlib.suppress(OSError, StateError):
-            view = load(paths)
-            for holder in (view.supervisor, view.guard):
-                if holder is not None and not view.has_ended:
-                    processes.wait_end(holder, end - time.monotonic())
-        return lock.wait_free(paths.lock, max(0.0, end - time.monotonic()))
-
-    def request_end(self, app_id: str, *, now: bool = False) -> None:
-        """Requests the end of a job that has not ended."""
-        view = self.reconcile(app_id)
-        if view is not None and not view.has_ended:
-            from torchx.jobs import end
-
-            end.request(paths_of(self._home, app_id), now=now)
-
-    def delete(self, app_id: str) -> None:
-        """Ends a job and removes its record and its logs; does nothing if it does not exist."""
-        from torchx.jobs.pruning import remove_job, remove_unreadable
-
-        paths = paths_of(self._home, app_id)
-        try:
-            view = self.reconcile(app_id)
-        except StateError:
-            if not self._claims(paths):
-                raise
-            view = None
-        if view is None:
-            if os.path.lexists(paths.folder) and self._claims(paths):
-                remove_unreadable(self._home, paths)
-            return
-        self.request_end(app_id)
-        lock.wait_free(paths.lock)
-        with contextlib.suppress(FileNotFoundError):  # removed by another command
-            remove_job(paths, Path(load(paths).record.log_dir))
-
-    def log(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log of a job.
-
-        Raises:
-            StateError: the job is not on record.
-        """
-        from torchx.jobs.log_reader import JobLog, Member
-
-        view = self.find(app_id)
-        if view is None:
-            raise StateError(f"{self._scheduler} knows no application `{app_id}`")
-        paths = self._home.job(app_id)
-        folder = Path(view.record.log_dir)
-        if os.path.lexists(folder) and not files.is_own_folder(folder):
-            raise StateError(f"the log folder {folder} is not a folder of this user")
-        members = [Member(replica.role, replica.id) for replica in view.replicas]
-        log = JobLog(LogPaths(folder), members, lambda: lock.is_held(paths.lock))
-        return log.read(query)
+        return self.scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
 
 
 def _matches(query: AppQuery, app: ListAppResponse) -> bool:
@@ -277,9 +249,9 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         structured_error_msg=error,
         roles_statuses=list(roles.values()),
         name=record.name,
-        submitted_at=_time(record.submitted_at),
-        started_at=_time(view.started_at),
-        ended_at=_time(view.ended_at),
+        submitted_at=local_time(record.submitted_at),
+        started_at=local_time(view.started_at),
+        ended_at=local_time(view.ended_at),
         first_failure=first,
         log_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
@@ -299,24 +271,21 @@ def _attempt(attempt: AttemptView) -> AttemptStatus:
         state=AppState[attempt.state],
         exit_code=attempt.exit_code,
         signal=attempt.signal,
-        started_at=_time(attempt.started_at),
-        ended_at=_time(attempt.ended_at),
+        started_at=local_time(attempt.started_at),
+        ended_at=local_time(attempt.ended_at),
         pid=attempt.process.pid if attempt.process else None,
         msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
     )
 
 
 def _first_failure(view: JobView) -> FirstFailure | None:
-    if view.first_failure is None:
+    failed = view.failed_attempt
+    if failed is None:
         return None
-    ordinal, number = view.first_failure
-    replica = view.replicas[ordinal]
-    attempt = next((a for a in replica.attempts if a.number == number), AttemptView(number))
-    msg = attempt.msg
-    if attempt.signal == "SIGKILL" and not msg:
-        peak = f"; peak memory {attempt.peak_kib / 1024:,.0f} MB" if attempt.peak_kib else ""
-        msg = f"the kernel's out-of-memory killer is the usual reason{peak}"
-    return FirstFailure(replica.role, replica.id, number, attempt.exit_code, attempt.signal, msg)
+    replica, attempt = failed
+    return FirstFailure(
+        replica.role, replica.id, attempt.number, attempt.exit_code, attempt.signal, attempt.reason
+    )
 
 
 def _line(job: EndedJob) -> ListAppResponse:
@@ -325,13 +294,9 @@ def _line(job: EndedJob) -> ListAppResponse:
         state=AppState.__members__.get(job.state, AppState.UNKNOWN),
         app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
         name=job.name,
-        submitted_at=_time(job.submitted_at),
-        started_at=_time(job.started_at),
-        ended_at=_time(job.ended_at),
+        submitted_at=local_time(job.submitted_at),
+        started_at=local_time(job.started_at),
+        ended_at=local_time(job.ended_at),
         exit_code=job.exit_code,
         msg=job.msg,
     )
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

@@ -1,110 +1,65 @@
-"""Submission to the local schedulers: builds requests from applications and starts jobs from them."""
+"""Starts local jobs from requests."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from torchx import settings
 from torchx.errors import StateError
-from torchx.jobs.paths import Home, LogPaths, state_home, user_home
+from torchx.jobs.paths import Home, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
-from torchx.schedulers.ids import make_unique
-from torchx.schedulers.local.checks import check_limits, check_places, check_programs, check_texts
+from torchx.schedulers.local.checks import require_system
 from torchx.schedulers.local.images import ImageProvider
-from torchx.schedulers.local.request import PopenRequest, ReplicaParam
+from torchx.schedulers.local.request import PopenRequest
+from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
 from torchx.schedulers.shared.gpus import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
-from torchx.scheduling.base import replicas_of
+from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, Role
-from torchx.specs.handles import make_app_handle
+from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
 from torchx.supervisor.launch import launch
+from torchx.workspace.options import limit_of
+
+
+def schedule(
+    info: AppDryRunInfo[PopenRequest],
+    backend: str,
+    session: str,
+    provider_of: Callable[[Mapping[str, CfgVal]], ImageProvider],
+) -> str:
+    """Starts the supervisor of a job, and returns the id of the job.
+
+    Args:
+        info: the request.
+        backend: the scheduler's name in handles.
+        session: the session part of handles.
+        provider_of: returns the image provider for run options.
+
+    Raises:
+        UsageError: a program is missing, or the request was submitted before.
+        StateError: this system cannot supervise processes, required GPUs are not free, the state home or
+            the log folder cannot be used, or the supervisor cannot be started.
+    """
+    app = require_application(info)
+    require_system(backend)
+    submitter = _Submitter(backend, session, provider_of(info.cfg), info.cfg)
+    info.notes += submitter.submit(info.request, app, info.on_progress)
+    return info.request.app_id
 
 
 @dataclass(frozen=True)
-class Submitter:
-    """Builds and submits the requests of one local scheduler.
-
-    Attributes:
-        backend: the scheduler's name in handles.
-        session: the session part of handles.
-        provider: resolves images.
-        cfg: the run options, checked.
-        extra_paths: folders appended to the PATH of the replicas.
-    """
+class _Submitter:
+    """Submits the requests of one local scheduler; for the attributes, see :func:`schedule`."""
 
     backend: str
     session: str
     provider: ImageProvider
     cfg: Mapping[str, CfgVal]
-    extra_paths: Sequence[str] = ()
-
-    def request(self, app: AppDef) -> tuple[PopenRequest, list[str]]:
-        """Returns the processes of an application, and notes on its workspaces; starts and writes nothing."""
-        app_id = make_unique(app.name)
-        option = self.cfg.get("log_dir")
-        # absolute: the supervisor has another working directory
-        log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
-        logs = LogPaths(log_dir / self.session / app_id)
-        request = PopenRequest(app_id, str(logs.folder))
-        notes: list[str] = []
-        if any(role.workspace for role in app.roles):
-            from torchx.schedulers.local import workspaces as local_workspaces  # on demand: few jobs have one
-
-            paths = Home(user_home()).job(app_id)
-            request.workspaces, notes = local_workspaces.plan(app, paths, self.provider, self.cfg)
-        for role in app.roles:
-            params: list[ReplicaParam] = []
-            dirs: list[str] = []
-            root = self.provider.locate_role(role)
-            snapshot = request.workspaces.get(role.name)
-            only = AppDef(app.name, [role])
-            for _, replica, filled in replicas_of(
-                only,
-                app_id=app_id,
-                img_root=snapshot.folder if snapshot else root,
-                rank0_env=settings.TORCHX_RANK0_HOST,
-            ):
-                folder = logs.replica(role.name, replica)
-                files = (str(folder / f"{stream}.log") for stream in ("stdout", "stderr", "combined"))
-                param = self.provider.get_replica_param(root, filled, *files)
-                if snapshot is not None:
-                    local_workspaces.run_in(snapshot, param, root)
-                param.env = self._env(param, filled, app_id, logs, replica)
-                params.append(param)
-                dirs.append(str(folder))
-            request.role_params[role.name] = params
-            request.role_log_dirs[role.name] = dirs
-        return request, notes
-
-    def _env(
-        self, param: ReplicaParam, role: Role, app_id: str, logs: LogPaths, replica: int
-    ) -> dict[str, str]:
-        """Returns the environment of a replica; variables that the role sets win."""
-        env = {
-            "PYTHONUNBUFFERED": "x",
-            settings.TORCHX_RANK0_HOST: "localhost",
-            settings.TORCHX_JOB_ID: make_app_handle(self.backend, self.session, app_id),
-            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
-            "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
-            "PET_LOG_DIR": str(logs.torchelastic(role.name)),
-            # torchrun would pass this machine's full name to the workers, which may not resolve
-            "PET_LOCAL_ADDR": "localhost",
-            **param.env,
-        }
-        path = [p for p in (env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
-        cwd = [param.cwd] if param.cwd else []
-        # last, programs installed beside this one: the virtual environment may not be activated
-        beside = [str(Path(sys.executable).parent)]
-        path = cwd + path if self.cfg.get("prepend_cwd") else path + cwd
-        env["PATH"] = os.pathsep.join([*path, *self.extra_paths, *beside])
-        return env
 
     def submit(
         self, request: PopenRequest, app: AppDef, report: Callable[[str], None] = lambda line: None
@@ -152,14 +107,13 @@ class Submitter:
         self, request: PopenRequest, app: AppDef, home: Home, report: Callable[[str], None]
     ) -> Callable[[Path], None]:
         """Returns a function that copies the workspaces into a record's folder and checks the programs."""
-        from torchx.schedulers.local import workspaces as local_workspaces
+        from torchx.schedulers.local import copies  # on demand: few jobs have a workspace
 
-        limit = self.cfg.get("workspace_limit_mb")
         final = home.job(request.app_id).folder
 
         def fill(folder: Path) -> None:
-            local_workspaces.fill(request, final, folder, report, limit if isinstance(limit, int) else None)
-            local_workspaces.check(app, request, final, folder)
+            copies.fill(request, final, folder, report, limit_of(self.cfg))
+            copies.check(app, request, final, folder)
 
         return fill
 

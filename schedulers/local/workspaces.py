@@ -1,22 +1,33 @@
-"""Workspaces of local jobs: each job runs in its own copy, which is stored with its record."""
+"""Plans the workspaces of local jobs: each job runs in its own copy, which is stored with its record."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from torchx.errors import UsageError
 from torchx.jobs.paths import JobPaths, file_name
-from torchx.schedulers.local.checks import check_programs
-from torchx.schedulers.local.images import ImageProvider
-from torchx.schedulers.local.request import PopenRequest, ReplicaParam, Snapshot
+from torchx.schedulers.local.images import ImageProvider, ReplicaParam
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import CfgVal
 from torchx.specs.workspace import Workspace
-from torchx.workspace.sizes import MB, mb
-from torchx.workspace.tree import LARGE_MB, scan_unfiltered, scan_workspaces, shown
+from torchx.workspace.tree import Tree, scan_workspaces, shown
+
+
+class Snapshot(NamedTuple):
+    """The copy of a workspace that one or more roles run in.
+
+    Attributes:
+        folder: path of the copy.
+        workspace: the workspace, as requested.
+        below: the folder of the image, which is copied first; empty for none.
+        tree: the files.
+    """
+
+    folder: str
+    workspace: str
+    below: str
+    tree: Tree
 
 
 def plan(
@@ -76,72 +87,3 @@ def run_in(snapshot: Snapshot, param: ReplicaParam, root: str) -> None:
 def _is_in_original(path: str, workspace: Workspace) -> bool:
     roots = (os.path.abspath(os.path.expanduser(p)) for p in workspace.projects if "://" not in p)  # noqa: PTH100, PTH111
     return path.startswith("/") and any(path == root or path.startswith(f"{root}/") for root in roots)
-
-
-def fill(
-    request: PopenRequest, final: Path, folder: Path, report: Callable[[str], None], limit_mb: int | None
-) -> None:
-    """Copies the workspaces of a job.
-
-    Args:
-        request: the job.
-        final: the final folder of its record.
-        folder: the temporary folder of its record.
-        report: called with progress messages.
-        limit_mb: maximum size of a workspace in MB.
-
-    Raises:
-        UsageError: a workspace has become too large, or does not exist any more.
-        StateError: it cannot be read or copied.
-    """
-    for snapshot in {snapshot.folder: snapshot for snapshot in request.workspaces.values()}.values():
-        place = folder / Path(snapshot.folder).relative_to(final)
-        tree = snapshot.tree.refreshed(limit_mb)
-        image = scan_unfiltered(snapshot.below) if snapshot.below else None
-        size = tree.size + (image.size if image is not None else 0)
-        if size >= LARGE_MB * MB:
-            report(f"copying the workspace, {mb(size)}")
-        if image is not None:
-            for line in image.set_id:
-                report(f"image {snapshot.below}: {line}")
-            image.write_to(place)
-        tree.write_to(place, into_existing=image is not None)
-
-
-def check(app: AppDef, request: PopenRequest, final: Path, folder: Path) -> None:
-    """Checks that the programs of the roles exist in the copies.
-
-    Raises:
-        UsageError: one is missing or cannot be run.
-    """
-    try:
-        check_programs(app, _in_temporary_folder(request, final, folder))
-    except UsageError as error:
-        message = error.message
-        for snapshot in request.workspaces.values():  # the temporary folder is about to be removed
-            message = message.replace(snapshot.folder.replace(str(final), str(folder)), snapshot.workspace)
-        raise UsageError(message, hint=error.hint) from None
-
-
-def _in_temporary_folder(request: PopenRequest, final: Path, folder: Path) -> PopenRequest:
-    """Returns the request with paths in the temporary folder of the record, to check the programs there."""
-
-    def moved(text: str) -> str:
-        return text.replace(str(final), str(folder))
-
-    def first(params: list[ReplicaParam]) -> list[ReplicaParam]:
-        return [
-            replace(
-                param,
-                args=[moved(param.args[0]), *param.args[1:]],
-                env={name: moved(value) if name == "PATH" else value for name, value in param.env.items()},
-                cwd=moved(param.cwd or ""),
-            )
-            for param in params[:1]
-        ]
-
-    params = {
-        role: first(params) if role in request.workspaces else params
-        for role, params in request.role_params.items()
-    }
-    return replace(request, role_params=params)

@@ -12,8 +12,8 @@ from torchx.errors import AbsentError, TorchxError
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.parse import name_set
 from torchx.schedulers.slurm.record import path_exists
-from torchx.schedulers.slurm.request import base_folder
 from torchx.schedulers.slurm.submit import NO_MEMORY
+from torchx.schedulers.slurm.workspaces import base_folder
 from torchx.scheduling.findings import Finding, Verdict
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")

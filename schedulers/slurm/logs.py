@@ -14,7 +14,11 @@ from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
 from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, matching, takes, with_unfinished
 from torchx.machine import files
 from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths
+from torchx.schedulers.slurm.queue import find, require_own
+from torchx.schedulers.slurm.wait import Watch
+from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
 """Minimum seconds between reads while following; longer with many replicas."""
@@ -95,6 +99,23 @@ def require_folder(paths: SlurmPaths, over: bool) -> None:
             ) from None
     except OSError as error:
         raise StateError(f"cannot read the logs of the job: {error.strerror}: {paths.folder}") from error
+
+
+def log_chunks(app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+    """Returns the log of all replicas of a job, ordered by time.
+
+    Raises:
+        StateError: the job is unknown, or its logs cannot be read.
+    """
+    job = find(app_id, by_files=not query.follow)
+    if job is None:
+        raise unknown_application("slurm", app_id)
+    require_own(job, "read")
+    require_folder(job.record.paths, is_terminal(job.outcome.state))
+    roles = job.record.app.get("roles", ())
+    members = [Member(role["name"], k) for role in roles for k in range(int(role.get("num_replicas", 1)))]
+    watch = Watch(job.record.job_id, job.record)
+    return SlurmLog(job.record.paths, members, lambda: not watch.has_ended()).read(query)
 
 
 class SlurmLog:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, runopts
 from torchx.suggestions import did_you_mean
 
@@ -177,7 +179,7 @@ def is_option(name: str) -> bool:
     return name in (options_of("sbatch") or ())
 
 
-def run_opts() -> SlurmOptions:
+def run_options() -> SlurmOptions:
     """Returns the run options."""
     opts = SlurmOptions()
     opts.add("partition", type_=str, help="partition to run in")
@@ -199,12 +201,7 @@ def run_opts() -> SlurmOptions:
         help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
         "retries); false: retry immediately, on the same nodes",
     )
-    opts.add(
-        "fail_fast",
-        type_=bool,
-        default=True,
-        help="end all replicas after one has failed and has no retries left",
-    )
+    add_shared(opts, "fail_fast")
     opts.add(
         "gpu_option",
         type_=str,
@@ -230,9 +227,7 @@ def run_opts() -> SlurmOptions:
         default="dir",
         help="how to ship a workspace: dir, a copy in job_dir; docker, in an image",
     )
-    opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
-    opts.add("image_repo", type_=str, help="repository for images with a workspace")
-    opts.add("quiet", type_=bool, default=False, help="do not show the progress of builds and pushes")
+    add_shared(opts, "workspace_limit_mb", "image_repo", "quiet")
     return opts
 
 
@@ -242,13 +237,8 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     Raises:
         UsageError: a value is not allowed.
     """
-    for option, known in (("gpu_option", GPU_OPTIONS), ("workspace_type", WORKSPACE_TYPES)):
-        value = cfg.get(option)
-        if value is not None and value not in known:
-            raise UsageError(
-                f"run option `{option}` of slurm is `{value}`, expected {' or '.join(known)}",
-                hint=did_you_mean(str(value), known),
-            )
+    check_choices("slurm", cfg, {"gpu_option": GPU_OPTIONS, "workspace_type": WORKSPACE_TYPES})
+    check_numbers("slurm", cfg, ["workspace_limit_mb"])
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):
             raise UsageError(f"run option `{name}` of slurm contains a line break or control character")
@@ -262,7 +252,7 @@ def sbatch_options(cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     """
     options = dict(_lines(cfg.get("sbatch")))
     for name, value in cfg.items():
-        if name in SBATCH or (name not in _OWN_OPTIONS and value is not None):
+        if name in SBATCH or (name not in _own_options() and value is not None):
             value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
             if value is False:
                 options.pop(name, None)
@@ -290,7 +280,7 @@ def _lines(lines: Any) -> Iterator[tuple[str, CfgVal]]:
         yield name, value.strip() or True
 
 
-_OWN_OPTIONS = _name_set(
-    "job_dir requeue fail_fast gpu_option containers sbatch all_users workspace_type workspace_limit_mb "
-    "image_repo quiet"
-)
+@cache
+def _own_options() -> frozenset[str]:
+    """Returns the run options that are not options of sbatch."""
+    return frozenset(name for name, _ in run_options()) - SBATCH

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchx.errors import AbsentError, StateError
-from torchx.schedulers.shared.owner import user_name
+from torchx.schedulers.shared import owner
+from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
@@ -75,16 +76,12 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         if record is None:
             raise
         queue = []
-    except client.NoAnswerError as error:
+    except client.NoAnswerError:
         saved = None if record is None else outcome_of(record, ())
-        if record is not None and saved is None and not by_files:
-            from torchx.schedulers.slurm.status import describe
-
-            error.last_known = describe(record, app_id, outcome_without_slurm(record), ())
-        if record is None or error.last_known is not None:
+        if record is None or (saved is None and not by_files):
             raise
         return SlurmJob(app_id, record, (), saved or outcome_without_slurm(record))
-    own = [part for part in queue if not is_foreign(part)]
+    own = [part for part in queue if not is_foreign(part.user)]
     if record is None or not token:  # the id may now belong to a newer job, submitted elsewhere
         marked = _find_by_mark(own, records)
         record = marked if marked is not None and token in ("", marked.token) else record
@@ -93,16 +90,28 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
     if outcome is None:
-        account = [part for part in query_accounting([record]) if record.is_of(part) and not is_foreign(part)]
+        account = [
+            part for part in query_accounting([record]) if record.is_of(part) and not is_foreign(part.user)
+        ]
         outcome = outcome_of(record, (), account) or outcome_without_slurm(record)
     newest = records.find(int(number)) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
 
 
-def is_foreign(part: JobFacts) -> bool:
-    """Returns True if a job belongs to another user."""
-    return part.user not in ("", user_name())
+def require_own(job: SlurmJob, verb: str) -> None:
+    """Checks that a job belongs to the current user.
+
+    Args:
+        job: the job.
+        verb: the operation in the past, for the error message: "cancelled".
+
+    Raises:
+        OwnershipError: it belongs to another user.
+    """
+    number = job.record.job_id
+    hint = f"an operator of the cluster can end it: scancel {number}" if verb != "read" else None
+    owner.require_own(f"job {number}", job.owner, verb, hint)
 
 
 def find_record(app_id: str) -> SlurmRecord | None:
@@ -177,14 +186,14 @@ def _minimal_record(part: JobFacts, token: str, folder: Path | None, roles: bool
 def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
     """Returns a job of another user, from the facts of Slurm alone; reads no files."""
     mark = mark_of(queue[0].comment) if queue else None
-    if mark is None or token not in ("", mark[0]) or not is_foreign(queue[0]):
+    if mark is None or token not in ("", mark[0]) or not is_foreign(queue[0].user):
         return None
     outcome = outcome_of(None, queue)
     assert outcome is not None
-    owner = queue[0].user
-    outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"owned by {owner}") if text))
+    user = queue[0].user
+    outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"owned by {user}") if text))
     record = _minimal_record(queue[0], mark[0], None, False)
-    return SlurmJob(str(queue[0].job_id), record, tuple(queue), outcome, owner=owner)
+    return SlurmJob(str(queue[0].job_id), record, tuple(queue), outcome, owner=user)
 
 
 def query_queue(job_id: int) -> list[JobFacts]:
@@ -264,7 +273,7 @@ def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
     for record in known.values():
         holds = holders[record.job_id] == record.token
         app_id = str(record.job_id) if holds else f"{record.job_id}@{record.token}"
-        parts = tuple(p for p in queue.get(record.job_id, ()) if record.is_of(p) and not is_foreign(p))
+        parts = tuple(p for p in queue.get(record.job_id, ()) if record.is_of(p) and not is_foreign(p.user))
         outcome = outcome_of(record, parts)
         if outcome is None:
             unresolved.append((app_id, record))
@@ -281,7 +290,7 @@ def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
         mark = mark_of(parts_[0].comment)
         if mark is None or (job_id, mark[0]) in recorded or mark[0] in deleted:
             continue
-        if is_foreign(parts_[0]):
+        if is_foreign(parts_[0].user):
             job = _foreign_job(parts_, mark[0])
             jobs += [job] if job is not None else []
             continue
@@ -309,6 +318,6 @@ def _id_holders(
     holders = {job_id: record.token for job_id, record in newest.items()}
     for job_id, parts in queue.items():
         mark = mark_of(parts[0].comment)
-        if mark is not None and mark[0] not in deleted and not is_foreign(parts[0]):
+        if mark is not None and mark[0] not in deleted and not is_foreign(parts[0].user):
             holders[job_id] = mark[0]
     return holders

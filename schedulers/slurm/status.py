@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchx.exit_codes import read_error_file
-from torchx.schedulers.slurm.outcome import Outcome, attempts_of, is_time, last_error_line
+from torchx.errors import UsageError
+from torchx.exit_codes import KILLED, read_error_file
+from torchx.schedulers.shared.listing import local_time, row_of
+from torchx.schedulers.slurm.commands import NoAnswerError
+from torchx.schedulers.slurm.outcome import (
+    Outcome,
+    attempts_of,
+    is_time,
+    last_error_line,
+    outcome_without_slurm,
+)
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, clean, parse_json, read_own
+from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.run_options import CfgVal
+from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import (
     NONE,
     AppState,
@@ -22,6 +34,56 @@ from torchx.specs.status import (
     RoleStatus,
     is_terminal,
 )
+
+MAX_LISTED_REPLICAS = 64
+"""Maximum replicas of a job whose files are read for a listing."""
+
+
+def describe_app(app_id: str) -> DescribeAppResponse | None:
+    """Returns the description of a job with its roles, or None if it is unknown."""
+    job = _find(app_id)
+    if job is None:
+        return None
+    status = describe(job.record, job.app_id, job.outcome, job.queue)
+    try:
+        app = app_from_dict(job.record.app)
+    except UsageError as error:
+        return replace(status, msg=status.msg or f"its record is damaged: {error.message}")
+    return replace(status, roles=app.roles, metadata=app.metadata)
+
+
+def glance(app_id: str) -> DescribeAppResponse | None:
+    """Returns the status of a job without its roles, or None if it is unknown."""
+    job = _find(app_id)
+    return None if job is None else describe(job.record, job.app_id, job.outcome, job.queue)
+
+
+def describe_native(app_id: str) -> list[JobFacts] | None:
+    """Returns the facts of squeue on each part of a job, or None if it is unknown."""
+    job = _find(app_id)
+    return None if job is None else list(job.queue)
+
+
+def exists(app_id: str) -> bool:
+    """Returns True if a job is known; queries Slurm only if it has no record."""
+    return find_record(app_id) is not None or _find(app_id) is not None
+
+
+def list_apps(cfg: Mapping[str, CfgVal] | None) -> list[ListAppResponse]:
+    """Returns the jobs of torchx, newest first; run option ``all_users`` includes jobs of other users."""
+    jobs = list_jobs(bool((cfg or {}).get("all_users")))
+    return [replace(listed(job.record, job.app_id, job.outcome), is_own=not job.owner) for job in jobs]
+
+
+def _find(app_id: str) -> SlurmJob | None:
+    """Returns a job, or None; if Slurm does not respond, its error has the status by the record."""
+    try:
+        return find(app_id)
+    except NoAnswerError as error:
+        record = find_record(app_id)
+        if record is not None:
+            error.last_known = describe(record, app_id, outcome_without_slurm(record), ())
+        raise
 
 
 def describe(
@@ -53,9 +115,9 @@ def describe(
         structured_error_msg=error,
         roles_statuses=roles,
         name=record.name,
-        submitted_at=_time(record.submitted_at),
-        started_at=_time(_start(outcome, record, begun)),
-        ended_at=_time(_end(outcome, record, last)) if is_terminal(outcome.state) else None,
+        submitted_at=local_time(record.submitted_at),
+        started_at=local_time(_start(outcome, record, begun)),
+        ended_at=local_time(_end(outcome, record, last)) if is_terminal(outcome.state) else None,
         first_failure=first,
         log_dir=record.folder or None,
         cfg=record.cfg,
@@ -63,21 +125,28 @@ def describe(
 
 
 def listed(record: SlurmRecord, app_id: str, outcome: Outcome) -> ListAppResponse:
-    """Returns the entry of a job in a listing."""
-    over = is_terminal(outcome.state)
-    code = (outcome.exit_code or None) if over else None
-    if outcome.state is AppState.SUCCEEDED:
-        code = 0
-    return ListAppResponse(
+    """Returns the row of a job in a listing; reads the files of its replicas only if one may have the reason.
+
+    A large job is listed without: its files may be on a slow file system.
+    """
+    replicas = sum(role.get("num_replicas", 1) for role in record.app.get("roles", ()))
+    if outcome.state is AppState.FAILED and not outcome.msg and replicas <= MAX_LISTED_REPLICAS:
+        status = describe(record, app_id, outcome, ())
+    else:
+        status = _without_replicas(record, app_id, outcome)
+    row = row_of(status, exit_code=outcome.exit_code or None)
+    return replace(row, app_handle=f"slurm://{record.session}/{app_id}")
+
+
+def _without_replicas(record: SlurmRecord, app_id: str, outcome: Outcome) -> DescribeAppResponse:
+    return DescribeAppResponse(
         app_id=app_id,
         state=outcome.state,
-        app_handle=f"slurm://{record.session}/{app_id}",
-        name=record.name,
-        submitted_at=_time(record.submitted_at),
-        started_at=_time(_start(outcome, record)),
-        ended_at=_time(_end(outcome, record)) if over else None,
-        exit_code=code if outcome.state is not AppState.CANCELLED else None,
         msg=outcome.msg,
+        name=record.name,
+        submitted_at=local_time(record.submitted_at),
+        started_at=local_time(_start(outcome, record)),
+        ended_at=local_time(_end(outcome, record)) if is_terminal(outcome.state) else None,
     )
 
 
@@ -162,8 +231,8 @@ def _attempt(
         state=state,
         exit_code=None if signal else code,
         signal=signal,
-        started_at=_time(facts.get("started_at")),
-        ended_at=_time(facts.get("ended_at")),
+        started_at=local_time(facts.get("started_at")),
+        ended_at=local_time(facts.get("ended_at")),
         msg=msg,
     )
 
@@ -192,7 +261,7 @@ def _first_failure(roles: Sequence[RoleStatus], paths: SlurmPaths) -> FirstFailu
     attempt = first.attempts[-1]
     msg = attempt.msg
     if attempt.signal == "SIGKILL" and not msg:
-        msg = "the kernel's out-of-memory killer is the usual reason"
+        msg = KILLED
     return FirstFailure(first.role, first.id, attempt.number, attempt.exit_code, attempt.signal, msg)
 
 
@@ -236,7 +305,3 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 _TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "told", "msg")
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

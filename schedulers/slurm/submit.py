@@ -6,20 +6,25 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from torchx.errors import StateError, UsageError
 from torchx.machine import files
+from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.directives import in_containers
+from torchx.schedulers.slurm.directives import in_containers, plugin_image_name
 from torchx.schedulers.slurm.options import sbatch_options
 from torchx.schedulers.slurm.parse import name_set
 from torchx.schedulers.slurm.paths import SlurmPaths, write
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import SlurmRequest
 from torchx.schedulers.slurm.script import without_roles
+from torchx.schedulers.slurm.workspaces import copy
+from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef
+from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
 from torchx.suggestions import did_you_mean
@@ -27,6 +32,20 @@ from torchx.suggestions import did_you_mean
 NO_MEMORY = 1000
 """Maximum MB of nodes without configured memory, for which Slurm rejects requests for memory."""
 _MEMORY = re.compile(r"^#SBATCH --mem-per-cpu=.*\n", re.MULTILINE)
+
+
+def schedule(info: AppDryRunInfo[SlurmRequest], session: str) -> str:
+    """Submits a request with the copies and images of its workspaces, and returns the id of the job.
+
+    Raises:
+        UsageError: sbatch does not support an option, or the request was already submitted.
+        StateError: Slurm is missing, does not respond or rejects the job, or a folder cannot be created.
+    """
+    app = require_application(info)
+    request, notes = _provide_workspaces(info.request, progress_of(info))
+    job_id, more = submit(request, app, info.cfg, session)
+    info.notes += notes + more
+    return str(job_id)
 
 
 def submit(
@@ -81,6 +100,32 @@ def submit(
         client.call(["scancel", str(job_id)])
         raise
     return job_id, notes
+
+
+def _provide_workspaces(
+    request: SlurmRequest, report: Callable[[str], None]
+) -> tuple[SlurmRequest, list[str]]:
+    """Creates missing copies and images of the workspaces.
+
+    Returns:
+        The request with the names of pushed images, and notes.
+
+    Raises:
+        StateError: a copy cannot be created, or an image cannot be built or pushed.
+    """
+    notes: list[str] = []
+    for folder, tree in request.copies.values():
+        copy(tree, Path(folder), report)
+    for plan in request.builds:
+        from torchx.schedulers.docker.engine.client import Engine
+        from torchx.schedulers.docker.images.workspace import provide_image
+
+        image, more = provide_image(Engine(), plan, report)
+        notes += more
+        request = replace(
+            request, script=request.script.replace(plugin_image_name(plan.name), plugin_image_name(image))
+        )
+    return request, notes
 
 
 def _check_cluster() -> None:

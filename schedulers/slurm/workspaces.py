@@ -6,19 +6,36 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import StateError, UsageError
+from torchx.jobs.paths import user_home
 from torchx.schedulers.slurm.directives import in_containers
-from torchx.schedulers.slurm.request import SlurmRequest, WorkspaceCopy, base_folder
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
     from torchx.workspace.tree import Tree
+
+
+class WorkspaceCopy(NamedTuple):
+    """A copy of a workspace in a folder shared with all nodes.
+
+    Attributes:
+        folder: the folder; it is named after the content, so that equal workspaces share a copy.
+        tree: the files.
+    """
+
+    folder: str
+    tree: Tree
+
+
+def base_folder(cfg: Mapping[str, CfgVal]) -> Path:
+    """Returns the folder shared with all nodes: ``job_dir``, or ``slurm`` in the state home."""
+    job_dir = cfg.get("job_dir")
+    return Path(str(job_dir)).expanduser().absolute() if job_dir else user_home() / "slurm"
 
 
 def plan_workspaces(
@@ -61,36 +78,6 @@ def plan_workspaces(
         else:
             copies[role.name] = WorkspaceCopy(str(base_folder(cfg) / "workspaces" / tree.digest[:24]), tree)
     return copies, list(builds.values()), list(notes)
-
-
-def provide(request: SlurmRequest, report: Callable[[str], None]) -> tuple[SlurmRequest, list[str]]:
-    """Creates missing copies and images of the workspaces.
-
-    Returns:
-        The request with the names of pushed images, and notes.
-
-    Raises:
-        StateError: a copy cannot be created, or an image cannot be built or pushed.
-    """
-    notes: list[str] = []
-    for folder, tree in request.copies.values():
-        copy(tree, Path(folder), report)
-    for plan in request.builds:
-        from torchx.schedulers.docker.engine.client import Engine
-        from torchx.schedulers.docker.images.workspace import provide_image
-
-        image, more = provide_image(Engine(), plan, report)
-        notes += more
-        request = replace(
-            request, script=request.script.replace(_plugin_image(plan.name), _plugin_image(image))
-        )
-    return request, notes
-
-
-def _plugin_image(image: str) -> str:
-    from torchx.schedulers.slurm.directives import plugin_image_name
-
-    return plugin_image_name(image)
 
 
 def copy(tree: Tree, folder: Path, report: Callable[[str], None]) -> None:

@@ -18,6 +18,7 @@ from torchx.jobs import ended, pruning
 from torchx.jobs.paths import Home
 from torchx.jobs.view import load
 from torchx.machine import locks as lock
+from torchx.schedulers.local.cancel import delete
 from torchx.schedulers.local.status import LocalJobs
 from torchx.scheduling.query import AppQuery
 from torchx.specs.status import AppState
@@ -110,7 +111,7 @@ def test_a_file_of_a_record_that_is_none(home: Home, name: str, make: Callable[[
     with pytest.raises(StateError, match="is damaged"):
         jobs(home).find("bad-1")
     assert [each.app_id for each in pruning.prune(home, ["bad-1"], dryrun=True)] == ["bad-1"]
-    jobs(home).delete("bad-1")
+    delete(jobs(home), "bad-1")
     assert states(home) == {"good-1": AppState.SUCCEEDED}
     assert good.record.exists()
 
@@ -140,7 +141,7 @@ def test_a_job_that_is_no_folder(home: Home, make: Callable[[Path], None]) -> No
     make(home.jobs / "bad-1")
     (home.jobs / "target").unlink(missing_ok=True)
     assert states(home) == {"bad-1": AppState.UNKNOWN, "good-1": AppState.SUCCEEDED}
-    jobs(home).delete("bad-1")
+    delete(jobs(home), "bad-1")
     assert not os.path.lexists(home.jobs / "bad-1")
 
 
@@ -151,7 +152,7 @@ def test_a_folder_that_no_job_has_made_can_be_deleted_by_the_name_that_is_shown(
     listed = states(home)
     assert listed.keys() == {"good-1", "empty-1", "two%0Alines"}
     for app_id in listed:
-        jobs(home).delete(app_id)
+        delete(jobs(home), app_id)
     assert list(home.jobs.iterdir()) == []
 
 
@@ -218,7 +219,7 @@ def test_a_value_that_cannot_be(home: Home, name: str, value: object) -> None:
     assert states(home) == {"bad-1": AppState.UNKNOWN, "good-1": AppState.SUCCEEDED}
     other = LocalJobs(home, "local_dir")
     assert [line.app_id for line in other.select(AppQuery())] == [], "each is told by one scheduler"
-    jobs(home).delete("bad-1")
+    delete(jobs(home), "bad-1")
     assert states(home) == {"good-1": AppState.SUCCEEDED}
 
 

@@ -12,6 +12,8 @@ from torchx.errors import StateError
 from torchx.jobs import pruning
 from torchx.jobs.paths import Home
 from torchx.jobs.view import load
+from torchx.schedulers.local.cancel import delete
+from torchx.schedulers.local.logs import read_logs
 from torchx.specs.status import AppState
 
 NOBODY = 65534
@@ -38,7 +40,7 @@ def test_a_log_dir_that_leads_elsewhere_removes_nothing(
     change(paths, log_dir=steer.format(precious))
     assert states(home) == {"bad-1": AppState.UNKNOWN, "good-1": AppState.SUCCEEDED}
     if how == "delete":
-        jobs(home).delete("bad-1")
+        delete(jobs(home), "bad-1")
     else:
         assert [each.app_id for each in pruning.prune(home, ["bad-1"])] == ["bad-1"]
     assert (precious / "thesis.tex").read_text() == "years of work"
@@ -66,7 +68,7 @@ def test_a_log_folder_that_is_not_the_jobs_own_is_left(
         os.chown(logs, NOBODY, NOBODY)
     change(paths, log_dir=str(logs))
     with pytest.raises(StateError, match="is removed, but not its logs"):
-        jobs(home).delete("bad-1") if how == "delete" else list(pruning.prune(home, ["bad-1"]))
+        delete(jobs(home), "bad-1") if how == "delete" else list(pruning.prune(home, ["bad-1"]))
     assert (logs / "thesis.tex").read_text() == "years of work"
     assert not paths.folder.exists()
 
@@ -136,7 +138,7 @@ def test_nothing_is_written_where_a_record_leads(home: Home, precious: Path) -> 
     with pytest.raises(StateError, match="is not a folder of this user"):
         from torchx.scheduling.logs import LogQuery
 
-        jobs(home).log("bad-1", LogQuery())
+        read_logs(jobs(home), "bad-1", LogQuery())
 
 
 def test_a_record_of_another_job_is_damaged(home: Home) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx.errors import UsageError
+from torchx.errors import StateError, UsageError
 from torchx.jobs.view import JobView
 from torchx.runner import Runner, get_runner
 from torchx.runner.config import apply
@@ -42,11 +42,11 @@ def test_logs_that_cannot_be_are_refused(runner: Runner) -> None:
     runner.wait(handle)
     with pytest.raises(UnknownAppException):
         runner.log_lines("local_cwd://torchx/gone-x", "w")
-    with pytest.raises(UsageError, match="has no role `worker`") as error:
+    with pytest.raises(StateError, match="has no role `worker`") as error:
         runner.log_lines(handle, "worker")
     assert error.value.hint == "its roles: w"
     for k in (3, -1):
-        with pytest.raises(UsageError, match=f"role `w` of job-.* has no replica {k}; replicas: 0 to 2"):
+        with pytest.raises(StateError, match=f"job-.* has no replica w/{k}; its replicas are 0 to 2"):
             runner.log_lines(handle, "w", k)
     with pytest.raises(UsageError, match=r"`\(` is not a regular expression"):
         runner.log_lines(handle, "w", regex="(")

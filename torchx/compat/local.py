@@ -88,7 +88,7 @@ class LocalScheduler(Engine):
 
     def _to_popen_request(self, app: AppDef, cfg: Mapping[str, Any]) -> PopenRequest:
         """Returns the processes of an application; ignores options that this scheduler does not have."""
-        return self._submitter(self._resolved(cfg)).request(app)[0]
+        return Engine._submit_dryrun(self, app, self._resolved(cfg)).request
 
     def _resolved(self, cfg: Mapping[str, Any]) -> dict[str, CfgVal]:
         opts = self.run_opts()

@@ -33,8 +33,8 @@ class EndedJob(NamedTuple):
 
     @classmethod
     def of(cls, view: JobView) -> EndedJob:
-        """Returns the entry for a job."""
-        record = view.record
+        """Returns the entry for a job; the default of its message is that of the first failure."""
+        record, failed = view.record, view.failed_attempt
         return cls(
             record.app_id,
             record.scheduler,
@@ -45,7 +45,7 @@ class EndedJob(NamedTuple):
             view.started_at,
             view.ended_at,
             view.exit_code,
-            view.msg,
+            view.msg or (failed[1].reason if failed is not None else ""),
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchx.errors import StateError
-from torchx.exit_codes import result_of
+from torchx.exit_codes import KILLED, result_of
 from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
@@ -55,6 +55,13 @@ class AttemptView:
         if self.stopped:
             return "CANCELLED"
         return "SUCCEEDED" if self.exit_code == 0 else "FAILED"
+
+    @property
+    def reason(self) -> str:
+        """The reason of its failure, or an empty string."""
+        if self.signal != "SIGKILL" or self.msg:
+            return self.msg
+        return f"{KILLED}; peak memory {self.peak_kib / 1024:,.0f} MB" if self.peak_kib else KILLED
 
 
 @dataclass
@@ -127,13 +134,17 @@ class JobView:
         """The exit code of the job, as a shell reports it, or None if it runs or has none."""
         if self.state == "SUCCEEDED":
             return 0
+        failed = self.failed_attempt
+        return None if failed is None else result_of(failed[1].exit_code, failed[1].signal)
+
+    @property
+    def failed_attempt(self) -> tuple[ReplicaView, AttemptView] | None:
+        """The replica that ended the job, and its failed attempt."""
         if self.first_failure is None:
             return None
         ordinal, number = self.first_failure
-        for attempt in self.replicas[ordinal].attempts:
-            if attempt.number == number:
-                return result_of(attempt.exit_code, attempt.signal)
-        return None
+        replica = self.replicas[ordinal]
+        return replica, next((a for a in replica.attempts if a.number == number), AttemptView(number))
 
 
 def load(paths: JobPaths) -> JobView:

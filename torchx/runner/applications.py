@@ -154,16 +154,19 @@ class Applications(Engines):
 
         Raises:
             UnknownAppException: the scheduler does not know the application.
-            UsageError: it has no such role, or no such replica; or ``regex`` is invalid.
+            StateError: it has no such role, or no such replica.
+            UsageError: ``regex`` is invalid.
             NotImplementedError: the scheduler has no logs, or none of this stream.
         """
         scheduler, app_id = self._of(app_handle)
         described = self.description(app_handle, brief=True)
         if described is None:
             raise UnknownAppException(app_handle)
-        from torchx.runner.logs import check_regex, check_replica
+        from torchx.runner.logs import check_regex
+        from torchx.scheduling.checks import replicas_in, require_replicas
 
-        check_replica(described, role_name, k)
+        if described.roles_statuses:  # else not known yet
+            require_replicas(described.app_id, replicas_in(described.roles_statuses), role_name, [k])
         if regex is not None:
             check_regex(regex)
         with self._event("log_lines", scheduler.backend, app_id):

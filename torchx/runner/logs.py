@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import TorchxError, UsageError
-from torchx.scheduling.base import DescribeAppResponse, Scheduler
+from torchx.scheduling.base import Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import Role
-from torchx.suggestions import did_you_mean
 
 RECONCILE_EVERY = 2.0
 """Seconds after which an application that is followed is brought to its due state once more."""
@@ -34,27 +33,6 @@ def check_regex(regex: str) -> None:
         re.compile(regex)
     except re.error as error:
         raise UsageError(f"`{regex}` is not a regular expression: {error}") from error
-
-
-def check_replica(described: DescribeAppResponse, role: str, k: int) -> None:
-    """Rejects a replica that an application does not have.
-
-    Raises:
-        UsageError: it has no such role, or no such replica.
-    """
-    replicas = {each.role: [replica.id for replica in each.replicas] for each in described.roles_statuses}
-    if not replicas:
-        return  # not known yet
-    if role not in replicas:
-        roles = ", ".join(replicas)
-        raise UsageError(
-            f"{described.app_id} has no role `{role}`",
-            hint=did_you_mean(role, replicas, f"its roles: {roles}"),
-        )
-    known = replicas[role]
-    if known and k not in known:
-        ids = f"replicas: {min(known)} to {max(known)}" if len(known) > 1 else f"only replica: {known[0]}"
-        raise UsageError(f"role `{role}` of {described.app_id} has no replica {k}; {ids}")
 
 
 def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, int]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.scheduling.checks import require_roles
 from torchx.specs.app import MISSING, AppDef, RetryPolicy, Role, resolve_overrides
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ def check(app: AppDef) -> None:
         UsageError: it has no roles, or a role without entrypoint or replicas, with fields of wrong types, or
             with arguments that are not text.
     """
-    if not app.roles:
-        raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
+    require_roles(app)
     for role in app.roles:
         where = f"role `{role.name}` of application `{app.name}`"
         if not role.entrypoint or role.entrypoint == MISSING:

@@ -144,6 +144,9 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         plans_workspaces: :meth:`_submit_dryrun` plans copies or images of the workspaces as a part of its
             request, from which :meth:`schedule` makes them. It may set ``role.image`` to the future image.
 
+        workspaces_on_request: a workspace from a configuration file is ignored, as the replicas use the files
+            of this machine directly and do not need a copy; only one that the user requests is copied.
+
     A scheduler overrides these attributes in its class, or in an object.
     """
 
@@ -151,6 +154,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     cheap_to_list: bool = False
     on_this_machine: bool = False
     plans_workspaces: bool = False
+    workspaces_on_request: bool = False
     _opts: runopts | None = None
 
     def __init__(self, backend: str, session_name: str) -> None:
@@ -314,10 +318,10 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         """Returns True if this scheduler honours workspaces.
 
         Args:
-            requested: the user requested it for this run. Otherwise it comes from a configuration file, and
-                replicas that use the files of this machine directly do not need a copy.
+            requested: the user requested it for this run. Otherwise it comes from a configuration file.
         """
-        return self.plans_workspaces or isinstance(self, BuildsWorkspaces)
+        honours = self.plans_workspaces or isinstance(self, BuildsWorkspaces)
+        return honours and (requested or not self.workspaces_on_request)
 
 
 def replicas_of(

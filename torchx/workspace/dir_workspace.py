@@ -23,10 +23,11 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
     def workspace_opts(self) -> runopts:
         """Returns the run options that workspaces add to the scheduler's."""
         from torchx.specs.run_options import runopts
+        from torchx.workspace.options import add_limit
 
         opts = runopts()
         opts.add("job_dir", type_=str, help="folder to copy the workspace to (default: no copy)")
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
+        add_limit(opts)
         return opts
 
     def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
@@ -65,9 +66,10 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
     def workspace_opts(self) -> runopts:
         """Returns the run options that workspaces add to the scheduler's."""
         from torchx.specs.run_options import runopts
+        from torchx.workspace.options import add_limit
 
         opts = runopts()
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
+        add_limit(opts)
         return opts
 
     def build_workspace_and_update_role(
@@ -85,8 +87,8 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
 
 def _copy(workspace: str | Workspace, folder: Path, cfg: Mapping[str, CfgVal]) -> None:
     from torchx.specs.workspace import Workspace
+    from torchx.workspace.options import limit_of
     from torchx.workspace.tree import scan
 
     parsed = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
-    limit = cfg.get("workspace_limit_mb")
-    scan(parsed, limit if isinstance(limit, int) else None).write_to(folder, into_existing=folder.exists())
+    scan(parsed, limit_of(cfg)).write_to(folder, into_existing=folder.exists())

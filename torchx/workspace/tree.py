@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import StateError, UsageError
 from torchx.specs.workspace import Workspace
 from torchx.suggestions import without_password
+from torchx.workspace.options import LIMIT_MB, limit_of
 from torchx.workspace.packing import MADE as MADE
 from torchx.workspace.packing import Writable, pack
 from torchx.workspace.projects import Entry as Entry
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from torchx.specs.app import Role
     from torchx.specs.run_options import CfgVal
 
-LIMIT_MB = 1024
-"""Default maximum size of a workspace in MB."""
 
 LARGE_MB = 100
 """Size in MB from which a note names the largest folders."""
@@ -198,12 +197,6 @@ def scan_workspaces(roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> list[tu
                 known[key] = scan(role.workspace, limit_of(cfg))
             scanned.append((role, known[key]))
     return scanned
-
-
-def limit_of(cfg: Mapping[str, CfgVal]) -> int | None:
-    """Returns the maximum size of a workspace in MB, from the run option ``workspace_limit_mb``."""
-    limit = cfg.get("workspace_limit_mb")
-    return limit if isinstance(limit, int) else None
 
 
 def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:

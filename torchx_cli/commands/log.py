@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import UsageError
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.flags import count
 from torchx_cli.session import session_of
@@ -159,17 +159,10 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
         return query
     from dataclasses import replace
 
-    from torchx.suggestions import did_you_mean
+    from torchx.scheduling.checks import replicas_in, require_replicas
 
-    sizes = {role.role: len(role.replicas) for role in described.roles_statuses}
-    if target.role not in sizes:
-        hint = did_you_mean(target.role, sizes, "its roles: " + ", ".join(sizes))
-        raise StateError(f"{described.app_id} has no role `{target.role}`", hint=hint)
-    size = sizes[target.role]
-    for replica in target.replicas:
-        if replica >= size:
-            valid = f"replicas are 0 to {size - 1}" if size > 1 else "only replica is 0"
-            raise StateError(f"{described.app_id} has no replica {target.role}/{replica}; its {valid}")
+    replicas = replicas_in(described.roles_statuses)
+    require_replicas(described.app_id, replicas, target.role, target.replicas)
     return replace(query, replicas={target.role: frozenset(target.replicas)})
 
 

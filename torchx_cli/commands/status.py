@@ -33,6 +33,7 @@ def status_(
     The exit code is 0 if the application exists, whatever its state.
     """
     from torchx.runner.status import status_of
+    from torchx.scheduling.checks import require_role
     from torchx_cli.applications import find
 
     form = output_format(output, json)
@@ -40,7 +41,8 @@ def status_(
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle)
         status = status_of(described)
-        check_roles(full, requested, [role.role for role in status.roles])
+        for role in requested:
+            require_role(full, [known.role for known in status.roles], role)
         if watched:
             check_watch_format(form)
             from torchx_cli.terminal.watch import watch
@@ -104,20 +106,3 @@ def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict
         "session": session,
         **mask(status.to_json(roles or None)),
     }
-
-
-def check_roles(handle: str, requested: list[str], known: list[str]) -> None:
-    """Checks that the requested roles exist.
-
-    Raises:
-        StateError: a role does not exist.
-    """
-    for role in requested:
-        if role not in known:
-            from torchx.errors import StateError
-            from torchx.suggestions import did_you_mean
-
-            raise StateError(
-                f"{handle} has no role `{role}`",
-                hint=did_you_mean(role, known, "its roles: " + ", ".join(known)),
-            )

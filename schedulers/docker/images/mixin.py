@@ -45,12 +45,11 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
 
     def workspace_opts(self) -> runopts:
         """Returns the run options that workspaces add to the scheduler's."""
+        from torchx.schedulers.shared.options import add_shared
         from torchx.specs.run_options import runopts
 
         opts = runopts()
-        opts.add("image_repo", type_=str, help="registry repository to push images of workspaces to")
-        opts.add("workspace_limit_mb", type_=int, default=1024, help="maximum size of a workspace in MB")
-        opts.add("quiet", type_=bool, default=False, help="show no progress of builds and pushes")
+        add_shared(opts, "image_repo", "workspace_limit_mb", "quiet")
         return opts
 
     def build_workspace_and_update_role(
@@ -67,7 +66,8 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         from torchx.schedulers.docker.engine.client import Engine
         from torchx.schedulers.docker.images.workspace import plan_image, provide_image
         from torchx.specs.workspace import Workspace
-        from torchx.workspace.tree import limit_of, scan
+        from torchx.workspace.options import limit_of
+        from torchx.workspace.tree import scan
 
         parsed = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
         copy = replace(role, workspace=parsed)

@@ -22,9 +22,12 @@ from torchx.schedulers.docker.images.plan import plan_image as plan_image
 from torchx.schedulers.docker.images.pull import inspect_image, provide
 from torchx.schedulers.docker.images.push import push
 from torchx.schedulers.docker.supervisor_launch import docker_home
+from torchx.scheduling.checks import require_application
 from torchx.scheduling.progress import Ongoing
-from torchx.specs.app import AppDef
-from torchx.workspace.tree import MADE
+from torchx.specs.app import Role
+from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.workspace import Workspace
+from torchx.workspace.tree import MADE, scan
 
 _PODMAN_IGNORE = ".containerignore"
 """Podman's name of the .dockerignore file, which it ignores if this one exists."""
@@ -33,13 +36,34 @@ BASE_LABEL = "torchx.pytorch.org/workspace-base"
 """Label of an image: the ids of its base images."""
 
 
-def build_planned(engine: Engine, plans: Iterable[ImagePlan], app: AppDef) -> None:
+def build_planned(engine: Engine, plans: Iterable[ImagePlan], info: AppDryRunInfo[Any]) -> None:
     """Builds planned images, and sets the images of the application's roles to them."""
+    app = require_application(info)
     for plan in plans:
         image, _ = provide_image(engine, plan, lambda line: None)
         for role in app.roles:
             if role.workspace and role.image == plan.name:
                 role.image, role.workspace = image, None
+
+
+def build_workspace_image(engine: Engine, img: str, workspace: str) -> str:
+    """Builds an image with a workspace on top of another image, unless the engine has it.
+
+    Args:
+        engine: the engine.
+        img: the base image.
+        workspace: a folder, or an address supported by fsspec.
+
+    Returns:
+        The id of the image.
+
+    Raises:
+        UsageError: the workspace does not exist or is too large.
+        StateError: it cannot be built.
+    """
+    parsed = Workspace.from_str(workspace)
+    plan = plan_image(Role("workspace", img, workspace=parsed), scan(parsed), {})
+    return provide_image(engine, plan, lambda line: None)[0]
 
 
 def provide_image(engine: Engine, plan: ImagePlan, report: Callable[[str], None]) -> tuple[str, list[str]]:

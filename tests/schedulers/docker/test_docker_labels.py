@@ -17,7 +17,8 @@ from torchx.schedulers.docker.labels import APP_ID, ATTEMPT, JOB, REPLICA, RETRY
 from torchx.schedulers.docker.lookup import consistent
 from torchx.schedulers.docker.record import forget, job_data, label_data, load, restored, save, spans_of
 from torchx.schedulers.docker.replay import is_under_way
-from torchx.schedulers.docker.status import describe_all, listed
+from torchx.schedulers.docker.status import describe, describe_all
+from torchx.schedulers.shared.listing import row_of
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macros
 from torchx.specs.serialize import app_from_dict
@@ -124,7 +125,7 @@ def test_a_damaged_label_is_a_reason_and_no_error(labels: dict[str, Any], reason
     assert reason in found.damage
     told = describe_all([found])
     assert (told.state, told.msg) == (AppState.UNKNOWN, found.damage)
-    assert listed([found]).state is AppState.UNKNOWN
+    assert row_of(describe([found])).state is AppState.UNKNOWN
     assert is_under_way([found]) is False
     usable = "app" not in labels
     assert found.app_id == ("train-b1" if usable else "damaged-0123456789ab")
@@ -173,7 +174,7 @@ def show(data: dict[str, Any]) -> None:
     if found is not None:
         containers = consistent([found, container(INSPECTED)] if found.app_id == "train-b1" else [found])
         for some in (containers, [found]):
-            line, told = listed(some), describe_all(some)
+            line, told = row_of(describe(some)), describe_all(some)
             is_under_way(some)
             for text in (line.app_id, line.msg, told.name, *(role.role for role in told.roles_statuses)):
                 text.encode()

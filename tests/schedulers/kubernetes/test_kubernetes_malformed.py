@@ -22,15 +22,17 @@ from program import torchx
 from torchx.errors import TorchxError, UsageError
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.application import app_of
-from torchx.schedulers.kubernetes.cancel import cancel, kill, reconcile
+from torchx.schedulers.kubernetes.cancel import cancel_objects, kill_objects
 from torchx.schedulers.kubernetes.logs import sources_of
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, ROLE_INDEX
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, _may_be_disrupted, split_id
+from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.record import RecordError, read_record, write_record
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.state.replicas import indexes
-from torchx.schedulers.kubernetes.status import describe, list_row
+from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Mirror
+from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
@@ -110,10 +112,10 @@ def judge(
     _may_be_disrupted(mains, found_pods)
     for partial in (False, True):
         facts = Facts("default", "a", kind, mains, mains, found_pods, found_events, found_nodes, partial)
-        for change in (reconcile, cancel, kill):
+        for change in (reconcile_objects, cancel_objects, kill_objects):
             change(Agreeable(), facts)  # type: ignore[arg-type]
         described = describe(facts, NOW)
-        line = list_row(facts, NOW)
+        line = row_of(described)
         json.dumps([str(described.state), described.msg, line.msg]).encode()
         app_of(facts)
         sources_of(facts, LogQuery())

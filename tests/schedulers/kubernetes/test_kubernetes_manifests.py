@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from manifests import EVERYTHING, KINDS, check, expanded, job_of, made, main_of, options, pods, role, run_as
 
 from torchx.errors import UsageError
+from torchx.schedulers.kubernetes.checks import check as refuse
+from torchx.schedulers.kubernetes.checks import notes_of
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, escaped
 from torchx.schedulers.kubernetes.manifests.names import unique_name
 from torchx.schedulers.kubernetes.manifests.yaml_text import dump
-from torchx.schedulers.kubernetes.request import as_text, notes_of, to_request
-from torchx.schedulers.kubernetes.request import check as refuse
+from torchx.schedulers.kubernetes.options import check_options
+from torchx.schedulers.kubernetes.request import as_text, to_request
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount
 
 # --- any application -----------------------------------------------------------------------------
@@ -88,7 +90,8 @@ def test_ends_of_lines_that_few_know_stay_what_they_are(end: str) -> None:
 def test_clusters_take_what_is_made_of_any_application(kind: str, app: AppDef, cfg: dict[str, Any]) -> None:
     cfg = options(**{**cfg, **({"queue": "q"} if kind == "volcano" else {})})
     before = copy.deepcopy((app, cfg))
-    refuse(app, cfg)
+    check_options(cfg)
+    refuse(app)
     name = unique_name(app)
     try:
         request = to_request(app, name, cfg, kind)

@@ -9,7 +9,8 @@ import pytest
 from manifests import check, job_of, made, main_of, options, pods, role, run_as
 
 from torchx.errors import UsageError
-from torchx.schedulers.kubernetes.request import notes_of, process_notes, templates_of
+from torchx.schedulers.kubernetes.checks import notes_of, process_notes
+from torchx.schedulers.kubernetes.request import templates_of
 from torchx.specs import AppDef, BindMount
 from torchx.specs.overlays import DEL, JOIN, PUT, set_overlay
 

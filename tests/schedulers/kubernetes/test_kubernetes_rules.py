@@ -16,10 +16,11 @@ from project.sources import ROOT
 
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.application import app_of
+from torchx.schedulers.kubernetes.checks import notes_of
 from torchx.schedulers.kubernetes.manifests.names import APP, role_names
+from torchx.schedulers.kubernetes.options import check_options
 from torchx.schedulers.kubernetes.record import read_record
-from torchx.schedulers.kubernetes.request import check as refuse
-from torchx.schedulers.kubernetes.request import kind_of, notes_of
+from torchx.schedulers.kubernetes.request import kind_of
 from torchx.specs import AppDef, BindMount, Resource, RetryPolicy, VolumeMount
 from torchx.specs.serialize import app_to_dict
 
@@ -275,7 +276,7 @@ def test_what_no_cluster_could_store_is_refused() -> None:
 )
 def test_options_that_cannot_be_right_are_refused(cfg: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as refused:
-        refuse(AppDef("a", [role()]), options(**cfg))
+        check_options(options(**cfg))
     assert words in str(refused.value)
 
 
@@ -304,9 +305,9 @@ def test_no_package_of_a_cluster_is_needed() -> None:
     code = (
         "import sys; sys.modules['kubernetes'] = None\n"
         "from torchx.schedulers.kubernetes.request import *\n"
-        "from torchx.schedulers.kubernetes.options import run_opts\n"
+        "from torchx.schedulers.kubernetes.options import run_options\n"
         "from torchx.specs import AppDef, Role\n"
-        "r = to_request(AppDef('a', [Role('r', 'i', entrypoint='e')]), 'a-b', run_opts().resolve({}))\n"
+        "r = to_request(AppDef('a', [Role('r', 'i', entrypoint='e')]), 'a-b', run_options().resolve({}))\n"
         "assert 'yaml' not in sys.modules\n"
         "print(as_text(r))"
     )

@@ -22,6 +22,7 @@ from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.logs import read_log, sources_of
+from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.logs import LogQuery
 
@@ -313,7 +314,7 @@ def test_a_lost_node_is_told_without_its_address(message: str, told: str) -> Non
 def test_a_log_that_breaks_off_is_one_sentence(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     app_id = submit(scheduler, "echo one; sleep 60")
     until_all_run(scheduler, app_id)
-    facts = scheduler._facts(app_id)
+    facts = find(scheduler._clusters, app_id)
     assert facts is not None
     (source,) = sources_of(facts, LogQuery())
 

@@ -12,7 +12,8 @@ import pytest
 
 from torchx.schedulers.kubernetes.manifests.names import ROLE_INDEX
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts
-from torchx.schedulers.kubernetes.status import describe, list_row
+from torchx.schedulers.kubernetes.status import describe
+from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState
 
@@ -183,11 +184,13 @@ def test_a_listing_needs_only_the_unusual_pods() -> None:
     for name in recorded():
         whole = facts_of(name)
         few = [pod for pod in whole.pods if pod["status"].get("phase") in ("Pending", "Failed")]
-        line = list_row(Facts("research", whole.name, "job", whole.mains, whole.jobs, few, partial=True), NOW)
+        line = row_of(
+            describe(Facts("research", whole.name, "job", whole.mains, whole.jobs, few, partial=True), NOW)
+        )
         assert line.state is told(name).state, name
-    assert list_row(facts_of("exit-7"), NOW).exit_code == 7
-    assert list_row(facts_of("out-of-memory"), NOW).exit_code == 128 + 9
-    assert list_row(facts_of("succeeded"), NOW).exit_code == 0
+    assert row_of(describe(facts_of("exit-7"), NOW)).exit_code == 7
+    assert row_of(describe(facts_of("out-of-memory"), NOW)).exit_code == 128 + 9
+    assert row_of(describe(facts_of("succeeded"), NOW)).exit_code == 0
 
 
 # --- marks of our own ----------------------------------------------------------------------------
@@ -236,7 +239,7 @@ def test_cancelled_it_stays_however_its_pods_end_on_term(name: str) -> None:
     noted(facts)
     facts.mains[0]["status"]["conditions"] += end
     assert (told(facts).state, told(facts).msg) == (AppState.CANCELLED, "cancelled")
-    assert list_row(facts, NOW).exit_code is None
+    assert row_of(describe(facts, NOW)).exit_code is None
 
 
 def test_who_cancels_what_has_ended_changes_nothing() -> None:

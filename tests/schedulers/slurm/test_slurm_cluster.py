@@ -14,9 +14,9 @@ from slurms import output, role, slurm, state
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
-from torchx.schedulers.slurm.cancel import Watch
 from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
+from torchx.schedulers.slurm.wait import Watch
 from torchx.scheduling.logs import Stream
 from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role
 
@@ -216,7 +216,7 @@ def test_a_controller_that_starts_again_while_somebody_waits(
     with monkeypatch.context() as gone:
         gone.setenv("SLURM_CONF", away)
         assert watch.has_ended() is False
-        gone.setattr("torchx.schedulers.slurm.cancel.MAX_OUTAGE", 0.0)
+        gone.setattr("torchx.schedulers.slurm.wait.MAX_OUTAGE", 0.0)
         with pytest.raises(StateError, match="does not answer"):
             watch.wait(10)
     slurm("scancel", app_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torchx.errors import UsageError
-from torchx.schedulers.slurm.options import SBATCH, run_opts, sbatch_options
+from torchx.schedulers.slurm.options import SBATCH, run_options, sbatch_options
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.specs import AppDef, Resource, Role
 
@@ -18,7 +18,7 @@ def script(cfg: dict[str, object], **changes: object) -> list[str]:
 
 def test_options_of_the_contract_go_by_both_spellings() -> None:
     given = "account=a,partition=p,time=10,comment=c,constraint=x,mail_user=u,mail-type=END,qos=q,job_dir=/j"
-    cfg = run_opts().cfg_from_str(given, strict=True)
+    cfg = run_options().cfg_from_str(given, strict=True)
     assert cfg["mail-user"] == "u"
     lines = script(dict(cfg))
     for line in (
@@ -35,7 +35,7 @@ def test_options_of_the_contract_go_by_both_spellings() -> None:
 
 
 def test_any_option_of_sbatch_goes_by_its_name() -> None:
-    opts = run_opts()
+    opts = run_options()
     cfg = opts.cfg_from_str(
         "gres=gpu:a100:2,exclusive=true,nodelist=node[1-3],mem_per_gpu=4G,hold=false", strict=True
     )
@@ -48,7 +48,7 @@ def test_flags_are_true_or_false() -> None:
     assert "exclusive" in script({"exclusive": True})
     assert "hold" not in script({"hold": False})
     assert "nice=5" in script({"nice": 5})
-    json = run_opts().cfg_from_json_repr('{"exclusive": true, "partition": "p"}', strict=True)
+    json = run_options().cfg_from_json_repr('{"exclusive": true, "partition": "p"}', strict=True)
     assert (json["exclusive"], json["partition"]) == (True, "p")
 
 
@@ -82,7 +82,7 @@ def test_memory_of_nodes_of_its_own() -> None:
 
 
 def test_lines_from_a_configuration() -> None:
-    opts = run_opts()
+    opts = run_options()
     value = opts.get("sbatch")
     assert value is not None
     lines = script({"sbatch": value.cast_to_type("--exclusive;#SBATCH --reservation=r;switches=2")})

@@ -189,10 +189,16 @@ def test_a_job_of_another_user_is_shown_and_never_touched(
     told = scheduler.describe(job)
     assert told is not None
     assert (told.state, told.log_dir, told.roles_statuses) == (AppState.PENDING, None, [])
-    for words in (["cancel", job], ["delete", "--force", job], ["log", job]):
+    for words, verb in (
+        (["cancel", job], "cancelled"),
+        (["delete", "--force", job], "deleted"),
+        (["log", job], "read"),
+    ):
         done = torchx(*words)
         assert (done.returncode, done.stdout) == (77, ""), words
-        assert done.stderr.startswith(f"error: job {job} belongs to nobody: only its owner can"), words
+        assert done.stderr.startswith(
+            f"error: job {job} was not {verb}: it was submitted by the user nobody"
+        ), words
     assert {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]} == before
     assert slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip() == "PENDING"
 

@@ -1,0 +1,29 @@
+"""Checks of an application for a Docker engine: errors, and notes on unsupported features."""
+
+from __future__ import annotations
+
+from torchx.schedulers.devices import DEVICES
+from torchx.scheduling.checks import require_images, require_roles
+from torchx.specs.app import AppDef
+
+
+def check(app: AppDef) -> None:
+    """Checks an application; without a resource, a container has no limits.
+
+    Raises:
+        UsageError: a role has no image.
+    """
+    require_roles(app)
+    require_images(app, "local_docker")
+
+
+def notes_of(app: AppDef) -> list[str]:
+    """Returns notes on the parts of an application that the engine ignores, a line each."""
+    notes = []
+    unknown = {name for role in app.roles for name in role.resource.devices if name not in DEVICES}
+    if unknown:
+        notes.append(f"unknown devices are ignored: {', '.join(sorted(unknown))}")
+    fewer = [role.name for role in app.roles if role.min_replicas not in (None, role.num_replicas)]
+    if fewer:
+        notes.append(f"min_replicas is ignored: all replicas start (role {', '.join(fewer)})")
+    return notes

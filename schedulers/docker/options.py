@@ -1,0 +1,33 @@
+"""Run options of the scheduler ``local_docker``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchx.schedulers.shared.options import add_shared, check_numbers
+from torchx.specs.run_options import CfgVal, runopts
+
+
+def run_options() -> runopts:
+    """Returns the run options."""
+    opts = runopts()
+    opts.add(
+        "copy_env",
+        type_=list[str],
+        help="names of environment variables to copy to the containers; patterns such as AWS_* work",
+    )
+    opts.add("env", type_=dict[str, str], help="environment variables for all containers, as A:1,B:2")
+    opts.add("privileged", type_=bool, default=False, help="give the containers all rights on this machine")
+    add_shared(
+        opts, "image_repo", "workspace_limit_mb", "quiet", "grace_period", "fail_fast", "retry_backoff"
+    )
+    return opts
+
+
+def check_options(cfg: Mapping[str, CfgVal]) -> None:
+    """Checks the values of run options.
+
+    Raises:
+        UsageError: a value is not allowed.
+    """
+    check_numbers("local_docker", cfg, ("grace_period", "retry_backoff", "workspace_limit_mb"))

@@ -1,0 +1,97 @@
+"""Ends the replicas of an application that a failed one leaves behind."""
+
+from __future__ import annotations
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, short
+from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed, is_over, now, owns, spec
+from torchx.schedulers.kubernetes.contexts import Clusters
+from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
+from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, main_path
+from torchx.schedulers.kubernetes.state import taken
+from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
+from torchx.schedulers.kubernetes.state.reasons import JobFacts
+from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of
+from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.shared import owner
+from torchx.specs.status import is_terminal
+
+MAX_NOTES = 30
+"""Maximum number of disrupted pods that are noted in a job."""
+
+
+def reconcile(clusters: Clusters, app_id: str) -> None:
+    """Ends the other replicas and roles after a failure, since jobs are independent of each other."""
+    facts = find(clusters, app_id)
+    if facts is not None:
+        reconcile_objects(clusters.of(app_id), facts)
+
+
+def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
+    """Reconciles an application: ends the other replicas if one has failed without attempts left.
+
+    Jobs are independent of each other, and a failed Job deletes the pods of its other replicas with their
+    logs. Also completes interrupted ends, and notes disruptions of pods in their job, since they cannot be
+    found once a pod is deleted. Applications of other users and malformed ones remain unchanged.
+
+    Returns:
+        False if the cluster did not respond in time and a retry is due.
+    """
+    if facts.kind != "job" or facts.malformed or owner.is_foreign(facts.owner):
+        return True
+    try:
+        _note_taken(cluster, facts)
+        begun = [m for m in facts.mains if annotation(m, CANCELLED) or annotation(m, STOPPED)]
+        end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
+        cancelled = any(annotation(main, CANCELLED) for main in begun)
+        fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
+        if fails_fast and not cancelled and any(has_failed(facts, m) for m in facts.mains):
+            due = [m for m in facts.mains if m not in begun and (_runs(facts, m) or not has_failed(facts, m))]
+            end_jobs(cluster, facts, due, STOPPED)
+    except ClusterError as error:  # ignored for a caller with read access only
+        return not error.passes
+    return True
+
+
+def _runs(facts: Facts, main: Object) -> bool:
+    """Returns True if a job has running pods that were not ended; without any, a failed job ends itself."""
+    pods = [pod for pod in facts.pods if owns(main, pod)]
+    return any(live(pod) and not deleted(pod) and not ended_by_us(pod) for pod in pods)
+
+
+def _is_unfinished(facts: Facts, main: Object) -> bool:
+    """Returns True if the end of a marked job was started and would not complete by itself."""
+    rests = bool(spec(main).get("backoffLimitPerIndex")) and not any(
+        not is_over(pod) for pod in facts.pods if owns(main, pod)
+    )
+    return not spec(main).get("suspend") and (_runs(facts, main) or rests)
+
+
+def _note_taken(cluster: Cluster, facts: Facts) -> None:
+    """Notes disrupted pods and the reasons in their jobs."""
+    for main in facts.mains:
+        job = job_facts(facts.kind, main)
+        known = main["metadata"].get("annotations") or {}
+        if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MAX_NOTES:
+            continue
+        due = job.ending or spec(main).get("suspend") or known.get(CANCELLED) or known.get(STOPPED)
+        pods = [pod for pod in facts.pods if owns(main, pod)]
+        by_hand = set() if due else taken.deleted_by_hand(main, pods)
+        new = {
+            key: f"{now()} {short(why)}"
+            for pod in pods
+            if (key := taken.note_key(pod)) not in known
+            if (
+                why := taken.taken_away(pod, by_hand=pod["metadata"]["name"] in by_hand and _is_due(job, pod))
+            )
+        }
+        if new:
+            path = main_path("job", facts.namespace, main["metadata"]["name"])
+            cluster.patch(path, {"metadata": {"annotations": new}})
+
+
+def _is_due(job: JobFacts, pod: Object) -> bool:
+    """Returns True if a replica has not completed; pods of completed replicas may be deleted."""
+    return replica_of(pod)[1] not in indexes(job.details.get("completedIndexes"))

@@ -1,0 +1,27 @@
+"""Waits until a local job has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from torchx.errors import StateError
+from torchx.jobs.catalog import paths_of
+from torchx.jobs.view import load
+from torchx.machine import locks, processes
+from torchx.schedulers.local.status import LocalJobs
+
+
+def wait(jobs: LocalJobs, app_id: str, timeout: float | None) -> bool:
+    """Blocks until a job has ended, for at most `timeout` seconds; returns False if it timed out."""
+    paths = paths_of(jobs.home, app_id)
+    if timeout is None:
+        return locks.wait_free(paths.lock)
+    end = time.monotonic() + timeout
+    # waiting for a lock has no timeout, but waiting for the processes that hold it has
+    with contextlib.suppress(OSError, StateError):
+        view = load(paths)
+        for holder in (view.supervisor, view.guard):
+            if holder is not None and not view.has_ended:
+                processes.wait_end(holder, end - time.monotonic())
+    return locks.wait_free(paths.lock, max(0.0, end - time.monotonic()))

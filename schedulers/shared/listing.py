@@ -1,0 +1,50 @@
+"""Rows of ``torchx list`` from the statuses of applications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.status import AppState
+
+
+def row_of(
+    status: DescribeAppResponse, *, exit_code: int | None = None, is_own: bool = True
+) -> ListAppResponse:
+    """Returns the row of an application; the default of its message is that of the first failure.
+
+    Args:
+        status: the application.
+        exit_code: its exit code if it has failed (default: that of the first failure).
+        is_own: whether the current user submitted it.
+    """
+    first = status.first_failure
+    if status.state is not AppState.FAILED:
+        exit_code = 0 if status.state is AppState.SUCCEEDED else None
+    elif exit_code is None and first is not None:
+        exit_code = first.result
+    return ListAppResponse(
+        app_id=status.app_id,
+        state=status.state,
+        name=status.name,
+        submitted_at=status.submitted_at,
+        started_at=status.started_at,
+        ended_at=status.ended_at,
+        exit_code=exit_code,
+        msg=status.msg or (first.msg if first is not None else ""),
+        needs_reconcile=status.needs_reconcile,
+        is_own=is_own,
+    )
+
+
+def newest_first(rows: Iterable[ListAppResponse]) -> list[ListAppResponse]:
+    """Returns rows by the time of their submission; those without a time come last."""
+    return sorted(
+        rows, key=lambda row: (row.submitted_at is not None, row.submitted_at, row.app_id), reverse=True
+    )
+
+
+def local_time(seconds: float | None) -> datetime | None:
+    """Returns seconds since the epoch as a time in the zone of this machine."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

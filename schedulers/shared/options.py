@@ -1,0 +1,100 @@
+"""Run options of several engines: one definition, one wording and one check for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import UsageError
+from torchx.specs.run_options import CfgVal, runopt, runopts
+from torchx.suggestions import did_you_mean
+from torchx.workspace.options import LIMIT, LIMIT_NAME
+
+if TYPE_CHECKING:
+    from torchx.specs.dryrun import AppDryRunInfo
+
+SHARED: Mapping[str, runopt] = {
+    "grace_period": runopt(10.0, float, False, "seconds between TERM and KILL"),
+    "fail_fast": runopt(True, bool, False, "end all replicas when one fails permanently"),
+    "retry_backoff": runopt(
+        1.0, float, False, "seconds before the first retry; doubled for each further one"
+    ),
+    "image_repo": runopt(
+        None,
+        str,
+        False,
+        "registry repository to push images of workspaces to, e.g. registry.example.com/team/jobs",
+    ),
+    LIMIT_NAME: LIMIT,
+    "quiet": runopt(False, bool, False, "show no progress of pulls, builds and pushes"),
+}
+
+
+def add_shared(opts: runopts, *names: str, **defaults: CfgVal) -> None:
+    """Adds shared options.
+
+    Args:
+        opts: the options of an engine.
+        names: the shared options to add.
+        defaults: shared options to add with another default.
+
+    >>> opts = runopts()
+    >>> add_shared(opts, "fail_fast", grace_period=30.0)
+    >>> opts.resolve({})
+    {'fail_fast': True, 'grace_period': 30.0}
+    """
+    for name in (*names, *defaults):
+        option = SHARED[name]
+        opts.add(name, option.opt_type, option.help, defaults.get(name, option.default))
+
+
+def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:
+    """Returns the function that reports the progress of a submission; with ``quiet``, it reports nothing."""
+    return _discard if info.cfg.get("quiet") else info.on_progress
+
+
+def _discard(line: str) -> None:
+    """Discards a progress message."""
+
+
+def check_numbers(
+    scheduler: str, cfg: Mapping[str, CfgVal], options: Iterable[str], largest: int | None = None
+) -> None:
+    """Checks that numeric options are finite and not negative.
+
+    Args:
+        scheduler: the scheduler, for the message.
+        cfg: the run options.
+        options: the numeric options.
+        largest: the largest value (default: no limit).
+
+    Raises:
+        UsageError: a value is out of range.
+    """
+    end = float("inf") if largest is None else largest + 1
+    expected = "0 or more" if largest is None else f"a number from 0 to {largest}"
+    for option in options:
+        value = cfg.get(option)
+        if isinstance(value, (int, float)) and not 0 <= value < end:
+            raise UsageError(f"run option `{option}` of {scheduler} is {value}, expected {expected}")
+
+
+def check_choices(scheduler: str, cfg: Mapping[str, CfgVal], choices: Mapping[str, Sequence[str]]) -> None:
+    """Checks options that have a fixed set of values.
+
+    Args:
+        scheduler: the scheduler, for the message.
+        cfg: the run options.
+        choices: the values of each option.
+
+    Raises:
+        UsageError: an option has another value.
+    """
+    for option, known in choices.items():
+        value = cfg.get(option)
+        if value is not None and value not in known:
+            expected = f"{', '.join(known[:-1])} or {known[-1]}"
+            raise UsageError(
+                f"run option `{option}` of {scheduler} is `{value}`, expected {expected}",
+                hint=did_you_mean(str(value), known),
+            )

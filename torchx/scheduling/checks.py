@@ -1,0 +1,106 @@
+"""Checks of applications and of requests for them: one implementation and one exit code for each mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import StateError, UsageError
+from torchx.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.status import RoleStatus
+
+
+def require_roles(app: AppDef) -> None:
+    """Checks that an application has roles.
+
+    Raises:
+        UsageError: it has no roles.
+    """
+    if not app.roles:
+        raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
+
+
+def require_images(app: AppDef, needed_by: str) -> None:
+    """Checks that each role has an image.
+
+    Args:
+        app: the application.
+        needed_by: the scheduler or the run option that needs images, for the message.
+
+    Raises:
+        UsageError: a role has no image.
+    """
+    for role in app.roles:
+        if not role.image:
+            raise UsageError(f"role `{role.name}` has no image, and {needed_by} needs one")
+
+
+def require_application(info: AppDryRunInfo[Any]) -> AppDef:
+    """Returns the application of a request.
+
+    Raises:
+        UsageError: the request has no application, as `submit_dryrun` did not make it.
+    """
+    if info.app is None:
+        raise UsageError(
+            "a request can be submitted only with the application it was made from",
+            hint="submit the result of `submit_dryrun`",
+        )
+    return info.app
+
+
+def unknown_application(scheduler: str, app_id: str) -> StateError:
+    """Returns the error for an application that an engine does not know."""
+    return StateError(f"{scheduler} knows no application `{app_id}`", hint="all applications: torchx list")
+
+
+def replicas_in(roles: Iterable[RoleStatus]) -> dict[str, list[int]]:
+    """Returns the ids of the replicas of each role."""
+    return {role.role: [replica.id for replica in role.replicas] for role in roles}
+
+
+def require_role(app: str, roles: Iterable[str], role: str) -> None:
+    """Checks that an application has a role.
+
+    Args:
+        app: its id or handle, for the message.
+        roles: its roles.
+        role: the requested role.
+
+    Raises:
+        StateError: it has no such role.
+    """
+    known = list(roles)
+    if role not in known:
+        hint = did_you_mean(role, known, f"its roles: {', '.join(known)}")
+        raise StateError(f"{app} has no role `{role}`", hint=hint)
+
+
+def require_replicas(
+    app: str, replicas: Mapping[str, Sequence[int]], role: str, requested: Iterable[int]
+) -> None:
+    """Checks that an application has replicas.
+
+    Args:
+        app: its id or handle, for the message.
+        replicas: the ids of the replicas of each role; empty for a role whose replicas are not known yet.
+        role: the requested role.
+        requested: the requested replicas.
+
+    Raises:
+        StateError: it has no such role or replica.
+    """
+    require_role(app, replicas, role)
+    known = replicas[role]
+    for replica in requested:
+        if known and replica not in known:
+            valid = (
+                f"replicas are {min(known)} to {max(known)}"
+                if len(known) > 1
+                else f"only replica is {known[0]}"
+            )
+            raise StateError(f"{app} has no replica {role}/{replica}; its {valid}")

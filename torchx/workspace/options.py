@@ -1,0 +1,23 @@
+"""The run option that limits the size of a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torchx.specs.run_options import CfgVal, runopt, runopts
+
+LIMIT_NAME = "workspace_limit_mb"
+LIMIT_MB = 1024
+"""Default maximum size of a workspace in MB."""
+LIMIT = runopt(LIMIT_MB, int, False, "maximum size of a workspace in MB")
+
+
+def add_limit(opts: runopts) -> None:
+    """Adds the option."""
+    opts.add(LIMIT_NAME, LIMIT.opt_type, LIMIT.help, LIMIT.default)
+
+
+def limit_of(cfg: Mapping[str, CfgVal]) -> int | None:
+    """Returns the maximum size of a workspace in MB, or None for no limit."""
+    limit = cfg.get(LIMIT_NAME)
+    return limit if isinstance(limit, int) else None
