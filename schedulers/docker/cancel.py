@@ -17,7 +17,6 @@ from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
-from torchx.schedulers.docker.record import forget
 from torchx.schedulers.docker.replay import job_of, replay
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
@@ -249,6 +248,8 @@ def delete(engine: Engine, app_id: str) -> None:
         cancel(engine, app_id)
         grace = GRACE if damage_of(containers) else job_of(containers).grace
         _wait_for_end(engine, app_id, time.monotonic() + grace + KILLED_WITHIN)
+    from torchx.schedulers.docker.record import forget  # on demand: a supervisor does not need it
+
     # every listed container, readable or not
     while listed := entries(engine, app_id):
         failed = remove(engine, [entry["Id"] for entry in listed])

@@ -24,7 +24,6 @@ from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.run_options import CfgVal
-from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import (
     NONE,
     AppState,
@@ -44,6 +43,8 @@ def describe_app(app_id: str) -> DescribeAppResponse | None:
     job = _find(app_id)
     if job is None:
         return None
+    from torchx.specs.serialize import app_from_dict  # on demand: the status alone does not need it
+
     status = describe(job.record, job.app_id, job.outcome, job.queue)
     try:
         app = app_from_dict(job.record.app)
