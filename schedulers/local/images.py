@@ -41,7 +41,7 @@ class ImageProvider(abc.ABC):
 
     @abc.abstractmethod
     def fetch(self, image: str) -> str:
-        """Makes an image available and returns its folder, or an empty string if it has none."""
+        """Makes an image available and returns its folder; empty if the image is not a folder."""
 
     def locate_role(self, role: Role) -> str:
         """Returns the result of :meth:`fetch_role` for a dry-run; should fetch nothing."""
