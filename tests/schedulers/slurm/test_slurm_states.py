@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import pytest
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm.logs import SlurmLog, require_folder
-from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm, save_outcome
+from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm, save_outcome
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.record import Records, SlurmPaths, SlurmRecord
-from torchx.schedulers.slurm.status import describe
+from torchx.schedulers.slurm.status import MAX_LISTED_REPLICAS, describe, listed
 from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.status import AppState
 
@@ -175,6 +176,16 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path) -> None:
     assert told.first_failure is not None
     assert told.structured_error_msg != "<NONE>" or told.first_failure.replica == 0
     assert first.max_attempts == 2
+
+
+def test_a_row_has_the_reason_of_the_first_failure(tmp_path: Path) -> None:
+    one = record(tmp_path)
+    end(tmp_path, 1, exit_code=127, ended_at=NOW - 5, msg="no program `x`")
+    outcome = Outcome(AppState.FAILED, "", "FAILED", exit_code=1)
+    assert (listed(one, "7", outcome).msg, listed(one, "7", outcome).exit_code) == ("no program `x`", 1)
+    assert listed(one, "7", replace(outcome, msg="time limit reached")).msg == "time limit reached"
+    one.app["roles"][0]["num_replicas"] = MAX_LISTED_REPLICAS + 1
+    assert listed(one, "7", outcome).msg == "", "files of many replicas are not read for a listing"
 
 
 def test_a_job_that_is_queued_again(tmp_path: Path) -> None:
