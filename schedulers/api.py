@@ -14,8 +14,8 @@ from torchx.scheduling.logs import LogChunk as LogChunk
 from torchx.scheduling.logs import LogQuery as LogQuery
 from torchx.scheduling.logs import Stream as Stream
 from torchx.specs.app import AppDef as AppDef
+from torchx.specs.app import AppDryRunInfo as AppDryRunInfo
 from torchx.specs.app import Role as Role
-from torchx.specs.dryrun import AppDryRunInfo as AppDryRunInfo
 from torchx.specs.run_options import CfgVal as CfgVal
 from torchx.specs.run_options import runopts as runopts
 from torchx.specs.structured_opts import StructuredOpts as StructuredOpts

@@ -10,8 +10,7 @@ from typing import Any
 
 from torchx.schedulers.api import Stream
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal, runopts
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
 

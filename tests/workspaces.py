@@ -11,8 +11,7 @@ from containers import Jobs, ended, scheduler, text
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.workspace import CONTENT_LABEL
 from torchx.schedulers.docker.request import DockerJob
-from torchx.specs.app import AppDef, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import CfgVal
 
 

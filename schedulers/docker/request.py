@@ -17,8 +17,7 @@ from torchx.schedulers.docker.checks import notes_of
 from torchx.schedulers.docker.container_body import check_options
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import replicas_of
-from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__

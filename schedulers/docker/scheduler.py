@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import Pruned
     from torchx.scheduling.streams import Streams
-    from torchx.specs.app import AppDef
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
 

@@ -29,7 +29,7 @@ from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_superv
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.checks import require_application
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDryRunInfo
 
 
 def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.images.workspace import build_planned, provide_image
 from torchx.schedulers.kubernetes.request import KubernetesJob, with_images
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDryRunInfo
 
 
 def provide_images(request: KubernetesJob, report: Callable[[str], None]) -> tuple[KubernetesJob, list[str]]:

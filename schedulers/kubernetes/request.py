@@ -24,8 +24,7 @@ from torchx.schedulers.kubernetes.manifests.workspace import (
 from torchx.schedulers.kubernetes.manifests.yaml_text import dump
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
 LARGEST = 1_500_000

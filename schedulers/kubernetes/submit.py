@@ -19,8 +19,7 @@ from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_requ
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.checks import require_application
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
 
 _PLURALS = {
     "Service": "services",

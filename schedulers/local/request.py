@@ -17,8 +17,7 @@ from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
 from torchx.scheduling.base import replicas_of
-from torchx.specs.app import AppDef, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import CfgVal
 

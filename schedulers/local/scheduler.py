@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
-    from torchx.specs.app import AppDef
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
 ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]

@@ -18,8 +18,7 @@ from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
 from torchx.schedulers.shared.gpus import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
 from torchx.scheduling.checks import require_application
-from torchx.specs.app import AppDef, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
 from torchx.supervisor.launch import launch

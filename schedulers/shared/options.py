@@ -11,7 +11,7 @@ from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
 
 if TYPE_CHECKING:
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDryRunInfo
 
 SHARED: Mapping[str, runopt] = {
     "grace_period": runopt(10.0, float, False, "seconds between TERM and KILL"),

@@ -130,7 +130,7 @@ class SlurmOptions(runopts):
 
     def _with_sbatch(self, cfg_str: str) -> runopts:
         """Returns a copy of these options with the sbatch options named in a text."""
-        from torchx.specs.pairs import to_dict
+        from torchx.pairs import to_dict
 
         plain = _PlainOptions(self)
         plain.update(self)

@@ -11,8 +11,7 @@ from torchx.schedulers.ids import make_unique, random_id
 from torchx.schedulers.slurm.checks import notes_of
 from torchx.schedulers.slurm.script import ScriptContext, script_of
 from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, plan_workspaces
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
 if TYPE_CHECKING:

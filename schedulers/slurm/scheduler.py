@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
-    from torchx.specs.app import AppDef
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
 
 

@@ -23,8 +23,7 @@ from torchx.schedulers.slurm.request import SlurmRequest
 from torchx.schedulers.slurm.script import without_roles
 from torchx.schedulers.slurm.workspaces import copy
 from torchx.scheduling.checks import require_application
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
 from torchx.suggestions import did_you_mean

@@ -15,8 +15,7 @@ from torchx.schedulers.docker.scheduler import DockerScheduler
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.scheduler import LocalScheduler
 from torchx.scheduling.base import DescribeAppResponse
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState
 from torchx.testing import Ability, AbilityConformance, Meaning, SchedulerConformance, meanings_of_page

@@ -11,7 +11,7 @@ from test_local_cwd import PAGE
 
 from torchx.schedulers.kubernetes.manifests.names import APP
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDryRunInfo
 from torchx.testing import AbilityConformance, SchedulerConformance
 from torchx.testing.fields import FieldConformance, Meaning
 from torchx.testing.harness import Ability

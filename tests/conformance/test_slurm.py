@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torchx.schedulers.slurm.scheduler import create_scheduler
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDryRunInfo
 from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
 
 pytestmark = pytest.mark.slurm

@@ -13,8 +13,7 @@ from memory_scheduler import MemoryScheduler
 from torchx.errors import StateError, UnreachableError, UsageError
 from torchx.runner import Runner, get_runner
 from torchx.scheduling.logs import LogQuery
-from torchx.specs.app import AppDef, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.handles import (
     MalformedAppHandleException,
     UnknownAppException,

@@ -205,12 +205,12 @@ def use_fsspec(folder: Path) -> None:
     """Reads an overlay from an address, and copies a workspace from one."""
     import fsspec
 
-    from torchx.specs.overlay_files import load
+    from torchx.specs.overlays import load_overlay_file
     from torchx.tracker.backend.fsspec import create
 
     with fsspec.open("memory://smoke/overlay.yaml", "w") as file:
         file.write("spec: {priority: !!python/tuple [1, 2]}\n")
-    assert load("memory://smoke/overlay.yaml") == {"spec": {"priority": (1, 2)}}
+    assert load_overlay_file("memory://smoke/overlay.yaml") == {"spec": {"priority": (1, 2)}}
     settings = folder / "tracker.txt"
     settings.write_text("protocol=memory\nroot_path=/smoke/runs\n")
     for tracker in (create(str(folder / "tracked")), create(str(settings))):

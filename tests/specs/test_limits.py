@@ -16,8 +16,7 @@ import pytest
 from torchx import yaml_limits
 from torchx.errors import UsageError
 from torchx.json_limits import DEEPEST, load_json
-from torchx.specs.overlay_files import load
-from torchx.specs.overlays import OverlayError
+from torchx.specs.overlays import OverlayError, load_overlay_file
 from torchx.specs.run_options import InvalidRunConfigException, runopts
 from torchx.specs.status_text import ErrorFile
 from torchx.specs.workspace import Workspace
@@ -111,11 +110,11 @@ def test_a_workspace_and_an_overlay_are_read_within_the_limits(tmp_path: Path) -
     assert len(refused.value.message) < 400
     (tmp_path / "laughs.yaml").write_text(LAUGHS)
     with pytest.raises(OverlayError, match="cannot be read: more than 100,000 values"):
-        load(str(tmp_path / "laughs.yaml"))
+        load_overlay_file(str(tmp_path / "laughs.yaml"))
     with (tmp_path / "large.yaml").open("wb") as file:
         file.truncate(5 * LARGEST)
     with pytest.raises(OverlayError, match="more than"):
-        load(str(tmp_path / "large.yaml"))
+        load_overlay_file(str(tmp_path / "large.yaml"))
 
 
 @pytest.mark.parametrize(

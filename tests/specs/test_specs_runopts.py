@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
+from torchx.pairs import split_elements
 from torchx.specs import InvalidRunConfigException, runopt, runopts
 from torchx.specs.api import CfgVal, get_type_name, to_dict
-from torchx.specs.pairs import split_elements
 
 
 @pytest.fixture

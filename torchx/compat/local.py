@@ -13,8 +13,7 @@ from torchx.specs.status import AppState
 if TYPE_CHECKING:
     from torchx.schedulers.local.request import PopenRequest
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.specs.app import AppDef
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
 
 AppId = str

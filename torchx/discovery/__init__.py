@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     )
     from torchx.discovery.find.catalogue import list_components
     from torchx.discovery.find.finder import component_of, find_component
+    from torchx.discovery.find.lint import lint
     from torchx.discovery.model import (
         Arguments,
         Component,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         LintReport,
         Parameter,
     )
-    from torchx.discovery.source.linter import lint
     from torchx.discovery.source.printing import builtin_source
 
 # a command pays for the part it uses
@@ -44,7 +44,7 @@ _HOMES = {
     "builtin_source": "source.printing",
     "component_of": "find.finder",
     "find_component": "find.finder",
-    "lint": "source.linter",
+    "lint": "find.lint",
     "list_components": "find.catalogue",
     "materialize_appdef": "call.materialize",
     "parse_arguments": "call.arguments",

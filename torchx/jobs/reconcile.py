@@ -44,7 +44,7 @@ def read(paths: JobPaths) -> JobView:
     A job whose supervisor is dead is returned as ended, though no end is recorded.
 
     Raises:
-        FileNotFoundError: there is no record of the job.
+        FileNotFoundError: the job has no record.
         StateError: its record is damaged, or cannot be read.
     """
     view = _load(paths)
@@ -90,7 +90,7 @@ def reconcile(paths: JobPaths) -> JobView:
     """Reads the state of a job; finalizes it first if its supervisor is dead.
 
     Raises:
-        FileNotFoundError: there is no record of the job.
+        FileNotFoundError: the job has no record.
         StateError: its record is damaged, or cannot be read.
     """
     view = load(paths)

@@ -16,8 +16,7 @@ from torchx.suggestions import without_password
 
 if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
-    from torchx.specs.app import AppDef
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
     from torchx.specs.workspace import Workspace
 

@@ -22,7 +22,7 @@ from torchx.specs.handles import (
 from torchx.specs.home import TORCHX_HOME
 
 if TYPE_CHECKING:
-    from torchx.runner.api import Runner
+    from torchx.runner.applications import Applications
     from torchx.scheduling.base import ListAppResponse
 
 LAST = "@last"
@@ -61,7 +61,7 @@ def recall_last() -> list[str]:
         return []
 
 
-def resolve(runner: Runner, text: str, prefer: Collection[str] = ()) -> str:
+def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> str:
     """Returns the handle for a handle or a short name.
 
     Searches for a short name in the default scheduler first, then in the others: a whole app id, then the
@@ -131,7 +131,7 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
     )
 
 
-def _whole_id(runner: Runner, backend: str, app_id: str) -> str:
+def _whole_id(runner: Applications, backend: str, app_id: str) -> str:
     """Returns the id that a scheduler reports for an application, or the given one."""
     handle = make_app_handle(backend, SESSION, app_id)
     status = survey([backend], lambda _: runner.description(handle, brief=True))[backend]
@@ -139,7 +139,7 @@ def _whole_id(runner: Runner, backend: str, app_id: str) -> str:
 
 
 def _select(
-    runner: Runner, backends: list[str], query: AppQuery, silent: dict[str, Exception]
+    runner: Applications, backends: list[str], query: AppQuery, silent: dict[str, Exception]
 ) -> list[list[ListAppResponse]]:
     """Returns the matching applications of each scheduler; adds those that do not answer to ``silent``.
 
@@ -178,7 +178,7 @@ def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
     )
 
 
-def _last(runner: Runner) -> str:
+def _last(runner: Applications) -> str:
     """Returns the last submitted application that still exists.
 
     If it is unknown, returns the newest of this machine, but never one of a shared engine: it may belong to
@@ -198,7 +198,7 @@ def _last(runner: Runner) -> str:
     return max(dated, key=lambda app: (app.submitted_at, app.app_id)).app_handle
 
 
-def _is_shared(runner: Runner, backend: str) -> bool:
+def _is_shared(runner: Applications, backend: str) -> bool:
     try:
         return runner.has(backend, Shared)
     except EXPECTED:

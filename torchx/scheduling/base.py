@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -26,103 +26,18 @@ from torchx.scheduling.protocols import Prunes as Prunes
 from torchx.scheduling.protocols import Selects as Selects
 from torchx.scheduling.protocols import Shared as Shared
 from torchx.scheduling.protocols import Waits as Waits
-from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus, proven
+from torchx.scheduling.responses import DescribeAppResponse as DescribeAppResponse
+from torchx.scheduling.responses import ListAppResponse as ListAppResponse
 
 if TYPE_CHECKING:
     from torchx.scheduling.logs import Stream
-    from torchx.specs.app import AppDef, Role
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal, runopts
     from torchx.specs.workspace import Workspace
 
 T = TypeVar("T")
 Lines = list[str]
 # an alias, since `list` is a method within the class
-
-
-@dataclass
-class DescribeAppResponse:
-    """The description of an application by its engine.
-
-    Attributes:
-        app_id: the id assigned by the engine, as in the handle.
-        state: the state of the application.
-        num_restarts: the number of restarts of the whole application; -1 if unknown.
-        msg: the reason for the state, one line; may be empty.
-        structured_error_msg: the error file of the first failed replica, as JSON text.
-        ui_url: its page in a browser.
-        metadata: the application's metadata.
-        roles_statuses: the replicas of each role, in the order of the roles.
-        roles: the roles as submitted.
-        name: the application's name; empty if the engine does not keep it.
-        submitted_at: the time of its submission.
-        started_at: the start of its first replica.
-        ended_at: the end of its last replica.
-        first_failure: the replica that failed first.
-        log_dir: the folder of its logs, if they are files on this machine.
-        workspaces: the folder of each role's copy of the workspace, if it is on this machine.
-        cfg: the run options it was submitted with.
-        needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do, such as recording the end of
-            a job whose supervisor died; the runner calls it then.
-    """
-
-    app_id: str = "<NOT_SET>"
-    state: AppState = AppState.UNSUBMITTED
-    num_restarts: int = -1
-    msg: str = ""
-    structured_error_msg: str = NONE
-    ui_url: str | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
-    roles_statuses: list[RoleStatus] = field(default_factory=list)
-    roles: list[Role] = field(default_factory=list)
-    name: str = ""
-    submitted_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    first_failure: FirstFailure | None = None
-    log_dir: str | None = None
-    workspaces: dict[str, str] = field(default_factory=dict)
-    cfg: dict[str, CfgVal] = field(default_factory=dict)
-    needs_reconcile: bool = False
-
-    def __post_init__(self) -> None:
-        self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)
-
-
-@dataclass
-class ListAppResponse:
-    """An application in a listing.
-
-    Attributes:
-        app_id: the id assigned by the engine.
-        state: the state of the application.
-        app_handle: the handle; set by the runner.
-        name: the application's name.
-        submitted_at: the time of its submission.
-        started_at: the start of its first replica.
-        ended_at: the end of its last replica.
-        exit_code: the result of the application: 0, or the exit code of the replica that failed first
-            (128 + N if signal N killed it); None while it runs or if unknown.
-        msg: the reason for the state, one line.
-        needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do.
-        is_own: whether the caller submitted it; False if the owner on a shared engine is unknown.
-    """
-
-    app_id: str
-    state: AppState
-    app_handle: str = "<NOT_SET>"
-    name: str = ""
-    submitted_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    exit_code: int | None = None
-    msg: str = ""
-    needs_reconcile: bool = False
-    is_own: bool = True
-
-    def __post_init__(self) -> None:
-        if self.state is AppState.SUCCEEDED and self.exit_code:
-            self.state = AppState.FAILED
 
 
 class Scheduler(Adapted, abc.ABC, Generic[T]):
@@ -191,8 +106,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             UsageError: this engine cannot run the application.
         """
         # loaded on demand, here and below: a query of the status does not need these
-        from torchx.specs.app import resolve_overrides
-        from torchx.specs.workspace import lay_over
+        from torchx.specs.app import lay_over, resolve_overrides
 
         app = replace(app, roles=[resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata))
         resolved = self.run_opts().resolve(cfg)

@@ -9,8 +9,7 @@ from torchx.errors import StateError, UsageError
 from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from torchx.specs.app import AppDef
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.status import RoleStatus
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from torchx.errors import StateError
 
 if TYPE_CHECKING:
-    from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
+    from torchx.scheduling.responses import DescribeAppResponse, ListAppResponse
     from torchx.scheduling.streams import Streams
-    from torchx.specs.app import Role
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal, runopts
 
 

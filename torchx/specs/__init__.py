@@ -12,10 +12,18 @@ if TYPE_CHECKING:
 
     from torchx.specs import app_metadata as app_metadata
     from torchx.specs import cases as cases
-    from torchx.specs.app import ALL, MISSING, UNKNOWN, AppDef, RetryPolicy, Role, resolve_overrides
+    from torchx.specs.app import (
+        ALL,
+        MISSING,
+        UNKNOWN,
+        AppDef,
+        AppDryRunInfo,
+        RetryPolicy,
+        Role,
+        resolve_overrides,
+    )
     from torchx.specs.app_metadata import NA, TORCHX_CONTEXT_NAME
     from torchx.specs.capabilities import CapabilityKey
-    from torchx.specs.dryrun import AppDryRunInfo
     from torchx.specs.handles import (
         AppHandle,
         LogTarget,
@@ -59,11 +67,19 @@ if TYPE_CHECKING:
     materialize_appdef: Callable[..., AppDef]  # a door to a higher floor
 
 _NAMES: dict[str, tuple[str, ...]] = {
-    "app": ("ALL", "AppDef", "MISSING", "RetryPolicy", "Role", "UNKNOWN", "resolve_overrides"),
+    "app": (
+        "ALL",
+        "AppDef",
+        "AppDryRunInfo",
+        "MISSING",
+        "RetryPolicy",
+        "Role",
+        "UNKNOWN",
+        "resolve_overrides",
+    ),
     "app_metadata": ("NA", "TORCHX_CONTEXT_NAME"),
     "builders": ("materialize_appdef",),
     "capabilities": ("CapabilityKey",),
-    "dryrun": ("AppDryRunInfo",),
     "handles": (
         "AppHandle",
         "LogTarget",

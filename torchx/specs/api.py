@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from torchx.specs.app import ALL, MISSING, UNKNOWN, AppDef, RetryPolicy, Role, resolve_overrides
+from torchx.pairs import to_dict
+from torchx.specs.app import (
+    ALL,
+    MISSING,
+    UNKNOWN,
+    AppDef,
+    AppDryRunInfo,
+    RetryPolicy,
+    Role,
+    resolve_overrides,
+)
 from torchx.specs.cases import camel_to_snake, snake_to_camel
-from torchx.specs.dryrun import AppDryRunInfo
 from torchx.specs.handles import (
     AppHandle,
     MalformedAppHandleException,
@@ -17,7 +26,6 @@ from torchx.specs.handles import (
 from torchx.specs.home import TORCHX_HOME
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount, DeviceMount, MountType, TmpfsMount, VolumeMount, parse_mounts
-from torchx.specs.pairs import to_dict
 from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
 from torchx.specs.status import (

@@ -88,9 +88,7 @@ def get_overlay(target: AppDef | Role, namespace: str, kind: str, *, flat_fallba
     metadata: Mapping[str, Any] = target.metadata
     noted = metadata.get(namespace, {})
     if isinstance(noted, str):
-        from torchx.specs.overlay_files import load
-
-        noted = load(noted)
+        noted = load_overlay_file(noted)
     if not isinstance(noted, dict):
         raise OverlayError(f"the metadata `{namespace}` of `{target.name}` is {noted!r}, not a mapping")
     found = noted.get(kind)
@@ -166,3 +164,40 @@ def _as_mapping(overlay: Any) -> Mapping[str, Any]:
     if is_dataclass(overlay) and not isinstance(overlay, type):
         return asdict(overlay, dict_factory=lambda pairs: {k: v for k, v in pairs if v is not None})
     raise OverlayError(f"an overlay is a mapping or a dataclass, got {overlay!r}")
+
+
+def load_overlay_file(uri: str) -> dict[str, Any]:
+    """Returns the mapping in a JSON or YAML file.
+
+    Args:
+        uri: a path, or a URL that fsspec reads.
+
+    Raises:
+        OverlayError: it cannot be read or is not a mapping.
+    """
+    from torchx.yaml_limits import LARGEST, YamlError, load_yaml
+
+    try:
+        text = _text(uri, LARGEST)
+        data = load_yaml(text, source=f"overlay file `{uri}` cannot be read", tuples=True)
+    except YamlError as e:
+        raise OverlayError(e.message) from e
+    except (OSError, ValueError, ImportError) as e:
+        raise OverlayError(f"overlay file `{uri}` cannot be read: {e}") from e
+    if not isinstance(data, dict):
+        raise OverlayError(f"overlay file `{uri}` must contain a mapping, not a {type(data).__name__}")
+    return data
+
+
+def _text(uri: str, most: int) -> str:
+    """Returns the text of a file, cut off slightly above a limit in bytes."""
+    import fsspec
+
+    fs, path = fsspec.core.url_to_fs(uri)
+    if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
+        from torchx.machine.files import read_file
+
+        return read_file(path, 4 * most, own=False, follow=True).decode("utf-8")
+    with fs.open(path, "rb") as file:
+        data: bytes = file.read(4 * most + 1)
+    return data.decode("utf-8")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from torchx.errors import UsageError
+from torchx.pairs import split_elements, to_dict
 from torchx.specs.cases import camel_to_snake
-from torchx.specs.pairs import split_elements, to_dict
 from torchx.suggestions import did_you_mean
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
@@ -269,9 +269,7 @@ class runopts:
 
     def __repr__(self) -> str:
         """Returns the usage text."""
-        from torchx.specs.run_options_text import usage
-
-        return usage(self)
+        return _usage(self)
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
@@ -322,3 +320,25 @@ class runopts:
         return InvalidRunConfigException(
             f"unknown run option `{name}`", name, cfg, hint=did_you_mean(name, self._opts, options)
         )
+
+
+def _usage(opts: runopts) -> str:
+    """Returns the usage text: one line with all options, then each with its help."""
+
+    def line(key: str, opt: runopt) -> str:
+        about = get_type_name(opt.opt_type) + ("" if opt.is_required else f", {opt.default}")
+        text = "\n".join(f"            {row.strip()}".rstrip() for row in opt.help.strip().splitlines())
+        return f"        {_placeholder(key)} ({about})\n{text}"
+
+    required = [(key, opt) for key, opt in opts if opt.is_required]
+    optional = [(key, opt) for key, opt in opts if not opt.is_required]
+    pairs = [_placeholder(key) for key, _ in required] + [f"[{_placeholder(key)}]" for key, _ in optional]
+    text = f"    usage:\n        {','.join(pairs)}"
+    for title, group in (("required", required), ("optional", optional)):
+        if group:
+            text += f"\n\n    {title} arguments:\n" + "\n".join(line(key, opt) for key, opt in group)
+    return text
+
+
+def _placeholder(key: str) -> str:
+    return f"{key}={key.upper()}"

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from torchx.errors import StateError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from torchx.specs.app import Role
 
 _PLAIN_PATH = re.compile(r"(?:[~./]|\w+://|[A-Za-z_])[\w./~@%+-]*")
 LONGEST_SHOWN = 200
@@ -95,14 +94,6 @@ class Workspace:
     def __str__(self) -> str:
         """Returns ``local:target`` pairs joined by ``;``, for display."""
         return ";".join(f"{src}:{dst}" if dst else src for src, dst in self.projects.items())
-
-
-def lay_over(workspace: str | Workspace, roles: Sequence[Role]) -> None:
-    """Sets a workspace for the first role, and for roles of the same image without their own."""
-    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
-    for role in roles:
-        if role is roles[0] or (role.image == roles[0].image and not role.workspace):
-            role.workspace = Workspace(dict(given.projects))
 
 
 def _all_but(outdir: Path) -> Callable[[str, list[str]], list[str]]:

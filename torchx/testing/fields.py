@@ -12,8 +12,7 @@ import pytest
 
 from torchx.errors import TorchxError, UsageError
 from torchx.scheduling.base import Scheduler
-from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount
 from torchx.specs.resources import Resource

@@ -11,7 +11,7 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.plugins.foreign import foreign
 from torchx.suggestions import did_you_mean
-from torchx.tracker.api import TrackerBase
+from torchx.tracker.base import TrackerBase
 
 BUILT_IN: Mapping[str, str] = {"fsspec": "torchx.tracker.backend.fsspec:create"}
 """Name of a tracker -> what makes it, as ``module:function``; a plugin of the same name comes before it."""

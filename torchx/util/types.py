@@ -10,7 +10,7 @@ from torchx.discovery.types.decoding import (
     none_throws,
     to_list,
 )
-from torchx.specs.pairs import to_dict
+from torchx.pairs import to_dict
 
 __all__ = [
     "decode",

@@ -27,7 +27,7 @@ def lint_(
 
     The exit code is 1 if there are problems.
     """
-    from torchx.discovery.source.linter import lint
+    from torchx.discovery.find.lint import lint
 
     form = output_format(output, json)
     report = lint(target)

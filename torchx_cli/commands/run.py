@@ -20,8 +20,7 @@ from torchx_cli.terminal.output import discard_output, emit, note, output_format
 if TYPE_CHECKING:
     from torchx.config import Config, Setting
     from torchx.runner.api import Runner
-    from torchx.specs.app import AppDef
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo
 
 EXIT_NOT_FOUND = 127
 """The exit code of a shell that cannot find a program."""

@@ -16,7 +16,7 @@ from torchx_cli.terminal.output import note, print_stderr, redirect_to_devnull
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.logs import LogQuery
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDryRunInfo
     from torchx.specs.status import AppStatus
 
 QUICK = 1.0

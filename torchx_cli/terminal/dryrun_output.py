@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.printable import has_controls, printable
-from torchx.specs.dryrun import Manifests
+from torchx.specs.app import Manifests
 from torchx_cli.terminal.display import show_code
 from torchx_cli.terminal.masking import mask, mask_text, secret_names, secret_values
 from torchx_cli.terminal.output import data_text, is_terminal, note, say, yaml_text
 from torchx_cli.terminal.plain import to_plain
 
 if TYPE_CHECKING:
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDryRunInfo
 
 
 LONGEST = 10_000

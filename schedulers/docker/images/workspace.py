@@ -24,8 +24,7 @@ from torchx.schedulers.docker.images.push import push
 from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.scheduling.checks import require_application
 from torchx.scheduling.progress import Ongoing
-from torchx.specs.app import Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDryRunInfo, Role
 from torchx.specs.workspace import Workspace
 from torchx.workspace.tree import MADE, scan
 

@@ -20,8 +20,7 @@ from workspaces import Runs
 from torchx.errors import StateError, UsageError
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.scheduling.base import Scheduler
-from torchx.specs.app import AppDef
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
 from torchx.workspace.docker_workspace import DockerWorkspaceMixin

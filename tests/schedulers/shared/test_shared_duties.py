@@ -17,8 +17,7 @@ from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.schedulers.shared.options import SHARED, check_choices
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.scheduling.checks import require_replicas
-from torchx.specs.app import AppDef, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.status import AppState, FirstFailure
 
 ENGINES = ("local_cwd", "local_dir", "local_docker", "slurm", "kubernetes")

@@ -4,55 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from torchx.discovery.errors import ComponentNotFoundException
-from torchx.discovery.model import LinterMessage, LintReport
-from torchx.discovery.source.component_source import SourceFile, dotted, open_source, read_source
+from torchx.discovery.model import LinterMessage
+from torchx.discovery.source.component_source import SourceFile, dotted
 from torchx.discovery.source.outline import Argument, Outline, components, outline
 from torchx.discovery.source.places import shown
 from torchx.discovery.types.spelling import faults
 from torchx.suggestions import did_you_mean
 
 _GUESSES = {bool: "bool", int: "int", float: "float", str: "str"}
-
-
-def lint(target: str) -> LintReport:
-    """Checks components; imports and runs nothing.
-
-    Args:
-        target: a file, ``FILE:FUNCTION``, a folder (all files below it), or a component or module by its
-            dotted name.
-
-    Raises:
-        ComponentNotFoundException: the file, module or function does not exist.
-    """
-    from torchx.discovery.find.locate import locate_source
-
-    path, name = locate_source(target)
-    files, read = (_python_files(path), _read_if_possible) if path.is_dir() else ([path], open_source)
-    messages: list[LinterMessage] = []
-    checked = 0
-    for file in files:
-        source = read(file)
-        if isinstance(source, LinterMessage):
-            messages.append(source)
-            checked += 1
-            continue
-        found = [named(source, name)] if name else _once(components(source))
-        checked += len(found)
-        for each in found:
-            messages += problems(each, source)
-    return LintReport(tuple(sorted(messages, key=lambda m: (m.path, m.line, m.char))), checked)
-
-
-def _once(found: Iterable[Outline]) -> list[Outline]:
-    """Drops the second names (``ddp = torchrun``) of components."""
-    first: dict[ast.AST, Outline] = {}
-    for each in found:
-        first.setdefault(each.node, each)
-    return list(first.values())
 
 
 def named(source: SourceFile, name: str) -> Outline:
@@ -150,21 +112,3 @@ def _guess(argument: Argument) -> str:
     if isinstance(argument.default, ast.Constant):
         kind = _GUESSES.get(type(argument.default.value))
     return f"{argument.name}: {kind or 'str'}"
-
-
-def _python_files(folder: Path) -> list[Path]:
-    found = []
-    for path in sorted(folder.rglob("*.py")):
-        above = path.relative_to(folder).parts[:-1]
-        # skips dangling links, such as the locks of editors, and pipes
-        if not any(part.startswith((".", "__")) for part in above) and path.is_file():
-            found.append(path)
-    return found
-
-
-def _read_if_possible(path: Path) -> SourceFile | LinterMessage:
-    """Reads one file of several; an unreadable file becomes a problem in the report."""
-    try:
-        return read_source(path)
-    except OSError as error:
-        return LinterMessage("", f"cannot be read: {error.strerror}", 1, 1, path=str(path))

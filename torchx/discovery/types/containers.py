@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torchx.discovery.types.converters import BadValue, Converter
 from torchx.discovery.types.json_text import array_of, json_of, plain_data
-from torchx.specs.pairs import PairsError, to_dict
+from torchx.pairs import PairsError, to_dict
 
 
 class ListConverter(Converter):

@@ -18,7 +18,7 @@ from typing import Any
 from torchx.errors import StateError, UsageError
 from torchx.json_limits import load_json
 from torchx.suggestions import did_you_mean
-from torchx.tracker.api import TrackerArtifact, TrackerBase, TrackerSource
+from torchx.tracker.base import TrackerArtifact, TrackerBase, TrackerSource
 
 PARTIAL = ".partial"
 """End of the name of a file that is being written."""

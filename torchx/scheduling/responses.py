@@ -1,0 +1,98 @@
+"""The answers of schedulers about applications; ``torchx.scheduling.base`` re-exports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus, proven
+
+if TYPE_CHECKING:
+    from torchx.specs.app import Role
+    from torchx.specs.run_options import CfgVal
+
+
+@dataclass
+class DescribeAppResponse:
+    """The description of an application by its engine.
+
+    Attributes:
+        app_id: the id assigned by the engine, as in the handle.
+        state: the state of the application.
+        num_restarts: the number of restarts of the whole application; -1 if unknown.
+        msg: the reason for the state, one line; may be empty.
+        structured_error_msg: the error file of the first failed replica, as JSON text.
+        ui_url: its page in a browser.
+        metadata: the application's metadata.
+        roles_statuses: the replicas of each role, in the order of the roles.
+        roles: the roles as submitted.
+        name: the application's name; empty if the engine does not keep it.
+        submitted_at: the time of its submission.
+        started_at: the start of its first replica.
+        ended_at: the end of its last replica.
+        first_failure: the replica that failed first.
+        log_dir: the folder of its logs, if they are files on this machine.
+        workspaces: the folder of each role's copy of the workspace, if it is on this machine.
+        cfg: the run options it was submitted with.
+        needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do, such as recording the end of
+            a job whose supervisor died; the runner calls it then.
+    """
+
+    app_id: str = "<NOT_SET>"
+    state: AppState = AppState.UNSUBMITTED
+    num_restarts: int = -1
+    msg: str = ""
+    structured_error_msg: str = NONE
+    ui_url: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    roles_statuses: list[RoleStatus] = field(default_factory=list)
+    roles: list[Role] = field(default_factory=list)
+    name: str = ""
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    first_failure: FirstFailure | None = None
+    log_dir: str | None = None
+    workspaces: dict[str, str] = field(default_factory=dict)
+    cfg: dict[str, CfgVal] = field(default_factory=dict)
+    needs_reconcile: bool = False
+
+    def __post_init__(self) -> None:
+        self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)
+
+
+@dataclass
+class ListAppResponse:
+    """An application in a listing.
+
+    Attributes:
+        app_id: the id assigned by the engine.
+        state: the state of the application.
+        app_handle: the handle; set by the runner.
+        name: the application's name.
+        submitted_at: the time of its submission.
+        started_at: the start of its first replica.
+        ended_at: the end of its last replica.
+        exit_code: the result of the application: 0, or the exit code of the replica that failed first
+            (128 + N if signal N killed it); None while it runs or if unknown.
+        msg: the reason for the state, one line.
+        needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do.
+        is_own: whether the caller submitted it; False if the owner on a shared engine is unknown.
+    """
+
+    app_id: str
+    state: AppState
+    app_handle: str = "<NOT_SET>"
+    name: str = ""
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    msg: str = ""
+    needs_reconcile: bool = False
+    is_own: bool = True
+
+    def __post_init__(self) -> None:
+        if self.state is AppState.SUCCEEDED and self.exit_code:
+            self.state = AppState.FAILED
