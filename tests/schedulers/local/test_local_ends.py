@@ -193,6 +193,7 @@ def test_the_end_of_an_outer_job_whose_supervision_was_killed_ends_the_inner(
     inner = file.read_text().strip().rsplit("/", 1)[-1]
     running(inner)
     kill_supervision(outer)
+    scheduler().reconcile(outer)
     assert describe(outer).state is AppState.FAILED
     assert ended(inner).state is AppState.CANCELLED
     assert_nothing_runs(inner)

@@ -115,6 +115,7 @@ def test_kill_9_of_supervisor_and_guard_is_found_by_the_next_who_asks() -> None:
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     kill_supervision(app_id)
     assert processes_of(app_id)
+    scheduler().reconcile(app_id)
     done = describe(app_id)
     assert (done.state, done.msg) == (AppState.FAILED, "its supervisor was killed")
     assert_nothing_runs(app_id)
@@ -164,6 +165,7 @@ def test_an_older_process_that_says_it_is_of_the_job_is_spared() -> None:
             scheduler().schedule(info)
             wait_until(lambda: text(app_id) == "ready\n", "it is ready")
             kill_supervision(app_id)
+            scheduler().reconcile(app_id)
             assert describe(app_id).state is AppState.FAILED
             assert stranger.poll() is None
             assert [process.pid for process in processes_of(app_id)] == [stranger.pid]

@@ -192,6 +192,7 @@ def test_on_a_disk_that_became_read_only_all_can_be_read_and_nothing_starts(
             good: AppState.SUCCEEDED,
             lost: AppState.FAILED,
         }
+        scheduler().reconcile(lost)
         assert_nothing_runs(lost)
         assert (text(good), text(lost)) == ("ok\n", "here\n")
         scheduler().cancel(lost)
