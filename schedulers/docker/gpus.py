@@ -6,15 +6,13 @@ even if the submitting process has ended.
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import Home, state_home
-from torchx.machine.files import make_folder
+from torchx.machine import locks
 from torchx.schedulers.docker.engine.address import require_socket
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import find_containers
@@ -84,7 +82,7 @@ def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, s
 
 
 @contextmanager
-def left_by_containers(gpus: Sequence[str]) -> Iterator[list[str]]:
+def left_by_jobs(gpus: Sequence[str]) -> Iterator[list[str]]:
     """Yields the GPUs of this machine that no container uses, and keeps containers from taking one meanwhile.
 
     Args:
@@ -104,14 +102,6 @@ def left_by_containers(gpus: Sequence[str]) -> Iterator[list[str]]:
         yield [gpu for gpu in gpus if gpu not in used]
 
 
-@contextmanager
-def _exclusive() -> Iterator[None]:
+def _exclusive() -> AbstractContextManager[None]:
     """Keeps other submissions of this user from allocating GPUs meanwhile."""
-    home = docker_home().path
-    make_folder(home)
-    descriptor = os.open(home / "gpus.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    return locks.exclusive(docker_home().path / "gpus.lock")

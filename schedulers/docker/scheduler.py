@@ -69,7 +69,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """Builds, and pushes where configured, the images that a dry-run has planned for workspaces."""
         from torchx.schedulers.docker.images.workspace import build_planned
 
-        build_planned(self._engine, dryrun_info.request.builds, dryrun_info)
+        build_planned(dryrun_info.request.builds, dryrun_info, self._engine)
 
     def build_workspace_image(self, img: str, workspace: str) -> str:
         """Builds an image with a workspace on top of another image, unless the engine has it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -213,12 +212,8 @@ def _cause(text: str) -> str:
 
 
 def _provide_network(engine: Engine) -> None:
-    home = docker_home().path
-    make_folder(home)
-    descriptor = os.open(home / "network.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        # an engine may create two networks of the same name for two concurrent requests
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # an engine may create two networks of the same name for two concurrent requests
+    with lock.exclusive(docker_home().path / "network.lock"):
         try:
             engine.call("GET", f"/networks/{NETWORK}")
         except EngineError as error:
@@ -230,8 +225,6 @@ def _provide_network(engine: Engine) -> None:
             except EngineError as race:
                 if race.status != 409:
                     raise StateError(f"the network {NETWORK} cannot be created: {race.message}") from race
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ removed. Like the supervisor of a local job it does not import installed package
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import threading
@@ -21,7 +20,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError
-from torchx.machine import files, processes
+from torchx.machine import files
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker.container_body import next_body
 from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
@@ -31,6 +30,7 @@ from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import ATTEMPT, RETRY
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.replay import Progress, job_of, replay
+from torchx.supervisor.process import report_ready, separate
 
 POLL_INTERVAL = 30.0
 """Seconds between checks of all containers without an event."""
@@ -248,10 +248,8 @@ def main(argv: list[str]) -> None:
         argv: the job's folder, the application's id, and the descriptor to write ``ready`` to.
     """
     folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
-    processes.disable_descriptor_inheritance()
-    with suppress(BrokenPipeError):  # its parent was killed, but it is still needed
-        os.write(ready, b"ready")
-    os.close(ready)
+    separate()
+    report_ready(ready)
     Supervisor(Engine(), app_id, folder).run()
     for thread in threading.enumerate():  # threads that kill stopped containers
         if thread is not threading.current_thread() and not thread.daemon:

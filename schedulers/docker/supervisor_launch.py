@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import stat
-import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.machine import locks as lock
-from torchx.machine import processes
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import is_app_id
 from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import job_of, replay
-
-READY_WITHIN = 30.0
-"""Seconds to wait for a supervisor to report that it is ready."""
-
-# as for local jobs: without the caller's Python settings and site packages
-BOOTSTRAP = (
-    "import sys; sys.path.append(sys.argv.pop(1)); "
-    "from torchx.schedulers.docker.supervisor import main; main(sys.argv[1:])"
-)
+from torchx.supervisor import process
 
 
 def docker_home() -> Home:
@@ -49,31 +35,8 @@ def spawn_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
     Raises:
         StateError: it does not start.
     """
-    import torchx
-
-    root = str(Path(torchx.__file__).resolve().parent.parent)
-    log = os.open(paths.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    ready, ready_out = os.pipe()  # children do not inherit it
-    arguments = [str(paths.folder), app_id, str(ready_out)]
-    try:
-        args = [sys.executable, "-I", "-S", "-c", BOOTSTRAP, root, *arguments]
-        child = processes.spawn(args, stderr=log, pass_fds=[ready_out, held])
-    except OSError as error:
-        os.close(ready)
-        raise StateError(f"the supervisor cannot be started: {error.strerror}") from error
-    finally:
-        os.close(ready_out)
-        os.close(log)
-    # a long-lived process such as a notebook must not keep it as a zombie
-    threading.Thread(target=os.waitpid, args=(child.pid, 0), daemon=True).start()
-    try:
-        poll = select.poll()
-        poll.register(ready, select.POLLIN)
-        if not poll.poll(READY_WITHIN * 1000) or os.read(ready, 16) != b"ready":
-            lines = paths.supervisor_log.read_text(errors="replace").strip().splitlines()
-            raise StateError(f"the supervisor did not start: {lines[-1] if lines else 'no answer'}")
-    finally:
-        os.close(ready)
+    module = "torchx.schedulers.docker.supervisor"
+    process.start(module, [str(paths.folder), app_id], paths.supervisor_log, [held])
 
 
 def lacks_supervisor(containers: Sequence[Container]) -> bool:

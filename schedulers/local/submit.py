@@ -16,7 +16,7 @@ from torchx.schedulers.local.checks import require_system
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
-from torchx.schedulers.shared.gpus import CUDA_VISIBLE_DEVICES, Leases, visible_gpus
+from torchx.schedulers.shared.gpus import CUDA_VISIBLE_DEVICES, Leases, left_by_jobs, visible_gpus
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import CfgVal
@@ -126,9 +126,7 @@ class _Submitter:
             return []
         visible, taken = visible_gpus(os.environ), []
         if len(visible) >= total:
-            from torchx.schedulers.docker.gpus import left_by_containers
-
-            with left_by_containers(visible) as free:
+            with left_by_jobs(visible) as free:
                 taken = leases.take(free, total)
         if len(taken) < total:
             leases.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 
 from torchx.jobs.paths import file_name
@@ -13,6 +15,10 @@ from torchx.machine import files
 from torchx.machine import locks as lock
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+HOLDERS = ("torchx.schedulers.docker.gpus",)
+"""Modules of engines whose jobs hold GPUs of this machine without a lease: ``left_by_jobs`` of each yields the
+GPUs that its jobs do not use. They are loaded on demand, as the schedulers are."""
 
 
 def visible_gpus(env: Mapping[str, str]) -> list[str]:
@@ -32,6 +38,19 @@ def visible_gpus(env: Mapping[str, str]) -> list[str]:
     return [str(n) for n, _ in enumerate(line for line in listing.splitlines() if line.startswith("GPU "))]
 
 
+@contextmanager
+def left_by_jobs(gpus: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yields the GPUs that no engine of this machine uses, and keeps the engines from taking one meanwhile.
+
+    Args:
+        gpus: the GPUs of this machine.
+    """
+    with ExitStack() as held:
+        for name in HOLDERS:
+            gpus = held.enter_context(import_module(name).left_by_jobs(gpus))
+        yield gpus
+
+
 class Leases:
     """Exclusive leases of devices, held as long as a descriptor of their lock files is open.
 
@@ -43,7 +62,7 @@ class Leases:
         self._folder = folder
         self.held: list[int] = []
 
-    def take(self, devices: list[str], count: int) -> list[str]:
+    def take(self, devices: Sequence[str], count: int) -> list[str]:
         """Leases the first free devices, up to ``count``, and returns them."""
         files.make_folder(self._folder)
         taken: list[str] = []

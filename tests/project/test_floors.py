@@ -8,6 +8,7 @@ of ``torchx.specs``) do not count.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 
 import pytest
@@ -203,3 +204,36 @@ def test_only_the_command_line_does_this(what: str) -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in calls
     ]
     assert not wrong, wrong
+
+
+ENGINES = ("docker", "kubernetes", "local", "slurm")
+
+
+def test_an_engine_imports_nothing_of_another() -> None:
+    """Engines share ``schedulers.shared`` and documented names; Docker builds the images of all."""
+    prefix = "torchx.schedulers."
+    common = ("shared", "api", "ids", "devices")
+    wrong = []
+    for name in modules():
+        engine = name.removeprefix(prefix).split(".")[0]
+        if not name.startswith(prefix) or engine not in (*ENGINES, "shared"):
+            continue
+        for line, target in _mentioned(name):
+            part = target.removeprefix(prefix)
+            is_image = engine != "shared" and f"{part}.".startswith("docker.images.")
+            if part.split(".")[0] not in (engine, *common) and not is_image:
+                wrong.append(f"{modules()[name]}:{line}: {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _mentioned(name: str) -> list[tuple[int, str]]:
+    """Returns the scheduler modules that a module imports, or names in a string to import them later."""
+    found = [(each.line, each.target) for each in imports_of(name)]
+    if name != "torchx.schedulers.shared.gpus":  # its table of engines is a registry, as that of schedulers
+        found += [
+            (node.lineno, target)
+            for node in ast.walk(tree_of(modules()[name]))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            for target in re.findall(r"torchx\.schedulers(?:\.\w+)+", node.value)
+        ]
+    return [(line, target) for line, target in found if target.startswith("torchx.schedulers.")]

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from torchx.config.ini import LARGEST, ConfigError
-from torchx.machine.files import read_file
+from torchx.machine.files import read_file, write_file
 
 TRUSTED = "trusted_configs"
 """The file of approvals in the state home: a hash and a path per line."""
@@ -97,15 +97,11 @@ def approve(file: Path) -> Path:
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror or error}") from None
     line, home = _line(place, data), state_home()
-    part = home / f".{TRUSTED}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         kept = [each for each in _approved() if each.partition(" ")[2] != str(place)]
-        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(opened, "w", encoding="utf-8", errors="surrogateescape") as out:
-            out.write("".join(f"{each}\n" for each in [*kept, line]))
-        part.replace(home / TRUSTED)
+        text = "".join(f"{each}\n" for each in [*kept, line])
+        write_file(home / TRUSTED, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise StateError(f"{home / TRUSTED} cannot be written: {error.strerror}") from error
     return place
 

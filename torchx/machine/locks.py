@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from torchx.machine import files
@@ -33,6 +35,22 @@ def acquire(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds a lock that short sections of code share; blocks until it is free, and creates its folder.
+
+    Raises:
+        OSError: it is not a regular file of this user, or cannot be opened.
+    """
+    files.make_folder(path.parent)
+    descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_held(path: Path) -> bool:

@@ -1,8 +1,7 @@
-"""Entry point of the supervisor's process, which only launch.py starts."""
+"""Entry point of the supervisor's process, which only process.py starts."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.supervisor import guard
 from torchx.supervisor.loop import Supervisor
+from torchx.supervisor.process import report_ready, separate
 
 
 def main(argv: list[str]) -> None:
@@ -26,9 +26,7 @@ def main(argv: list[str]) -> None:
         argv: the job's folder, and the descriptor to write ``ready`` to when the supervisor is recorded.
     """
     paths, ready = JobPaths(Path(argv[0])), int(argv[1])
-    processes.disable_descriptor_inheritance()
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked signals
-    guard.detach()
+    separate()
     processes.become_subreaper()
     supervisor = os.fork()
     if supervisor:
@@ -59,9 +57,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
         boot=processes.boot_id(),
         guard=[parent.pid, parent.start],
     )
-    with contextlib.suppress(BrokenPipeError):  # the submitting process was killed: the job runs anyway
-        os.write(ready, b"ready")
-    os.close(ready)
+    report_ready(ready)
     supervisor.run()
     view = load(paths)
     paths.reserve.unlink(missing_ok=True)

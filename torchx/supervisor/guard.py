@@ -19,12 +19,6 @@ from torchx.machine.processes import Process
 from torchx.supervisor import ending
 
 
-def detach() -> None:
-    """Continues in a child process, so that the parent can reap this process immediately."""
-    if os.fork():
-        os._exit(0)
-
-
 def watch(supervisor: int, paths: JobPaths) -> None:
     """Waits for the end of the supervisor; ends the job if the supervisor could not.
 

@@ -35,11 +35,44 @@ BASE_LABEL = "torchx.pytorch.org/workspace-base"
 """Label of an image: the ids of its base images."""
 
 
-def build_planned(engine: Engine, plans: Iterable[ImagePlan], info: AppDryRunInfo[Any]) -> None:
-    """Builds planned images, and sets the images of the application's roles to them."""
+def provide_images(
+    plans: Iterable[ImagePlan], report: Callable[[str], None]
+) -> tuple[dict[str, str], list[str]]:
+    """Builds images on this machine's engine, for an engine of jobs that runs them elsewhere.
+
+    Args:
+        plans: the images.
+        report: called with a progress message if it takes long.
+
+    Returns:
+        Planned name -> name of the image: its digest in the registry it was pushed to, or else the planned
+        name, as other machines know an image that was not pushed by its name at most; and notes.
+
+    Raises:
+        StateError: no engine is reachable, or an image cannot be built or pushed.
+    """
+    images: dict[str, str] = {}
+    notes: list[str] = []
+    for plan in plans:
+        image, more = provide_image(Engine(), plan, report)
+        images[plan.name] = image if plan.push else plan.name
+        notes += more
+    return images, notes
+
+
+def build_planned(
+    plans: Iterable[ImagePlan], info: AppDryRunInfo[Any], engine: Engine | None = None
+) -> None:
+    """Builds planned images, and sets the images of the application's roles to them.
+
+    Args:
+        plans: the images.
+        info: the dry-run of the application.
+        engine: the engine; the one of this machine by default.
+    """
     app = require_application(info)
     for plan in plans:
-        image, _ = provide_image(engine, plan, lambda line: None)
+        image, _ = provide_image(engine or Engine(), plan, lambda line: None)
         for role in app.roles:
             if role.workspace and role.image == plan.name:
                 role.image, role.workspace = image, None

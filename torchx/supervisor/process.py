@@ -1,0 +1,107 @@
+"""The process of a supervisor: how it is started, and how it separates from the command that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torchx
+from torchx.errors import StateError
+from torchx.machine import files, processes
+
+READY_WITHIN = 30.0
+"""Maximum seconds until a supervisor reports ready; it usually takes some hundredths."""
+
+LARGEST_ERROR_LOG = 1 << 20
+"""Maximum bytes to read of a supervisor's error output."""
+
+BOOTSTRAP = "import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main(sys.argv[1:])"
+
+
+def start(module: str, arguments: Sequence[str], log: Path, held: Sequence[int] = ()) -> None:
+    """Starts a supervisor and waits until it reports ready.
+
+    Its arguments are followed by the descriptor for :func:`report_ready`. A supervisor that does not become
+    ready is killed.
+
+    Args:
+        module: its module; ``main`` of it gets the arguments and calls :func:`separate` first.
+        arguments: its arguments.
+        log: the file for its error output.
+        held: descriptors that it holds for its lifetime, such as its lock.
+
+    Raises:
+        StateError: it does not start.
+        OSError: the log cannot be written.
+    """
+    root = str(Path(torchx.__file__).resolve().parent.parent)
+    error_log = files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    # -I -S: the caller's Python settings and site packages do not affect the supervisor, and it starts in
+    # half the time; the folder of this package comes last, so that it hides no standard module.
+    # -I ignores PYTHONUTF8, and both processes must encode paths the same way
+    python = [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
+    args = [*python, "-c", BOOTSTRAP.format(module=module), root, *arguments, str(writer)]
+    try:
+        child = processes.spawn(args, stderr=error_log, pass_fds=[writer, *held])
+    except OSError as error:
+        os.close(reader)
+        file = f"{error.filename}: " if error.filename else ""
+        raise StateError(f"the supervisor cannot be started: {file}{error.strerror}") from error
+    finally:
+        os.close(writer)
+        os.close(error_log)
+    try:
+        if not _is_ready(reader):
+            raise StateError(f"the supervisor did not start: {_last_line(log) or 'no answer'}")
+    except BaseException:
+        # its whole session; it is not reaped yet, so its pid cannot have been reused
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        raise
+    finally:
+        os.close(reader)
+        # it continues in its own child process, so this one ends immediately
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child.pid, 0)
+
+
+def _is_ready(reader: int) -> bool:
+    """Waits until the supervisor reports ready; returns False if it ends or times out."""
+    poll = select.poll()  # unlike select(), it accepts any descriptor
+    poll.register(reader, select.POLLIN)
+    return bool(poll.poll(READY_WITHIN * 1000)) and os.read(reader, 16) == b"ready"
+
+
+def _last_line(log: Path) -> str:
+    """Returns the last line of a supervisor's error output, or an empty string."""
+    with contextlib.suppress(OSError):
+        lines = files.read_file(log, LARGEST_ERROR_LOG).decode("utf-8", "replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "")
+    return ""
+
+
+# --- in the process of the supervisor ------------------------------------------------------------
+
+
+def separate() -> None:
+    """Separates this process from its parent: continues in a child, with its own descriptors and signals.
+
+    The parent can reap this process immediately, even a long-lived one such as a notebook.
+    """
+    processes.disable_descriptor_inheritance()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked signals
+    if os.fork():
+        os._exit(0)
+
+
+def report_ready(ready: int) -> None:
+    """Reports to the process that called :func:`start`; it may have been killed, but the job runs anyway."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(ready, b"ready")
+    os.close(ready)
