@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 from torchx.schedulers.docker.containers import Container
-from torchx.scheduling.logs import LogQuery
+from torchx.schedulers.shared.logs import Position
 
 HEAD = 8
 TIME_LENGTH = 31
@@ -15,9 +14,11 @@ TIME_LENGTH = 31
 LONGEST_LINE = 1 << 26
 """Maximum bytes of a line; a longer line is returned in parts."""
 
-Line = tuple[bytes, str, int, bytes]
-"""The engine's timestamp, which sorts as text, the id of the container, 1 for stdout or 2 for stderr, and the
-line with its line end."""
+Source = tuple[str, int]
+"""The id of a container, and 1 for stdout or 2 for stderr."""
+
+Line = tuple[bytes, Source, bytes]
+"""The engine's timestamp, which sorts as text, the source, and the line with its line end."""
 
 _seconds: dict[bytes, float] = {}
 
@@ -29,26 +30,23 @@ class Frames:
         container: the container.
 
     Attributes:
-        last: the time of the last line passed to :meth:`note`.
+        position: the position after the last line that was returned to the caller.
         held_back: bytes received but not parsed yet.
     """
 
     def __init__(self, container: Container) -> None:
         self.container = container
-        self.last = b""
+        self.position: Position[bytes] = Position()
         self.held_back = b""
-        self._same = 0  # number of lines with this time
-        self._begun = b""  # the last line, if it had no end yet: it may continue
-        self._stream = 0  # its stream
-        self._skip = 0
         self._rest = b""
         self._parts: dict[int, tuple[bytes, list[bytes], int]] = {}  # time, parts and size of a line
+        self._sources = [(container.id, stream) for stream in range(256)]
 
     def feed(self, data: bytes) -> list[Line]:
         """Parses some bytes and returns the lines that they complete."""
         data = self._rest + data if self._rest else data
         lines: list[Line] = []
-        at, end, name, parts = 0, len(data), self.container.id, self._parts
+        at, end, sources, parts = 0, len(data), self._sources, self._parts
         add = lines.append
         while at + HEAD <= end:
             stop = at + HEAD + int.from_bytes(data[at + 4 : at + HEAD], "big")
@@ -67,47 +65,29 @@ class Frames:
                 time, held, before = parts.pop(stream)
                 size += before
             if line.endswith(b"\n") or size > LONGEST_LINE:
-                add((time, name, stream, b"".join([*held, line]) if held else line))
+                add((time, sources[stream], b"".join([*held, line]) if held else line))
             else:
                 held.append(line)
                 parts[stream] = (time, held, size)
         self._rest = data[at:]
-        return self._skip_known(lines) if self._skip else lines
+        return self._fresh(lines)
 
     def rest(self) -> list[Line]:
         """Returns the last lines, which have no line end."""
         parts, self._parts, self._rest = self._parts, {}, b""
-        lines = sorted(
-            (time, self.container.id, stream, b"".join(held)) for stream, (time, held, _) in parts.items()
+        return self._fresh(
+            sorted((time, self._sources[stream], b"".join(held)) for stream, (time, held, _) in parts.items())
         )
-        return self._skip_known(lines) if self._skip else lines
-
-    def note(self, line: Line) -> None:
-        """Records that a line was returned to the caller."""
-        if self._begun and (line[0], line[2]) == (self.last, self._stream):  # the same line goes on
-            self._begun = b"" if line[3].endswith(b"\n") else self._begun + line[3]
-            return
-        self._same = self._same + 1 if line[0] == self.last else 1
-        self.last = line[0]
-        self._begun, self._stream = b"" if line[3].endswith(b"\n") else line[3], line[2]
 
     def resume(self) -> None:
         """Prepares for reading the log again, from the time of the last line."""
-        self._skip = self._same if self.last else 0
+        self.position.resume()
         self._rest, self._parts = b"", {}
 
-    def _skip_known(self, lines: list[Line]) -> list[Line]:
-        fresh = []
-        for line in lines:
-            if self._skip and line[0] == self.last:
-                self._skip -= 1
-                if not self._skip and self._begun and line[3].startswith(self._begun):
-                    rest = line[3][len(self._begun) :]  # written since, as by a container that was restarted
-                    fresh += [(*line[:3], rest)] if rest else []
-            else:
-                self._skip = 0 if line[0] > self.last else self._skip
-                fresh.append(line)
-        return fresh
+    def _fresh(self, lines: list[Line]) -> list[Line]:
+        if not self.position.is_resuming:
+            return lines
+        return [line for each in lines if (line := self.position.fresh(each)) is not None]
 
 
 def _normalized(text: bytes) -> tuple[bytes, bytes]:
@@ -153,18 +133,10 @@ def stamp(time: bytes) -> str:
     return f"{int(seconds_of(time[:20] + b'000000000Z'))}.{time[20:29].decode()}"
 
 
-def line_filter(query: LogQuery) -> Callable[[Line], bool] | None:
-    """Returns a filter of lines by text and time, or None if the query has neither."""
-    tests: list[Callable[[Line], bool]] = []
-    if query.regex is not None:
-        search = re.compile(query.regex).search
-        tests.append(lambda line: bool(search(line[3].rstrip(b"\n").decode("utf-8", "surrogateescape"))))
-    if query.until is not None:
-        until = query.until.timestamp()
-        tests.append(lambda line: seconds_of(line[0]) < until)
-    if query.since is not None:
-        since = query.since.timestamp()
-        tests.append(lambda line: seconds_of(line[0]) >= since)
-    if not tests:
-        return None
-    return lambda line: all(test(line) for test in tests)
+def time_of(moment: datetime) -> bytes:
+    """Returns a moment in the format of the timestamps of a log.
+
+    >>> time_of(datetime(2026, 5, 1, 14, 0, 0, 250, timezone(timedelta(hours=2))))
+    b'2026-05-01T12:00:00.000250000Z '
+    """
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode()

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import heapq
-import select
 import socket
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from operator import itemgetter
+from select import POLLIN, poll
 from typing import Any
 
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.events import Events
-from torchx.schedulers.docker.log_frames import Frames, Line, line_filter, seconds_of, stamp
+from torchx.schedulers.docker.log_frames import Frames, Line, Source, seconds_of, stamp, time_of
 from torchx.schedulers.docker.lookup import find_containers, readable
 from torchx.schedulers.docker.replay import job_of, replay
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
+from torchx.schedulers.shared.logs import TIME, chunks, line_filter, merged, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 READ_SIZE = 1 << 18
 HUNDREDTH = 22
 """Length of a timestamp up to hundredths of a second; lines of one hundredth form a chunk."""
+MOST_OPEN = 256
+"""Maximum number of logs read at the same time; more than that are spooled to files first."""
+MAX_PARALLEL = 16
+"""Maximum number of logs spooled in parallel."""
 TOGETHER = 0.01
 """Seconds to wait for lines of other replicas after a line, so that lines can be sorted by time."""
+Filter = Callable[[Line], bool]
 POLL_INTERVAL = 10.0
 """Seconds between checks of the containers without an event."""
 REOPEN_AFTER = 1.0
 """Seconds after which a log that the engine has closed is reopened if its container still runs."""
 MARGIN = 1.0
 """Seconds by which the queried time range is extended, as parts of a long line have different times."""
-TIME = itemgetter(0)
 
 
 class DockerLogs:
@@ -48,7 +50,7 @@ class DockerLogs:
 
     def __init__(self, engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]) -> None:
         self._engine, self._app_id, self._query, self._containers = engine, app_id, query, containers
-        self._keep = line_filter(query)
+        self._keep = line_filter(query, time_of)
 
     def read(self) -> Iterator[LogChunk]:
         """Yields the selected lines."""
@@ -56,10 +58,9 @@ class DockerLogs:
         if query.follow and query.until is None and not _is_over(self._containers):
             yield from _Follower(self._engine, self._app_id, query, self._keep).read()
             return
-        containers = [c for c in self._containers if selects(query, c) and _has_log(c)]
-        sources = [read_log(self._engine, container, query, self._keep) for container in containers]
-        merged = sources[0] if len(sources) == 1 else heapq.merge(*sources, key=TIME)
-        yield from chunks(containers, last(merged, query.tail))
+        containers = [c for c in self._containers if _is_wanted(query, c)]
+        logs = [select(read_log(self._engine, one, query), self._keep) for one in containers]
+        yield from _chunks(containers, select(merged(logs, MOST_OPEN, MAX_PARALLEL), None, query.tail))
 
 
 def _is_over(containers: Sequence[Container]) -> bool:
@@ -67,21 +68,12 @@ def _is_over(containers: Sequence[Container]) -> bool:
     return not containers or replay(job_of(containers), containers).end is not None
 
 
-def selects(query: LogQuery, container: Container) -> bool:
-    """Returns True if a query selects a container."""
-    if not query.replicas:
-        return True
-    ids = query.replicas.get(container.role)
-    return ids is not None and (not ids or container.replica in ids)
+def _is_wanted(query: LogQuery, container: Container) -> bool:
+    """Returns True if a container has a log, and a query selects it."""
+    return container.started is not None and query.selects(container.role, container.replica)
 
 
-def _has_log(container: Container) -> bool:
-    return container.started is not None
-
-
-def read_log(
-    engine: Engine, container: Container, query: LogQuery, keep: Callable[[Line], bool] | None
-) -> Iterator[Line]:
+def read_log(engine: Engine, container: Container, query: LogQuery) -> Iterator[Line]:
     """Yields the current lines of a container."""
     frames = Frames(container)
     try:
@@ -93,8 +85,7 @@ def read_log(
         raise
     try:
         while True:
-            lines = frames.feed(data)
-            yield from lines if keep is None else filter(keep, lines)
+            yield from frames.feed(data)
             data = connection.recv(READ_SIZE)
             if not data:
                 break
@@ -102,8 +93,7 @@ def read_log(
         raise engine.unreachable(error) from error
     finally:
         connection.close()
-    lines = frames.rest()
-    yield from lines if keep is None else filter(keep, lines)
+    yield from frames.rest()
 
 
 def _parameters(query: LogQuery, *, follow: bool, since: str = "") -> dict[str, Any]:
@@ -125,43 +115,21 @@ def _parameters(query: LogQuery, *, follow: bool, since: str = "") -> dict[str, 
     return parameters
 
 
-def last(lines: Iterator[Line], count: int | None) -> Iterator[Line]:
-    """Returns the last ``count`` lines, or all if it is None."""
-    return lines if count is None else iter(deque(lines, maxlen=count))
-
-
-def chunks(containers: list[Container], lines: Iterator[Line]) -> Iterator[LogChunk]:
-    """Joins consecutive lines from one stream of one container."""
+def _chunks(containers: Iterable[Container], lines: Iterable[Line]) -> Iterator[LogChunk]:
     by_id = {c.id: c for c in containers}
-    held: list[bytes] = []
-    first: Line | None = None
-    size = 0
-    for line in lines:
-        same = first is not None and line[1:3] == first[1:3] and line[0][:HUNDREDTH] == first[0][:HUNDREDTH]
-        if first is not None and (not same or size > READ_SIZE):
-            yield _chunk(by_id[first[1]], first, held)
-            first, held, size = None, [], 0
-        if first is None:
-            first = line
-        held.append(line[3])
-        size += len(line[3])
-    if first is not None:
-        yield _chunk(by_id[first[1]], first, held)
 
+    def chunk_of(time: bytes, source: Source, data: bytes) -> LogChunk:
+        one = by_id[source[0]]
+        stream = Stream.STDERR if source[1] == 2 else Stream.STDOUT
+        return LogChunk(one.role, one.replica, one.attempt, stream, seconds_of(time), data)
 
-def _chunk(container: Container, first: Line, held: list[bytes]) -> LogChunk:
-    stream = Stream.STDERR if first[2] == 2 else Stream.STDOUT
-    return LogChunk(
-        container.role, container.replica, container.attempt, stream, seconds_of(first[0]), b"".join(held)
-    )
+    return chunks(lines, lambda time: time[:HUNDREDTH] + b"\xff", chunk_of)
 
 
 class _Follower:
     """Follows the logs of an application, over all its attempts, until it has ended."""
 
-    def __init__(
-        self, engine: Engine, app_id: str, query: LogQuery, keep: Callable[[Line], bool] | None
-    ) -> None:
+    def __init__(self, engine: Engine, app_id: str, query: LogQuery, keep: Filter | None) -> None:
         self._engine, self._app_id, self._query, self._keep = engine, app_id, query, keep
         self._containers: dict[str, Container] = {}
         self._open: dict[int, tuple[socket.socket, Frames]] = {}
@@ -170,24 +138,24 @@ class _Follower:
         self._runs: dict[str, tuple[float | None, bool]] = {}
         self._closed: dict[str, float] = {}  # when the engine closed the log of a live container
         self._unended: dict[str, list[Line]] = {}  # its last lines, which had no line end
-        self._poll = select.poll()
+        self._poll = poll()
         self._seen: list[Container] = []
         self._over = False
 
     def read(self) -> Iterator[LogChunk]:
         """Yields lines as they arrive."""
         events = Events(self._engine, self._app_id)
-        self._poll.register(events, select.POLLIN)
+        self._poll.register(events, POLLIN)
         try:
             yield from self._history()
             while True:
-                yield from chunks(list(self._containers.values()), iter(self._update(events)))
+                yield from _chunks(self._containers.values(), self._update(events))
                 if self._over and not self._open:
                     return
                 changed = False
                 while not changed:
                     lines, changed = self._wait(events)
-                    yield from chunks(list(self._containers.values()), iter(lines))
+                    yield from _chunks(self._containers.values(), lines)
         finally:
             events.close()
             for connection, _ in self._open.values():
@@ -199,20 +167,18 @@ class _Follower:
         containers = [
             c
             for c in find_containers(self._engine, self._app_id).get(self._app_id, ())
-            if selects(query, c) and _has_log(c)
+            if _is_wanted(query, c)
         ]
         self._containers.update((c.id, c) for c in containers)
-        sources = []
+        logs = []
         for container in containers:
             self._frames[container.id] = Frames(container)
-            sources.append(self._record(container, read_log(self._engine, container, query, None)))
-        merged: Iterator[Line] = heapq.merge(*sources, key=TIME)
-        if self._keep is not None:
-            merged = filter(self._keep, merged)
-        yield from chunks(containers, last(merged, query.tail))
+            logs.append(self._noted(container, read_log(self._engine, container, query)))
+        lines = select(merged(logs, MOST_OPEN, MAX_PARALLEL), self._keep, query.tail)
+        yield from _chunks(containers, lines)
 
-    def _record(self, container: Container, lines: Iterator[Line]) -> Iterator[Line]:
-        note = self._frames[container.id].note
+    def _noted(self, container: Container, lines: Iterator[Line]) -> Iterator[Line]:
+        note = self._frames[container.id].position.note
         for line in lines:
             note(line)
             yield line
@@ -230,7 +196,7 @@ class _Follower:
         containers = self._seen = find_containers(self._engine, self._app_id, unchanged).get(self._app_id, [])
         reading = {frames.container.id for _, frames in self._open.values()}
         for container in containers:
-            if not selects(self._query, container) or not _has_log(container) or container.id in reading:
+            if not _is_wanted(self._query, container) or container.id in reading:
                 continue
             # the log of a container that waits for a restart was read to its end
             if container.status == "restarting":
@@ -248,16 +214,16 @@ class _Follower:
         self._unended = {one: lines for one, lines in self._unended.items() if one in present}
         self._over = _is_over(containers)
         ensure_supervisor(containers)
-        return sorted((line for lines in removed for line in lines if self._is_wanted(line)), key=TIME)
+        return self._kept([line for lines in removed for line in lines])
 
-    def _is_wanted(self, line: Line) -> bool:
-        return self._keep is None or self._keep(line)
+    def _kept(self, lines: list[Line]) -> list[Line]:
+        return list(select(iter(sorted(lines, key=TIME)), self._keep))
 
     def _follow(self, container: Container) -> bool:
         """Opens the log of a container after its last line; returns False if the container was removed."""
         frames = self._frames.get(container.id) or Frames(container)
         self._frames[container.id] = frames
-        since = stamp(frames.last) if frames.last else ""
+        since = stamp(frames.position.last) if frames.position.last else ""
         frames.resume()
         with suppress(EngineError):
             parameters = _parameters(self._query, follow=True, since=since)
@@ -267,7 +233,7 @@ class _Follower:
             connection.setblocking(False)
             frames.held_back = data
             self._open[connection.fileno()] = (connection, frames)
-            self._poll.register(connection, select.POLLIN)
+            self._poll.register(connection, POLLIN)
             return True
         return False
 
@@ -292,8 +258,7 @@ class _Follower:
             more, closed = self._receive(descriptor)
             lines += more
             changed = changed or closed
-        lines.sort(key=TIME)
-        return (lines if self._keep is None else list(filter(self._keep, lines))), changed
+        return self._kept(lines), changed
 
     def _receive(self, descriptor: int) -> tuple[list[Line], bool]:
         connection, frames = self._open[descriptor]
@@ -312,7 +277,7 @@ class _Follower:
             del self._open[descriptor]
             connection.close()
         for line in lines:
-            frames.note(line)
+            frames.position.note(line)
         return lines, closed
 
 

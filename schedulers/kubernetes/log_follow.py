@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -15,12 +14,13 @@ from torchx.schedulers.kubernetes import logs
 from torchx.schedulers.kubernetes.api.client import Cluster, hang_up, lines_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.logs import SECOND, TIME, Line, Source
+from torchx.schedulers.kubernetes.logs import SECOND, Line, Source
 from torchx.schedulers.kubernetes.lookup import require
 from torchx.schedulers.kubernetes.objects import Facts, gather
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Watch
+from torchx.schedulers.shared.logs import TIME, Position, line_filter, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.status import is_terminal
 
@@ -54,7 +54,7 @@ class _Reader:
             number,
             output,
         )
-        self._last, self._at_last = 0, 0  # the time of the last line, and the number of lines with that time
+        self._position: Position[int] = Position()
         self._response: Any = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,8 +66,7 @@ class _Reader:
 
     def note(self, line: Line) -> Line:
         """Records a line as emitted."""
-        self._at_last = self._at_last + 1 if line[0] == self._last else 1
-        self._last = line[0]
+        self._position.note(line)
         return line
 
     def start(self, query: LogQuery, pause: float = 0.0) -> None:
@@ -110,10 +109,12 @@ class _Reader:
         self._emit(self._number)
 
     def _read(self, query: LogQuery) -> None:
-        params = logs.log_params(self._source, query, follow=True, from_ns=self._last // SECOND * SECOND)
+        before = self._position.last or 0
+        # the log starts at a whole second: the lines emitted before are skipped
+        params = logs.log_params(self._source, query, follow=True, from_ns=before // SECOND * SECOND)
+        self._position.resume()
         response = self._cluster.stream(self._path, params)
         self._response = response
-        seen, skip, before = self._last, self._at_last, self._last
         try:
             if self._stopped.is_set():
                 return  # stopped before the response was known
@@ -122,12 +123,10 @@ class _Reader:
                     return
                 line = logs.parse(raw, self._number, before)
                 before = line[0]
-                # the log starts at a whole second: skip the lines emitted before
-                if line[0] < seen:
+                fresh = self._position.fresh(line)
+                if fresh is None:
                     continue
-                if line[0] == seen and skip:
-                    skip -= 1
-                    continue
+                line = fresh
                 if self._stopped.is_set():
                     return
                 if not raw.endswith(b"\n"):
@@ -188,7 +187,7 @@ class Follower:
 
     def __init__(self, cluster: Cluster, facts: Facts, query: LogQuery) -> None:
         self._cluster, self._facts, self._query = cluster, facts, query
-        self._keep = logs.line_filter(query)
+        self._keep = line_filter(query, logs.time_of)
         self._output: queue.Queue[Line | int | None] = queue.Queue(QUEUE_SIZE)
         self._sources: list[Source] = []
         self._readers: dict[tuple[str, int], _Reader] = {}
@@ -208,7 +207,7 @@ class Follower:
                     yield from self._last_lines()
                     return
                 for lines in self._batches():
-                    yield from logs.chunks(self._sources, filter(self._keep, lines))
+                    yield from logs.chunks(self._sources, select(iter(lines), self._keep))
         finally:
             watch.close()
             for reader in self._readers.values():
@@ -219,7 +218,7 @@ class Follower:
     def _last_lines(self) -> Iterator[LogChunk]:
         """Yields incomplete last lines of pods that were deleted."""
         rest = [line for reader in self._readers.values() if (line := reader.rest()) is not None]
-        yield from logs.chunks(self._sources, filter(self._keep, sorted(rest, key=TIME)))
+        yield from logs.chunks(self._sources, select(iter(sorted(rest, key=TIME)), self._keep))
 
     def _reconcile(self, facts: Facts) -> None:
         """Reconciles the application in a thread, while lines are shown."""
@@ -239,11 +238,9 @@ class Follower:
         query = self._query
         sources = logs.sources_of(self._facts, query)
         readers = [self._reader(source) for source in sources]
-        lines = logs.merged(self._cluster, self._facts, sources, query) if sources else iter(())
-        noted = filter(self._keep, (readers[line[1]].note(line) for line in lines))
-        yield from logs.chunks(
-            self._sources, noted if query.tail is None else iter(deque(noted, maxlen=query.tail))
-        )
+        lines = logs.merged(self._cluster, self._facts, sources, query)
+        noted = (readers[line[1]].note(line) for line in lines)
+        yield from logs.chunks(self._sources, select(noted, self._keep, query.tail))
         for reader, source in zip(readers, sources, strict=True):
             reader.done = source.ended
 

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import calendar
 import functools
-import heapq
 import re
-import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, lines_of, path_of
@@ -24,12 +18,12 @@ from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of
 from torchx.schedulers.kubernetes.state.replicas import Member, members_of, number_of, replica_of, run_of
+from torchx.schedulers.shared import logs as shared
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 SECOND = 1_000_000_000
 CHUNK_WINDOW = SECOND // 100
 """Nanoseconds within which lines of one replica form a chunk."""
-BLOCK = 1 << 18
 MAX_PARALLEL = 16
 """Maximum number of logs read in parallel; more than that are spooled to files first."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
@@ -37,7 +31,6 @@ _NO_LOG = b"unable to retrieve container logs for "
 
 Line = tuple[int, int, bytes]
 """Time in nanoseconds since the epoch, number of the source, text."""
-TIME = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,7 @@ def sources_of(facts: Facts, query: LogQuery) -> list[Source]:
         number = number_of(pod, older.get(place, 0))
         older[place] = older.get(place, 0) + 1
         member = members.get(place)
-        if member is not None and is_selected(query, member):
+        if member is not None and query.selects(member.role, member.replica):
             sources += _of_pod(pod, member, number)
     return sources
 
@@ -94,14 +87,6 @@ def _of_pod(pod: Object, member: Member, number: int) -> Iterator[Source]:
             return
     if not waits:
         yield Source(name, restarts, False, member, number + restarts, "terminated" in state)
-
-
-def is_selected(query: LogQuery, member: Member) -> bool:
-    """Returns True if a query selects a replica."""
-    if not query.replicas:
-        return True
-    ids = query.replicas.get(member.role)
-    return ids is not None and (not ids or member.replica in ids)
 
 
 def parse(line: bytes, source: int, before: int) -> Line:
@@ -132,18 +117,9 @@ def _seconds(text: bytes, zone: bytes) -> int:
     return seconds - (offset if zone[:1] == b"+" else -offset)
 
 
-def line_filter(query: LogQuery) -> Callable[[Line], bool]:
-    """Returns a function that selects the lines of a query."""
-    since = int(query.since.timestamp() * 1e6) * 1000 if query.since is not None else None
-    until = int(query.until.timestamp() * 1e6) * 1000 if query.until is not None else None
-    search = re.compile(query.regex).search if query.regex is not None else None
-
-    def keep(line: Line) -> bool:
-        if (since is not None and line[0] < since) or (until is not None and line[0] >= until):
-            return False
-        return search is None or bool(search(line[2].decode("utf-8", "replace").rstrip("\n")))
-
-    return keep
+def time_of(moment: datetime) -> int:
+    """Returns a moment in nanoseconds since the epoch."""
+    return int(moment.timestamp() * 1e6) * 1000
 
 
 def log_params(source: Source, query: LogQuery, *, follow: bool = False, from_ns: int = 0) -> dict[str, Any]:
@@ -210,71 +186,22 @@ def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query:
 def merged(cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery) -> Iterator[Line]:
     """Yields the existing lines of several logs in chronological order."""
     readers = [read_log(cluster, facts, source, number, query) for number, source in enumerate(sources)]
-    if len(readers) <= MAX_PARALLEL:
-        yield from readers[0] if len(readers) == 1 else heapq.merge(*readers, key=TIME)
-        return
-    # the numbers of open connections and files are limited
-    with tempfile.TemporaryDirectory(prefix="torchx-logs-") as folder:
-        files = [Path(folder) / str(number) for number in range(len(readers))]
-        with ThreadPoolExecutor(MAX_PARALLEL) as pool:
-            list(pool.map(_spool, files, readers))
-        yield from heapq.merge(*(_read_spooled(path, number) for number, path in enumerate(files)), key=TIME)
-
-
-def _spool(path: Path, lines: Iterable[Line]) -> None:
-    with path.open("wb") as file:
-        file.writelines(b"%d %s" % (line[0], line[2].removesuffix(b"\n") + b"\n") for line in lines)
-
-
-def _read_spooled(path: Path, number: int) -> Iterator[Line]:
-    """Yields the lines of a file, which is open only while a block is read."""
-    at = 0
-    while True:
-        with path.open("rb") as file:
-            file.seek(at)
-            lines = file.readlines(BLOCK)
-            at = file.tell()
-        if not lines:
-            return
-        for line in lines:
-            stamp, _, rest = line.partition(b" ")
-            yield int(stamp), number, rest
+    return shared.merged(readers, MAX_PARALLEL, MAX_PARALLEL)
 
 
 def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
     """Groups consecutive lines of one replica into chunks."""
-    held: list[bytes] = []
-    first: Line | None = None
-    size = 0
-    for line in lines:
-        if first is not None and (line[1] != first[1] or line[0] - first[0] > CHUNK_WINDOW or size > BLOCK):
-            yield _chunk(sources[first[1]], first, held)
-            first, held, size = None, [], 0
-        if first is None:
-            first = line
-        held.append(line[2])
-        size += len(line[2])
-    if first is not None:
-        yield _chunk(sources[first[1]], first, held)
 
+    def chunk_of(time: int, number: int, data: bytes) -> LogChunk:
+        source = sources[number]
+        role, replica = source.member.role, source.member.replica
+        return LogChunk(role, replica, source.attempt, Stream.COMBINED, time / SECOND, data)
 
-def _chunk(source: Source, first: Line, held: list[bytes]) -> LogChunk:
-    # all lines but the last must end with a line end
-    held = [line if line.endswith(b"\n") else line + b"\n" for line in held[:-1]] + held[-1:]
-    return LogChunk(
-        source.member.role,
-        source.member.replica,
-        source.attempt,
-        Stream.COMBINED,
-        first[0] / SECOND,
-        b"".join(held),
-    )
+    return shared.chunks(lines, lambda time: time + CHUNK_WINDOW, chunk_of)
 
 
 def read_logs(cluster: Cluster, facts: Facts, query: LogQuery) -> Iterator[LogChunk]:
     """Yields the existing lines of a query."""
     sources = sources_of(facts, query)
-    lines: Iterator[Line] = (
-        filter(line_filter(query), merged(cluster, facts, sources, query)) if sources else iter(())
-    )
-    yield from chunks(sources, lines if query.tail is None else iter(deque(lines, maxlen=query.tail)))
+    keep = shared.line_filter(query, time_of)
+    return chunks(sources, shared.select(merged(cluster, facts, sources, query), keep, query.tail))

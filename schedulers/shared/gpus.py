@@ -17,8 +17,8 @@ from torchx.machine import locks as lock
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 HOLDERS = ("torchx.schedulers.docker.gpus",)
-"""Modules of engines whose jobs hold GPUs of this machine without a lease: ``left_by_jobs`` of each yields the
-GPUs that its jobs do not use. They are loaded on demand, as the schedulers are."""
+"""Modules of engines whose jobs hold GPUs of this machine without a lease; ``left_by_jobs`` of each yields
+the GPUs that its jobs do not use. They are loaded on demand, as the schedulers are."""
 
 
 def visible_gpus(env: Mapping[str, str]) -> list[str]:

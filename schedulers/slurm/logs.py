@@ -11,13 +11,13 @@ from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
-from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, matching, takes, with_unfinished
+from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, takes, with_unfinished
 from torchx.machine import files
 from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths
 from torchx.schedulers.slurm.queue import find, require_own
 from torchx.schedulers.slurm.wait import Watch
 from torchx.scheduling.checks import unknown_application
-from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.scheduling.logs import LogChunk, LogQuery, matching
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
@@ -139,7 +139,7 @@ class SlurmLog:
         lines = Lines(query)
         self._span = Span(query)
         self._sources.clear()
-        wanted = [ordinal for ordinal, member in enumerate(self._members) if _selected(member, query)]
+        wanted = [ordinal for ordinal, member in enumerate(self._members) if query.selects(*member)]
         try:
             alive = query.follow and query.until is None and self._is_live()
             first = self._new(wanted)
@@ -235,10 +235,3 @@ class SlurmLog:
 
 def _age(piece: Piece) -> tuple[int, int]:
     return piece.ns, piece.replica
-
-
-def _selected(member: Member, query: LogQuery) -> bool:
-    if not query.replicas:
-        return True
-    ids = query.replicas.get(member.role)
-    return ids is not None and (not ids or member.replica in ids)

@@ -34,7 +34,7 @@ def test_a_container_writes_a_long_line() -> None:
     for at in range(0, len(whole), 1 << 18):
         lines += frames.feed(whole[at : at + (1 << 18)])
     assert time.process_time() - began < 1
-    assert [len(line[3]) for line in lines] == [(30 << 20) + 4, 5]
+    assert [len(line[2]) for line in lines] == [(30 << 20) + 4, 5]
 
 
 def test_a_line_that_was_read_before_its_end_is_continued() -> None:
@@ -45,16 +45,16 @@ def test_a_line_that_was_read_before_its_end_is_continued() -> None:
     for read in (1, 1, 2, 3, 3):
         frames.resume()
         for line in [*frames.feed(b"".join(log[:read])), *frames.rest()]:
-            frames.note(line)
-            seen += line[3]
+            frames.position.note(line)
+            seen += line[2]
     assert seen == b"endendend"
 
 
 def test_parts_of_both_streams_stay_apart() -> None:
     frames = Frames(container())
     assert frames.feed(frame(b"a") + frame(b"1", 2) + frame(b"b")) == []
-    assert [line[2:] for line in frames.feed(frame(b"2\n", 2))] == [(2, b"12\n")]
-    assert [line[2:] for line in frames.rest()] == [(1, b"ab")]
+    assert [(line[1][1], line[2]) for line in frames.feed(frame(b"2\n", 2))] == [(2, b"12\n")]
+    assert [(line[1][1], line[2]) for line in frames.rest()] == [(1, b"ab")]
 
 
 class Response:
@@ -86,4 +86,4 @@ def test_a_line_without_limit_is_handed_on(ends: bool, monkeypatch: pytest.Monke
     monkeypatch.setattr("torchx.schedulers.docker.log_frames.LONGEST_LINE", 8)
     frames = Frames(container())
     lines = frames.feed(frame(b"12345") + frame(b"6789a") + frame(b"b\n" if ends else b"b"))
-    assert [line[3] for line in lines + frames.rest()] == [b"123456789a", b"b\n" if ends else b"b"]
+    assert [line[2] for line in lines + frames.rest()] == [b"123456789a", b"b\n" if ends else b"b"]

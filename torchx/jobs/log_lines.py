@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
-from torchx.scheduling.logs import LogChunk, LogQuery, Stream, whole_characters
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching, whole_characters
 
 LONGEST_LINE = 1 << 20
 """Bytes after which an unfinished line is returned in parts."""
@@ -178,6 +178,7 @@ class Lines:
         # when following, show a prompt before its line ends
         self._yield_parts = query.follow and self._pattern is None
         self._parts: dict[Source, tuple[int, bytes]] = {}
+        self._attempts: dict[int, int] = {}  # the current attempt of each replica
         self._matched: dict[Source, bool] = {}  # whether the unfinished line is shown
         self._tail = None if query.tail is None else _Tail(query.tail)
         self._cut_off: set[Source] = set()  # sources of unfinished lines whose start was dropped
@@ -185,6 +186,11 @@ class Lines:
     def add(self, piece: Piece, data: bytes, member: Member) -> Iterator[LogChunk]:
         """Adds one piece; yields the chunks that are complete."""
         source = source_of(piece)
+        before = self._attempts.get(piece.replica, piece.attempt)
+        self._attempts[piece.replica] = piece.attempt
+        if before != piece.attempt:  # an unfinished line ends with its attempt
+            for stream in STREAMS:
+                yield from self._unheld((piece.replica, before, stream), member)
         since, held = self._parts.pop(source, (piece.ns, b""))
         data = held + data if held else data
         if not data:
@@ -201,9 +207,14 @@ class Lines:
 
     def rest(self, members: list[Member]) -> Iterator[LogChunk]:
         """Yields the lines that are still buffered."""
-        for source, (since, data) in self._parts.items():
-            yield from self._chunks(since, source, data, members[source[0]])
+        for source in list(self._parts):
+            yield from self._unheld(source, members[source[0]])
         yield from self.up_to_now()
+
+    def _unheld(self, source: Source, member: Member) -> Iterator[LogChunk]:
+        since, data = self._parts.pop(source, (0, b""))
+        if data:
+            yield from self._chunks(since, source, data, member)
 
     def up_to_now(self) -> Iterator[LogChunk]:
         """Yields the lines of the tail; later lines are no longer limited by it."""
@@ -249,17 +260,6 @@ def takes(piece: Piece, query: LogQuery) -> bool:
     if query.since is not None and piece.ns < query.since.timestamp() * 1e9:
         return False
     return query.until is None or piece.ns < query.until.timestamp() * 1e9
-
-
-def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
-    """Returns the lines that match the pattern; invalid UTF-8 is kept unchanged."""
-    search = pattern.search
-    lines = data.decode("utf-8", "surrogateescape").split("\n")
-    last = lines.pop()
-    kept = [line + "\n" for line in lines if search(line)]
-    if last and search(last):
-        kept.append(last)
-    return "".join(kept).encode("utf-8", "surrogateescape")
 
 
 def first_at(descriptor: int, ns: int) -> int:

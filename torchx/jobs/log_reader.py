@@ -18,14 +18,13 @@ from torchx.jobs.log_lines import (
     Span,
     Unfinished,
     first_at,
-    matching,
     source_of,
     takes,
 )
 from torchx.jobs.log_lines import Member as Member
 from torchx.jobs.paths import LogPaths
 from torchx.machine import files
-from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching
 
 BLOCK = 4096 * LAYOUT.size
 """Bytes of the index to read at a time."""
@@ -62,7 +61,7 @@ class JobLog:
 
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the output that matches a query, by whole lines as far as possible."""
-        wanted = [self._wants(member, query) for member in self._members]
+        wanted = [query.selects(*member) for member in self._members]
         lines, span = Lines(query), Span(query)
         ends: dict[int, tuple[int, int]] = {}  # replica: attempt, and end of the indexed part of its log
         self._from_begin = True
@@ -252,10 +251,3 @@ class JobLog:
     def _is_of(piece: Piece, wanted: list[bool]) -> bool:
         """Returns True if an entry is valid and of a selected replica."""
         return piece.replica < len(wanted) and wanted[piece.replica] and is_plausible(piece)
-
-    @staticmethod
-    def _wants(member: Member, query: LogQuery) -> bool:
-        if not query.replicas:
-            return True
-        ids = query.replicas.get(member.role)
-        return ids is not None and (not ids or member.replica in ids)

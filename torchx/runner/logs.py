@@ -42,13 +42,8 @@ def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, i
     >>> wanted_replicas(roles, LogQuery({"a": frozenset({1})})), len(wanted_replicas(roles, LogQuery()))
     ([('a', 1)], 3)
     """
-    wanted: list[tuple[str, int]] = []
-    for role in roles:
-        if query.replicas and role.name not in query.replicas:
-            continue
-        ids = query.replicas.get(role.name)
-        wanted += [(role.name, k) for k in range(role.num_replicas) if not ids or k in ids]
-    return wanted
+    members = ((role.name, k) for role in roles for k in range(role.num_replicas))
+    return [member for member in members if query.selects(*member)]
 
 
 def merged(

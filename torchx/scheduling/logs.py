@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -42,6 +43,17 @@ class LogQuery:
     follow: bool = False
     stream: Stream = Stream.COMBINED
 
+    def selects(self, role: str, replica: int) -> bool:
+        """Returns True if the query selects a replica.
+
+        >>> LogQuery({"a": frozenset({1})}).selects("a", 1), LogQuery({"a": frozenset()}).selects("b", 0)
+        (True, False)
+        """
+        if not self.replicas:
+            return True
+        ids = self.replicas.get(role)
+        return ids is not None and (not ids or replica in ids)
+
 
 @dataclass(frozen=True)
 class LogChunk:
@@ -80,11 +92,56 @@ def whole_characters(data: bytes) -> int:
     return len(data)
 
 
+def text_of(data: bytes) -> str:
+    """Returns log output as text; a pattern of a query is searched in this text, in which users read it.
+
+    >>> text_of(b"caf\\xe9 \\xc3\\xa9")
+    'caf\ufffd é'
+    """
+    return data.decode("utf-8", "replace")
+
+
+def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
+    r"""Returns the lines that match a pattern, with their bytes unchanged.
+
+    >>> matching(b"a\nb\xff\nb", re.compile("b"))
+    b'b\xff\nb'
+    """
+    search = pattern.search
+    text = text_of(data)
+    if "\ufffd" in text:  # perhaps invalid bytes, which the text does not have
+        return b"".join(
+            line for line in _with_ends(data) if pattern.search(text_of(line.removesuffix(b"\n")))
+        )
+    search = pattern.search
+    lines = text.split("\n")
+    last = lines.pop()
+    kept = [line + "\n" for line in lines if search(line)]
+    if last and search(last):
+        kept.append(last)
+    return "".join(kept).encode()
+
+
+def _with_ends(data: bytes) -> Iterator[bytes]:
+    *lines, last = data.split(b"\n")
+    yield from (line + b"\n" for line in lines)
+    if last:
+        yield last
+
+
 def lines_of(chunks: Iterable[LogChunk]) -> Iterator[str]:
-    """Yields the lines of one replica, each with its line end, if it has one."""
-    held = b""
+    """Yields the lines of one replica, each with its line end, if it has one.
+
+    A line without its end ends with its attempt, and is not joined with one of the other stream.
+    """
+    held: dict[tuple[int, Stream], bytes] = {}
     for chunk in chunks:
-        *whole, held = (held + chunk.data).split(b"\n")
-        yield from (line.decode("utf-8", "replace") + "\n" for line in whole)
-    if held:
-        yield held.decode("utf-8", "replace")
+        source = chunk.attempt, chunk.stream
+        *whole, rest = (held.pop(source, b"") + chunk.data).split(b"\n")
+        if held and any(attempt != chunk.attempt for attempt, _ in held):
+            yield from map(text_of, held.values())
+            held.clear()
+        yield from (text_of(line) + "\n" for line in whole)
+        if rest:
+            held[source] = rest
+    yield from map(text_of, held.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 from functools import partial
 from typing import Any
@@ -36,6 +37,14 @@ class LogConformance(Harness):
         status = self.run(scheduler, "echo one; echo two; echo three")
         assert self.log(scheduler, status.app_id, regex="^t") == ["two\n", "three\n"]
         assert self.log(scheduler, status.app_id, regex="e$") == ["one\n", "three\n"]
+
+    def test_a_pattern_is_searched_in_the_text_that_is_returned(self, scheduler: Scheduler[Any]) -> None:
+        status = self.run(scheduler, "printf 'a\\377b\\na\\351\\ncaf\\303\\251\\n\\303\\251t\\303\\n'")
+        lines = self.log(scheduler, status.app_id)
+        assert lines == ["a\ufffdb\n", "a\ufffd\n", "café\n", "ét\ufffd\n"], "invalid UTF-8 is replaced"
+        for pattern in ("a.b", "\ufffd", "\ufffd$", "é$", "[^a-zé]", r"\w$", r"^\w+\W$"):
+            expected = [line for line in lines if re.search(pattern, line.rstrip("\n"))]
+            assert self.log(scheduler, status.app_id, regex=pattern) == expected, pattern
 
     def test_a_log_is_followed_to_the_end(self, scheduler: Scheduler[Any]) -> None:
         app_id = self.submit(scheduler, "echo first; sleep 1; echo last")

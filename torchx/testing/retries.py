@@ -77,6 +77,14 @@ class RetryConformance(Harness):
             spare *= 2  # it started too late
         assert replica.attempts[-1].state is AppState.SUCCEEDED
 
+    def test_a_line_without_its_end_ends_with_its_attempt(self, scheduler: Scheduler[Any]) -> None:
+        role = self.role("echo line; printf part; exit 3", max_retries=1)
+        status = self.run(scheduler, self.app(role))
+        if Ability.EARLIER_LOGS in self.lacks:
+            return
+        lines = [line.rstrip("\n") for line in self.log(scheduler, status.app_id)]
+        assert lines == ["line", "part", "line", "part"]
+
     def test_retries_are_counted(self, scheduler: Scheduler[Any]) -> None:
         script = "echo try $TORCHX_ATTEMPT; exit 3"
         status = self.run(scheduler, self.app(self.role(script, max_retries=2)))

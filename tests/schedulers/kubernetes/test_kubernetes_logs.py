@@ -70,7 +70,7 @@ def test_more_replicas_than_are_read_at_once(
     scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubernetes_logs, "MAX_PARALLEL", 2)
-    monkeypatch.setattr(kubernetes_logs, "BLOCK", 10)
+    monkeypatch.setattr("torchx.schedulers.shared.logs.BLOCK", 10)
     app_id = ended(scheduler, "seq 20; printf end", num_replicas=5)
     chunks = read(scheduler, app_id)
     assert [chunk.time for chunk in chunks] == sorted(chunk.time for chunk in chunks)
