@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Sequence
@@ -11,16 +10,15 @@ from contextlib import closing, suppress
 from torchx.errors import StateError
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
-from torchx.schedulers.docker.engine.duplex import AT_A_TIME, Duplex
+from torchx.schedulers.docker.engine.duplex import Duplex
 from torchx.schedulers.docker.lookup import readable
+from torchx.schedulers.shared.exec import POLL_INTERVAL, Caller, not_running
 from torchx.scheduling.checks import require_replicas
 from torchx.scheduling.streams import Streams
 
 HEAD = 8
 """Bytes of the header before each piece of output, with its stream and length; none on a terminal."""
 STDERR = 2
-POLL_INTERVAL = 0.5
-"""Seconds between checks of the terminal's size."""
 
 
 def execute(
@@ -52,7 +50,7 @@ def container_of(containers: Sequence[Container], app_id: str, role: str, replic
         raise StateError(f"{role}/{replica} of {app_id} is paused", hint=f"resume it: docker unpause {name}")
     running = [c for c in mine if c.status == "running"]
     if not running:
-        raise StateError(f"{role}/{replica} of {app_id} is not running")
+        raise not_running(app_id, role, replica)
     return max(running, key=lambda c: c.attempt).id
 
 
@@ -91,9 +89,8 @@ class _Exchange:
 
     def __init__(self, engine: Engine, made: str, connection: Duplex, streams: Streams) -> None:
         self._engine, self._made = engine, made
-        self._connection, self._streams = connection, streams
-        self._source = streams.stdin
-        self._size: tuple[int, int] | None = None
+        self._connection, self._caller = connection, Caller(streams)
+        self._terminal = streams.terminal
         self._data = b""
 
     def run(self, data: bytes) -> None:
@@ -111,18 +108,19 @@ class _Exchange:
             poll = select.poll()
             sent = self._connection.is_sent
             poll.register(self._connection, select.POLLIN | (0 if sent else select.POLLOUT))
-            if self._source is not None and sent:
-                poll.register(self._source, select.POLLIN)
+            source = self._caller.source
+            if source is not None and sent:
+                poll.register(source, select.POLLIN)
             ready = {descriptor for descriptor, _ in poll.poll(POLL_INTERVAL * 1000)}
             if self._connection.fileno() in ready and self._receive():
                 return
             try:
                 self._connection.flush()
-                if self._source in ready and self._source is not None:
-                    self._feed(self._source)
+                if source in ready:
+                    self._feed()
             except (BrokenPipeError, ConnectionResetError):
                 # it no longer reads; there may still be output
-                self._source = None
+                self._caller.source = None
                 self._connection.discard()
 
     def _receive(self) -> bool:
@@ -137,29 +135,24 @@ class _Exchange:
         self._show(data)
         return ended
 
-    def _feed(self, source: int) -> None:
+    def _feed(self) -> None:
         """Sends the available input, or closes the program's input at its end."""
-        try:
-            data = os.read(source, AT_A_TIME)
-        except OSError:
-            data = b""
+        data = self._caller.read()
         if data:
             self._connection.send(data)
-            return
-        self._source = None
-        self._connection.finish()
+        else:
+            self._connection.finish()
 
     def _resize(self) -> None:
         """Sends the size of the terminal if it has changed."""
-        if not self._streams.terminal or self._streams.size() == self._size:
-            return
-        rows, columns = self._size = self._streams.size()
-        with suppress(StateError):  # it has ended
-            self._engine.call("POST", f"/exec/{self._made}/resize", {"h": rows, "w": columns})
+        size = self._caller.new_size()
+        if size is not None:
+            with suppress(StateError):  # it has ended
+                self._engine.call("POST", f"/exec/{self._made}/resize", {"h": size[0], "w": size[1]})
 
     def _show(self, data: bytes) -> None:
-        if self._streams.terminal:
-            self._write(1, data)
+        if self._terminal:
+            self._caller.show(data)
             return
         data = self._data + data if self._data else data
         at = 0
@@ -167,15 +160,9 @@ class _Exchange:
             stop = at + HEAD + int.from_bytes(data[at + 4 : at + HEAD], "big")
             if len(data) < stop:
                 break
-            self._write(data[at], data[at + HEAD : stop])
+            self._caller.show(data[at + HEAD : stop], error=data[at] == STDERR)
             at = stop
         self._data = data[at:]
-
-    def _write(self, stream: int, data: bytes) -> None:
-        if data:
-            output = self._streams.stderr if stream == STDERR else self._streams.stdout
-            output.write(data)
-            output.flush()
 
 
 def _exit_code(engine: Engine, made: str, program: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import select
 import threading
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of, live, waits_for
 from torchx.schedulers.kubernetes.state.replicas import members_of, replica_of, run_of
+from torchx.schedulers.shared.exec import POLL_INTERVAL, Caller, not_running
 from torchx.scheduling.checks import require_replicas
 from torchx.scheduling.streams import Streams
 
@@ -29,8 +29,6 @@ BINARY = 2
 CLOSING = 8
 NEWEST = "v5.channel.k8s.io"
 """The first protocol that can signal the end of the input."""
-POLL_INTERVAL = 0.5
-"""Seconds between checks of the size of the terminal."""
 
 
 def execute(
@@ -60,7 +58,7 @@ def pod_of(facts: Facts, role: str, replica: int) -> Object:
     place = next(m.role_index for m in members if m.role == role), replica
     mine = sorted((pod for pod in facts.pods if replica_of(pod) == place), key=run_of)
     if not mine or not live(mine[-1]):
-        raise StateError(f"{role}/{replica} of {facts.app_id} is not running")
+        raise not_running(facts.app_id, role, replica)
     if "running" not in (container_of(mine[-1]).get("state") or {}):
         raise StateError(f"{role}/{replica} of {facts.app_id} is not running yet: {waits_for(mine[-1])}")
     return mine[-1]
@@ -82,18 +80,18 @@ def execute_in(
         params.append(("stdin", "true"))
     params.append(("tty", "true") if streams.terminal else ("stderr", "true"))
     connection = cluster.websocket(path_of("v1", "pods", namespace, name) + "/exec", params)
-    over = threading.Event()
-    feeder = threading.Thread(target=_feed, args=(connection, streams, over), name="exec stdin", daemon=True)
+    over, caller = threading.Event(), Caller(streams)
+    feeder = threading.Thread(target=_feed, args=(connection, caller, over), name="exec stdin", daemon=True)
     feeder.start()
     try:
-        return _receive(connection, streams, command[0], ConnectionMonitor(cluster, namespace, name))
+        return _receive(connection, caller, command[0], ConnectionMonitor(cluster, namespace, name))
     finally:
         over.set()
         feeder.join(timeout=2)
         connection.shutdown()
 
 
-def _receive(connection: Any, streams: Streams, program: str, monitor: ConnectionMonitor) -> int:
+def _receive(connection: Any, caller: Caller, program: str, monitor: ConnectionMonitor) -> int:
     from websocket import WebSocketException
 
     while True:
@@ -108,10 +106,8 @@ def _receive(connection: Any, streams: Streams, program: str, monitor: Connectio
                 raise StateError(f"the connection to `{program}` was closed before the program ended")
             continue
         channel, data = data[0], data[1:]
-        if channel in (STDOUT, STDERR) and data:
-            output = streams.stdout if channel == STDOUT else streams.stderr
-            output.write(data)
-            output.flush()
+        if channel in (STDOUT, STDERR):
+            caller.show(data, error=channel == STDERR)
         elif channel == ERROR:
             return _code(data, program)
 
@@ -131,29 +127,26 @@ def _code(data: bytes, program: str) -> int:
     raise StateError(f"`{program}` could not be run: {message}")
 
 
-def _feed(connection: Any, streams: Streams, over: threading.Event) -> None:
+def _feed(connection: Any, caller: Caller, over: threading.Event) -> None:
     """Sends the input, and the size of the terminal after each change."""
     from websocket import WebSocketException
 
-    size: tuple[int, int] | None = None
-    source = streams.stdin
     try:
         while not over.is_set():
-            if streams.terminal and streams.size() != size:
-                size = streams.size()
+            size = caller.new_size()
+            if size is not None:
                 message = json.dumps({"Height": size[0], "Width": size[1]}).encode()
                 connection.send(bytes([SIZE]) + message, BINARY)
-            if source is None:
+            if caller.source is None:
                 over.wait(POLL_INTERVAL)
                 continue
-            ready, _, _ = select.select([source], [], [], POLL_INTERVAL)
+            ready, _, _ = select.select([caller.source], [], [], POLL_INTERVAL)
             if not ready:
                 continue
-            data = os.read(source, 1 << 16)
+            data = caller.read()
             if data:
                 connection.send(bytes([STDIN]) + data, BINARY)
                 continue
-            source = None
             spoken = {key.lower(): value for key, value in (connection.getheaders() or {}).items()}
             if spoken.get("sec-websocket-protocol") == NEWEST:
                 connection.send(bytes([CLOSE, STDIN]), BINARY)

@@ -1,0 +1,60 @@
+"""What engines share when they run a program in a replica: the caller's side of its input and output."""
+
+from __future__ import annotations
+
+import os
+
+from torchx.errors import StateError
+from torchx.scheduling.streams import Streams
+
+POLL_INTERVAL = 0.5
+"""Seconds between checks of the terminal's size, and of a program that has closed its outputs."""
+
+AT_A_TIME = 1 << 16
+"""Bytes of input to read at a time."""
+
+
+def not_running(app_id: str, role: str, replica: int) -> StateError:
+    """Returns the error for a replica that has not started, or has ended."""
+    return StateError(f"{role}/{replica} of {app_id} is not running")
+
+
+class Caller:
+    """The streams of the caller.
+
+    Args:
+        streams: the streams.
+
+    Attributes:
+        source: the descriptor of the input; None if there is no input, or it has ended.
+    """
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._size: tuple[int, int] | None = None
+        self.source = streams.stdin
+
+    def new_size(self) -> tuple[int, int] | None:
+        """Returns the rows and columns of the terminal if they have changed since the last call."""
+        if not self._streams.terminal or self._streams.size() == self._size:
+            return None
+        self._size = self._streams.size()
+        return self._size
+
+    def read(self) -> bytes:
+        """Returns available input, or nothing at its end; input that cannot be read has ended."""
+        assert self.source is not None
+        try:
+            data = os.read(self.source, AT_A_TIME)
+        except OSError:
+            data = b""
+        if not data:
+            self.source = None
+        return data
+
+    def show(self, data: bytes, *, error: bool = False) -> None:
+        """Writes output of the program."""
+        if data:
+            output = self._streams.stderr if error else self._streams.stdout
+            output.write(data)
+            output.flush()
