@@ -148,12 +148,11 @@ def replay(job: Job, containers: Sequence[Container], succeeded: Mapping[int, in
             replicas[places[container.role, container.replica]].append(container)
     for mine in replicas:
         mine.sort(key=lambda c: (c.attempt, c.created))
+    # the last retry is the one with the highest numbers of attempts
     retries = [c.retry for c in containers if c.retry]
     retry = max(retries, key=lambda r: sum(r.get("attempts", ())), default={})
-    expected = [1] * len(places)
-    attempts = retry.get("attempts", ())
-    if len(attempts) == len(expected):
-        expected = list(attempts)
+    attempts = list(retry.get("attempts", ()))
+    expected = attempts if len(attempts) == len(places) else [1] * len(places)
     used: dict[str | int, int] = dict(retry.get("used", {}))
     progress = Progress(job, replicas, _rules(job, used), expected=expected)
     removed = {n for n, attempt in (succeeded or {}).items() if not replicas[n] and attempt == expected[n]}
@@ -181,46 +180,68 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
 
 
 def _apply(progress: Progress, removed: Collection[int]) -> None:
+    """Applies the rules to the containers: first those that run, then the ends in order of time."""
     gang = progress.gang
-    actions: list[Action] = gang.begin()
+    # the first starts were carried out; containers that are still to be started are collected below
+    actions: list[Action] = [action for action in gang.begin() if isinstance(action, End)]
+    running, ended, unstarted = _sorted_by_stage(progress, removed)
+    for ordinal in [*running, *ended]:
+        gang.started(ordinal)
+    # containers that ran when it was cancelled have the mark; all others ended before
+    before = [n for n in ended if not _has_mark(progress.newest(n), CANCELLED)]
+    after = [n for n in ended if _has_mark(progress.newest(n), CANCELLED)]
+    for ordinal in before:
+        actions += _ended(progress, ordinal, removed)
+    if progress.cancelled:
+        actions += gang.cancel()
+    for ordinal in after:
+        actions += _ended(progress, ordinal, removed)
+    actions += _give_up_lost(progress, actions)
+    _collect_pending(progress, actions, unstarted)
+
+
+def _sorted_by_stage(progress: Progress, removed: Collection[int]) -> tuple[list[int], list[int], list[int]]:
+    """Returns the ordinals that run, those that have ended in order of time, and those to be started.
+
+    A replica without a container has ended before all others if it is known to have succeeded; else it was
+    lost, which counts after all others.
+    """
     begun = any(c.started or c.mark for mine in progress.replicas for c in mine)
+    running: list[int] = []
     ended: list[tuple[float, int]] = []
     unstarted: list[int] = []
-    for ordinal, mine in enumerate(progress.replicas):
-        newest = mine[-1] if mine else None
+    for ordinal in range(len(progress.replicas)):
+        newest = progress.newest(ordinal)
         if newest is None:
             if ordinal in removed:
                 ended.append((0.0, ordinal))
             elif begun:
                 progress.lost.add(ordinal)
                 ended.append((float("inf"), ordinal))
-            continue
-        if newest.attempt < progress.expected[ordinal]:
+        elif newest.attempt < progress.expected[ordinal]:
             unstarted.append(ordinal)
         elif newest.live:
-            gang.started(ordinal)
+            running.append(ordinal)
         elif _is_pending(newest):
             unstarted.append(ordinal)
         else:
             ended.append((newest.finished or newest.created, ordinal))
-    for _, ordinal in ended:
-        gang.started(ordinal)
-    actions = [action for action in actions if isinstance(action, End)]
-    cancelled = [(at, n) for at, n in ended if (c := progress.newest(n)) is not None and c.mark == CANCELLED]
-    # containers that ran when it was cancelled have the mark; all others ended before
-    for _, ordinal in [*sorted(set(ended) - set(cancelled)), (0.0, -1), *sorted(cancelled)]:
-        if ordinal < 0:
-            actions += gang.cancel() if progress.cancelled else []
-            continue
-        newest = progress.newest(ordinal)
-        if newest is not None and newest.mark == FAILED:
-            actions += gang.give_up(ordinal)
-        else:
-            good = newest.exit_code == 0 and not newest.error if newest is not None else ordinal in removed
-            stopped = newest is not None and newest.mark in (STOPPED, CANCELLED)
-            actions += gang.exited(ordinal, good, stopped)
-    actions += _give_up_lost(progress, actions)
-    _collect_pending(progress, actions, unstarted)
+    return running, [ordinal for _, ordinal in sorted(ended)], unstarted
+
+
+def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[Action]:
+    """Applies the rules to the end of a replica."""
+    newest = progress.newest(ordinal)
+    if newest is None:
+        return progress.gang.exited(ordinal, ordinal in removed, False)
+    if newest.mark == FAILED:
+        return progress.gang.give_up(ordinal)
+    succeeded = newest.exit_code == 0 and not newest.error
+    return progress.gang.exited(ordinal, succeeded, newest.mark in (STOPPED, CANCELLED))
+
+
+def _has_mark(container: Container | None, mark: str) -> bool:
+    return container is not None and container.mark == mark
 
 
 def _give_up_lost(progress: Progress, actions: Sequence[Action]) -> list[Action]:

@@ -1,4 +1,4 @@
-"""What engines share when they run a program in a replica: the caller's side of its input and output."""
+"""The caller's side of a program that an engine runs in a replica: its input, its output, its terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Caller:
         streams: the streams.
 
     Attributes:
-        source: the descriptor of the input; None if there is no input, or it has ended.
+        source: the descriptor of the input; None without input, and after its end.
     """
 
     def __init__(self, streams: Streams) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from torchx.machine import files
 from torchx.schedulers.slurm.parse import JobFacts, name_set
 from torchx.schedulers.slurm.paths import SlurmPaths, clean, distrust_reason, parse_json, read_own, write
+from torchx.schedulers.slurm.reasons import FAILURES, why_it_failed, why_it_waits
 from torchx.schedulers.slurm.record import LATEST, SlurmRecord, path_exists
 from torchx.specs.status import AppState, is_terminal
 
@@ -26,40 +27,8 @@ LIVE = name_set(
 )
 """Slurm states of jobs that have not ended."""
 
-_FAILURES = {
-    "FAILED": "",
-    "TIMEOUT": "time limit reached",
-    "NODE_FAIL": "a node failed",
-    "PREEMPTED": "preempted by a job of higher priority",
-    "BOOT_FAIL": "a node could not be started",
-    "OUT_OF_MEMORY": "out of memory",
-    "DEADLINE": "its deadline passed before it could end",
-    "LAUNCH_FAILED": "it could not be started on its nodes",
-    "RECONFIG_FAIL": "a node could not be set up",
-}
-"""Failure messages by Slurm state."""
-
-_WAITS = {
-    "Resources": "waits for free nodes",
-    "Priority": "other jobs have higher priority",
-    "Dependency": "waits for other jobs",
-    "DependencyNeverSatisfied": "its dependencies can never be satisfied",
-    "BeginTime": "its begin time has not come",
-    "JobHeldUser": "held by its user: scontrol release",
-    "JobHeldAdmin": "held by an administrator",
-    "PartitionDown": "its partition is down",
-    "PartitionInactive": "its partition is inactive",
-    "PartitionNodeLimit": "it requests more nodes than its partition allows",
-    "PartitionConfig": "its partition cannot satisfy its request",
-    "PartitionTimeLimit": "it requests more time than its partition allows",
-    "ReqNodeNotAvail": "required nodes are down, reserved or in use",
-    "BadConstraints": "no nodes match its constraints",
-    "NodeDown": "a required node is down",
-    "Reservation": "its reservation has not begun",
-    "Licenses": "waits for licences",
-    "launch failed requeued held": "it could not be started on its nodes, and is held: scontrol release",
-}
-"""Explanations of Slurm's pending reasons."""
+_QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "SPECIAL_EXIT")
+"""Slurm states of jobs that have not started, or wait to start again."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +97,7 @@ def outcome_of(
             outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, record.damage) if text))
         return outcome
     if over is not None and record is not None:
-        state, msg = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED, ""
-        if _was_cancelled(record.paths, over):
-            state, msg = AppState.CANCELLED, "cancelled"
+        state, msg = _state_of_script(over, record.paths)
         outcome = Outcome(
             state, msg, submitted_at=record.submitted_at, started_at=_started(record), ended_at=over.at,
             exit_code=over.code, proved=over.proved,
@@ -145,7 +112,7 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
         return outcome
     if not re.search("|".join(_MEMORY), log_tail(paths), re.IGNORECASE):
         return outcome
-    return replace(outcome, msg=_FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
+    return replace(outcome, msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
 
 
 def outcome_without_slurm(record: SlurmRecord) -> Outcome:
@@ -162,7 +129,7 @@ def _state_without_slurm(record: SlurmRecord) -> tuple[AppState, str, str]:
     log = log_tail(record.paths)
     for pattern, word in {**_LOG_PATTERNS, **dict.fromkeys(_MEMORY, "OUT_OF_MEMORY")}.items():
         if re.search(pattern, log, re.IGNORECASE):
-            return AppState.FAILED, _FAILURES[word], word
+            return AppState.FAILED, FAILURES[word], word
     if "CANCELLED AT" in log or "has expired" in log:
         return AppState.CANCELLED, "cancelled", ""
     if time.time() - record.submitted_at < GAP:
@@ -180,53 +147,66 @@ _MEMORY = ("oom[-_]kill", "exceeded (job )?memory limit")
 
 def _outcome_of_facts(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: SlurmPaths | None) -> Outcome:
     """Returns the state of a job from Slurm's facts and the end of its script."""
-    first = facts[0]
-    submitted = first.submitted
     if not all(part.state for part in facts):
-        return Outcome(AppState.UNKNOWN, "Slurm reports no valid state", "", submitted)
+        return Outcome(AppState.UNKNOWN, "Slurm reports no valid state", "", facts[0].submitted)
     live = [part for part in facts if part.state in LIVE]
-    if live:
-        if all(
-            part.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "SPECIAL_EXIT")
-            for part in live
-        ):
-            again = paths is not None and attempts_of(paths) > 0
-            why = why_it_waits(live)
-            msg = "; ".join(part for part in ("queued again" if again else "", why) if part)
-            return Outcome(AppState.PENDING, msg, first.state, submitted)
-        if over is not None and over.at >= int(first.started or 0):
-            state, msg = AppState.SUCCEEDED if over.code == 0 else AppState.FAILED, ""
-            if paths is not None and _was_cancelled(paths, over):
-                state, msg = AppState.CANCELLED, "cancelled"
-            return Outcome(state, msg, "", submitted, first.started, over.at, over.code, over.proved)
-        held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
-        return Outcome(AppState.RUNNING, held, first.state, submitted, first.started)
-    started = min((p.started for p in facts if p.started), default=None)
-    ended = max((p.ended for p in facts if p.ended), default=None)
-    states = [part.state for part in facts]
-    word = next((w for w in states if w not in ("COMPLETED", "CANCELLED")), None) or (
-        "CANCELLED" if "CANCELLED" in states else "COMPLETED"
-    )
-    code = over.code if over is not None else first.exit_code
-    if over is not None and over.code == 0:
-        word = "COMPLETED"
+    if not live:
+        return _ended_outcome(facts, over, paths)
+    first = facts[0]
+    if all(part.state in _QUEUED for part in live):
+        again = paths is not None and attempts_of(paths) > 0
+        msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(live)) if part)
+        return Outcome(AppState.PENDING, msg, first.state, first.submitted)
+    if over is not None and over.at >= int(first.started or 0):  # Slurm is still cleaning up
+        state, msg = _state_of_script(over, paths)
+        return Outcome(state, msg, "", first.submitted, first.started, over.at, over.code, over.proved)
+    held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
+    return Outcome(AppState.RUNNING, held, first.state, first.submitted, first.started)
+
+
+def _state_of_script(over: ScriptEnd, paths: SlurmPaths | None) -> tuple[AppState, str]:
+    """Returns the state and the message of a job whose script has ended."""
+    if paths is not None and _was_cancelled(paths, over):
+        return AppState.CANCELLED, "cancelled"
+    return (AppState.SUCCEEDED if over.code == 0 else AppState.FAILED), ""
+
+
+def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: SlurmPaths | None) -> Outcome:
+    """Returns the state of a job that Slurm reports as ended."""
+    first = facts[0]
+    started = min((part.started for part in facts if part.started), default=None)
+    ended = max((part.ended for part in facts if part.ended), default=None)
+    if ended is not None and started is not None and ended < started:
+        started = None  # it never ran: this is the estimated start
+    code, proved = first.exit_code, False
+    if over is not None:
+        code, proved = over.code, over.proved
+        ended = ended or over.at
     cancelled = paths is not None and _was_cancelled(paths, over)
-    if word == "CANCELLED" and over is not None and not cancelled:
-        word = "FAILED"
+    word = _word_of_end([part.state for part in facts], over, cancelled)
     if word == "COMPLETED":
         state, msg = AppState.SUCCEEDED, ""
     elif word == "CANCELLED" or (cancelled and word in ("FAILED", "NODE_FAIL")):
         state, msg = AppState.CANCELLED, "cancelled"
     else:
-        state, msg = AppState.FAILED, _FAILURES.get(word, word.lower().replace("_", " "))
-        if word == "FAILED" and first.reason in _WAITS:
-            msg = f"{first.reason}: {_WAITS[first.reason]}"
-        if code == 73 and over is None:
-            msg = "its folder cannot be created on its node; job_dir must be shared with all nodes"
-    if ended is not None and started is not None and ended < started:
-        started = None  # it never ran: this is the estimated start
-    proved = over is not None and over.proved
-    return Outcome(state, msg, word, submitted, started, ended or (over.at if over else None), code, proved)
+        state, msg = AppState.FAILED, why_it_failed(word, first, over is not None)
+    return Outcome(state, msg, word, first.submitted, started, ended, code, proved)
+
+
+def _word_of_end(states: Sequence[str], over: ScriptEnd | None, cancelled: bool) -> str:
+    """Returns Slurm's state of a job that has ended: that of the part that failed first, if one failed.
+
+    The end of the script counts if Slurm reports another one.
+    """
+    if over is not None and over.code == 0:
+        return "COMPLETED"
+    failures = [state for state in states if state not in ("COMPLETED", "CANCELLED")]
+    if failures:
+        return failures[0]
+    if "CANCELLED" not in states:
+        return "COMPLETED"
+    # torchx did not cancel it, and the script has failed by itself
+    return "FAILED" if over is not None and not cancelled else "CANCELLED"
 
 
 def _was_cancelled(paths: SlurmPaths, over: ScriptEnd | None) -> bool:
@@ -236,27 +216,6 @@ def _was_cancelled(paths: SlurmPaths, over: ScriptEnd | None) -> bool:
     except OSError:
         return False
     return over is None or (over.code != 0 and cancelled_at < over.at + 1)  # over.at has whole seconds
-
-
-def why_it_waits(parts: Sequence[JobFacts]) -> str:
-    """Returns why a job is pending: Slurm's reason, an explanation, and the expected start."""
-    first = next((part for part in parts if part.reason), parts[0])
-    reason = first.reason
-    meaning = next((text for key, text in _WAITS.items() if reason == key), "")
-    if not meaning:
-        meaning = next((text for key, text in _WAITS.items() if reason.startswith(key)), "")
-        if not meaning and ("Limit" in reason or reason.startswith(("QOS", "Assoc"))):
-            meaning = "a limit of your account or its quality of service"
-    msg = f"{reason}: {meaning}" if meaning and reason else reason or "not yet considered by Slurm"
-    if first.state == "CONFIGURING":
-        msg = "its nodes are being prepared"
-    start = max((part.started for part in parts if part.started), default=None)
-    if start is not None and start > time.time() - 60:
-        from datetime import datetime
-
-        when = datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
-        msg = f"{msg}; expected to start at {when}" if msg else f"expected to start at {when}"
-    return msg
 
 
 def read_script_end(paths: SlurmPaths) -> ScriptEnd | None:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from torchx.schedulers.kubernetes.api.config import load
@@ -36,6 +36,14 @@ PAUSE = 0.2
 """Seconds before the first retry of a call; doubled each time."""
 
 MERGE = "application/merge-patch+json"
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    query: Mapping[str, Any] | None = None
+    body: Object | None = None
+    content_type: str = ""
 
 
 class Cluster:
@@ -148,11 +156,12 @@ class Cluster:
         Raises:
             ClusterError: the request was rejected or timed out.
         """
+        request = _Request(method, path, query, body, content_type)
         end, pause = time.monotonic() + timeout, PAUSE
         while True:
             left = max(end - time.monotonic(), 0.1)
             try:
-                return self._once(method, path, query, body, content_type, left)
+                return self._once(request, left)
             except ClusterError as error:
                 wait = max(error.retry_after or 0.0, pause)
                 again = error.passes and (method == "GET" or error.status == 429)
@@ -161,19 +170,11 @@ class Cluster:
             time.sleep(wait)
             pause *= 2
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        body: Object | None,
-        content_type: str,
-        timeout: float,
-    ) -> Object:
+    def _once(self, request: _Request, timeout: float) -> Object:
         import urllib3
 
         end = time.monotonic() + timeout
-        response = self._send(method, path, query, body, content_type, timeout)
+        response = self._send(request, timeout)
         data = bytearray()
         try:
             with ended_at(response, end):
@@ -204,33 +205,31 @@ class Cluster:
         Raises:
             ClusterError: the request was rejected or timed out.
         """
-        response = self._send("GET", path, query, None, "", BEGIN)
+        response = self._send(_Request("GET", path, query), BEGIN)
         sock = getattr(response.connection, "sock", None)
         if sock is not None:
             sock.settimeout(silence)
         return response
 
-    def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        body: Object | None,
-        content_type: str,
-        timeout: float,
-    ) -> Any:
+    def _send(self, request: _Request, timeout: float) -> Any:
         import urllib3
 
-        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        url = f"{self.host}{request.path}" + (f"?{urlencode(request.query)}" if request.query else "")
         headers = {"Accept": "application/json, */*", "User-Agent": f"torchx/{__version__}", **self._auth()}
         data = None
-        if body is not None:
-            headers["Content-Type"] = content_type
-            data = json.dumps(body).encode()
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+            data = json.dumps(request.body).encode()
         limit = urllib3.Timeout(connect=min(self._connect, timeout), read=timeout)
         try:
             response = self._pool.request(
-                method, url, body=data, headers=headers, timeout=limit, retries=False, preload_content=False
+                request.method,
+                url,
+                body=data,
+                headers=headers,
+                timeout=limit,
+                retries=False,
+                preload_content=False,
             )
             if response.status < 400:
                 return response
@@ -240,7 +239,7 @@ class Cluster:
                 response.close()
         except urllib3.exceptions.HTTPError as error:
             raise self._no_answer(error) from None
-        raise response_error(method, path, response.status, answer, response.headers)
+        raise response_error(request.method, request.path, response.status, answer, response.headers)
 
     def websocket(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
         """Opens a bidirectional connection with the certificates and proxies of the configuration.

@@ -179,10 +179,9 @@ class Replicas:
 
     def _only_by_hand(self, member: Member, job: JobFacts, whole: AppState) -> bool:
         """Returns True if neither torchx nor the Job has a reason to delete pods of a replica."""
-        over = is_terminal(whole) or is_terminal(job.state) or job.ending
         due = self._marks.get(member.role_index) or self._cancelled or member.role_index in self._suspended
         done = member.replica in indexes(job.details.get("completedIndexes"))
-        return self._single_jobs and not (over or due or done)
+        return self._single_jobs and not (_is_over(job, whole) or due or done)
 
     def _with_node_state(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
         """Returns a running attempt, with a message if its node is lost."""
@@ -235,28 +234,38 @@ class Replicas:
     def _state(
         self, member: Member, attempts: list[AttemptStatus], job: JobFacts, whole: AppState
     ) -> AppState:
+        """Returns the state of a replica from its attempts, its job and the application."""
         if member.replica in indexes(job.details.get("completedIndexes")):
             return AppState.SUCCEEDED
         if not attempts:
-            if job.state is AppState.SUCCEEDED and not job.details.get("completedIndexes"):
-                return AppState.SUCCEEDED
-            if member.replica in indexes(job.details.get("failedIndexes")) and not (
-                self._marks.get(member.role_index)
-            ):
-                return AppState.FAILED
-            over = is_terminal(whole) or is_terminal(job.state) or job.ending
-            if over or self._marks.get(member.role_index):
-                return AppState.CANCELLED
-            # listings read no pods of running replicas
-            running = self._partial and job.state is AppState.RUNNING
-            return AppState.RUNNING if running else AppState.SUBMITTED
+            return self._state_without_attempt(member, job, whole)
         state = attempts[-1].state
-        over = is_terminal(whole) or is_terminal(job.state) or job.ending
-        if state is AppState.FAILED and not over and attempts[-1].number < member.max_attempts:
-            return AppState.PENDING
+        if state is AppState.FAILED and not _is_over(job, whole):
+            is_retried = attempts[-1].number < member.max_attempts
+            return AppState.PENDING if is_retried else state
         if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
             return AppState.CANCELLED
         return state
+
+    def _state_without_attempt(self, member: Member, job: JobFacts, whole: AppState) -> AppState:
+        """Returns the state of a replica that has no pod, or none that was read."""
+        stopped = bool(self._marks.get(member.role_index))
+        if job.state is AppState.SUCCEEDED and not job.details.get("completedIndexes"):
+            state = AppState.SUCCEEDED
+        elif member.replica in indexes(job.details.get("failedIndexes")) and not stopped:
+            state = AppState.FAILED
+        elif _is_over(job, whole) or stopped:
+            state = AppState.CANCELLED
+        elif self._partial and job.state is AppState.RUNNING:  # listings read no pods of running replicas
+            state = AppState.RUNNING
+        else:
+            state = AppState.SUBMITTED
+        return state
+
+
+def _is_over(job: JobFacts, whole: AppState) -> bool:
+    """Returns True if an application or a job of it has ended, or is ending."""
+    return is_terminal(whole) or is_terminal(job.state) or job.ending
 
 
 def _role(thing: Object) -> int:

@@ -1,0 +1,85 @@
+"""Explains why a job waits or has failed, from Slurm's states and reasons."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from torchx.schedulers.slurm.parse import JobFacts
+
+_NO_FOLDER = 73
+"""Exit code of a script that cannot create its folder."""
+
+FAILURES = {
+    "FAILED": "",
+    "TIMEOUT": "time limit reached",
+    "NODE_FAIL": "a node failed",
+    "PREEMPTED": "preempted by a job of higher priority",
+    "BOOT_FAIL": "a node could not be started",
+    "OUT_OF_MEMORY": "out of memory",
+    "DEADLINE": "its deadline passed before it could end",
+    "LAUNCH_FAILED": "it could not be started on its nodes",
+    "RECONFIG_FAIL": "a node could not be set up",
+}
+"""Failure messages by Slurm state."""
+
+_WAITS = {
+    "Resources": "waits for free nodes",
+    "Priority": "other jobs have higher priority",
+    "Dependency": "waits for other jobs",
+    "DependencyNeverSatisfied": "its dependencies can never be satisfied",
+    "BeginTime": "its begin time has not come",
+    "JobHeldUser": "held by its user: scontrol release",
+    "JobHeldAdmin": "held by an administrator",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it requests more nodes than its partition allows",
+    "PartitionConfig": "its partition cannot satisfy its request",
+    "PartitionTimeLimit": "it requests more time than its partition allows",
+    "ReqNodeNotAvail": "required nodes are down, reserved or in use",
+    "BadConstraints": "no nodes match its constraints",
+    "NodeDown": "a required node is down",
+    "Reservation": "its reservation has not begun",
+    "Licenses": "waits for licences",
+    "launch failed requeued held": "it could not be started on its nodes, and is held: scontrol release",
+}
+"""Explanations of Slurm's pending reasons."""
+
+
+def why_it_waits(parts: Sequence[JobFacts]) -> str:
+    """Returns why a job is pending: Slurm's reason, an explanation, and the expected start."""
+    first = next((part for part in parts if part.reason), parts[0])
+    reason = first.reason
+    meaning = _WAITS.get(reason, "")
+    if not meaning:
+        meaning = next((text for key, text in _WAITS.items() if reason.startswith(key)), "")
+    if not meaning and ("Limit" in reason or reason.startswith(("QOS", "Assoc"))):
+        meaning = "a limit of your account or its quality of service"
+    if first.state == "CONFIGURING":
+        msg = "its nodes are being prepared"
+    elif meaning:
+        msg = f"{reason}: {meaning}"
+    else:
+        msg = reason or "not yet considered by Slurm"
+    start = max((part.started for part in parts if part.started), default=None)
+    if start is not None and start > time.time() - 60:
+        from datetime import datetime
+
+        when = datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
+        msg = f"{msg}; expected to start at {when}"
+    return msg
+
+
+def why_it_failed(state: str, part: JobFacts, over: bool) -> str:
+    """Returns the message of a failed job.
+
+    Args:
+        state: Slurm's state of the job.
+        part: its first part.
+        over: whether its script has written its end.
+    """
+    if part.exit_code == _NO_FOLDER and not over:
+        return "its folder cannot be created on its node; job_dir must be shared with all nodes"
+    if state == "FAILED" and part.reason in _WAITS:
+        return f"{part.reason}: {_WAITS[part.reason]}"
+    return FAILURES.get(state, state.lower().replace("_", " "))
