@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
-from torchx.machine.files import make_folder
+from torchx.machine.files import make_folder, move_folder
 from torchx.schedulers.local.archive_members import (
     MB,
     BadArchiveError,
@@ -74,11 +74,7 @@ def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> None:
             content = Path(made, "content")
             content.mkdir(mode=0o700)
             _extract(archive, content, is_zip=url.endswith(".zip"), limit_mb=limit_mb)
-            try:
-                content.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # else another process was faster, with the same content
-                    raise
+            move_folder(content, folder)
     except TooLargeError as error:
         raise UsageError(
             f"image `{url}` exceeds image_limit_mb={limit_mb}: {error}",

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home, user_home
+from torchx.machine import files
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
     LONGEST_RECORD,
@@ -102,7 +103,7 @@ class Records:
         """
         state_home()
         try:
-            self._index.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_folder(self._index)
             text = _as_json(record)
             for path in (record.paths.record, self._index / record.file_name):
                 write(path, text)
@@ -133,7 +134,7 @@ class Records:
     def mark_deleted(self, token: str) -> None:
         """Marks a job as deleted, even if Slurm still lists it; drops expired marks."""
         with contextlib.suppress(OSError):
-            self._index.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_folder(self._index)
             (self._index / f"{token}.gone").touch(mode=0o600)
             for path in self._index.glob("*.gone"):
                 if time.time() - path.lstat().st_mtime > DELETED_KEPT:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
+from torchx.machine.files import make_folder, move_folder
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
@@ -91,14 +91,9 @@ def copy(tree: Tree, folder: Path, report: Callable[[str], None]) -> None:
     report(f"copying the workspace: {tree.files} files")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder.parent)
         tree.write_to(part)
-        with contextlib.suppress(FileExistsError):
-            try:
-                part.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # another process was faster
-                    raise
+        move_folder(part, folder)
     except OSError as error:
         raise StateError(f"cannot copy the workspace to {folder}: {error.strerror}") from error
     finally:

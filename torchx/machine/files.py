@@ -144,6 +144,19 @@ def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
             folder.chmod(PRIVATE_FOLDER)
 
 
+def move_folder(part: Path, folder: Path) -> None:
+    """Renames a folder that is complete; keeps an existing one, as another process was faster.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    try:
+        part.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+
+
 def is_own_folder(path: Path) -> bool:
     """Returns True if the path is a folder of this user, not a link."""
     try:

@@ -1,0 +1,41 @@
+"""Folders that engines write: private with their parents, and complete or not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from torchx.machine.files import move_folder
+from torchx.schedulers.slurm.workspaces import copy
+from torchx.specs.app import Role
+from torchx.specs.workspace import Workspace
+from torchx.workspace.tree import scan_workspace
+
+
+def test_the_first_of_two_complete_folders_stays(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    move_folder(tmp_path / "first", tmp_path / "place")
+    move_folder(tmp_path / "second", tmp_path / "place")
+    assert (tmp_path / "place" / "file").read_text() == "first"
+    (tmp_path / "other").write_text("")
+    with pytest.raises(OSError, match="other"):
+        move_folder(tmp_path / "second", tmp_path / "other")
+
+
+def test_a_workspace_on_a_shared_disk_is_private_with_its_parents(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text("")
+    role = Role("w", "", workspace=Workspace({str(tmp_path / "project"): ""}))
+    tree = scan_workspace(role).tree
+    before = os.umask(0)
+    try:
+        copy(tree, tmp_path / "jobs" / "workspaces" / "digest", lambda line: None)
+    finally:
+        os.umask(before)
+    for folder in ("jobs", "jobs/workspaces"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700, folder
+    assert [path.name for path in (tmp_path / "jobs" / "workspaces").iterdir()] == ["digest"]
