@@ -11,7 +11,7 @@ from torchx.machine.files import move_folder
 from torchx.schedulers.slurm.workspaces import copy
 from torchx.specs.app import Role
 from torchx.specs.workspace import Workspace
-from torchx.workspace.tree import scan_workspace
+from torchx.workspace.tree import scan_workspaces
 
 
 def test_the_first_of_two_complete_folders_stays(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_workspace_on_a_shared_disk_is_private_with_its_parents(tmp_path: Path
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").write_text("")
     role = Role("w", "", workspace=Workspace({str(tmp_path / "project"): ""}))
-    tree = scan_workspace(role).tree
+    ((_, tree),) = scan_workspaces([role], {})
     before = os.umask(0)
     try:
         copy(tree, tmp_path / "jobs" / "workspaces" / "digest", lambda line: None)
