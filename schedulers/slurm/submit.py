@@ -112,19 +112,17 @@ def _provide_workspaces(
     Raises:
         StateError: a copy cannot be created, or an image cannot be built or pushed.
     """
-    notes: list[str] = []
     for folder, tree in request.copies.values():
         copy(tree, Path(folder), report)
-    for plan in request.builds:
-        from torchx.schedulers.docker.engine.client import Engine
-        from torchx.schedulers.docker.images.workspace import provide_image
+    if not request.builds:
+        return request, []
+    from torchx.schedulers.docker.images.workspace import provide_images
 
-        image, more = provide_image(Engine(), plan, report)
-        notes += more
-        request = replace(
-            request, script=request.script.replace(plugin_image_name(plan.name), plugin_image_name(image))
-        )
-    return request, notes
+    script = request.script
+    images, notes = provide_images(request.builds, report)
+    for planned, image in images.items():
+        script = script.replace(plugin_image_name(planned), plugin_image_name(image))
+    return replace(request, script=script), notes
 
 
 def _check_cluster() -> None:

@@ -60,9 +60,7 @@ def provide_images(
     return images, notes
 
 
-def build_planned(
-    plans: Iterable[ImagePlan], info: AppDryRunInfo[Any], engine: Engine | None = None
-) -> None:
+def build_planned(plans: Iterable[ImagePlan], info: AppDryRunInfo[Any], engine: Engine | None = None) -> None:
     """Builds planned images, and sets the images of the application's roles to them.
 
     Args:
