@@ -1,129 +1,56 @@
-"""Translates the options of a request into the body of the engine's create call."""
+"""The body of the engine's request that creates a container, in the engine's own JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from torchx.errors import UsageError
-from torchx.schedulers.docker import container_options as convert
-from torchx.suggestions import did_you_mean
-
-UNNAMED = ("none", "host", "bridge", "default")
-"""The engine's built-in networks, which do not resolve container names."""
-
-_Options = Mapping[str, tuple[str, Callable[[Any], Any]]]
-
-_CONFIG: _Options = {
-    "hostname": ("Hostname", convert.text),
-    "domainname": ("Domainname", convert.text),
-    "user": ("User", convert.text),
-    "environment": ("Env", convert.environment),
-    "labels": ("Labels", convert.mapping),
-    "working_dir": ("WorkingDir", convert.text),
-    "entrypoint": ("Entrypoint", convert.program),
-    "stop_signal": ("StopSignal", convert.text),
-    "healthcheck": (
-        "Healthcheck",
-        convert.fields_of("Test Interval Timeout Retries StartPeriod StartInterval"),
-    ),
-}
-_HOST: _Options = {
-    "privileged": ("Privileged", convert.boolean),
-    "init": ("Init", convert.boolean),
-    "mem_limit": ("Memory", convert.size),
-    "memswap_limit": ("MemorySwap", convert.size),
-    "mem_reservation": ("MemoryReservation", convert.size),
-    "shm_size": ("ShmSize", convert.size),
-    "nano_cpus": ("NanoCpus", convert.number),
-    "cpuset_cpus": ("CpusetCpus", convert.text),
-    "mounts": ("Mounts", convert.mappings),
-    "volumes": ("Binds", convert.volumes),
-    "tmpfs": ("Tmpfs", convert.tmpfs),
-    "devices": ("Devices", convert.devices),
-    "device_requests": ("DeviceRequests", convert.mappings),
-    "device_cgroup_rules": ("DeviceCgroupRules", convert.texts),
-    "restart_policy": ("RestartPolicy", convert.mapping),
-    "network": ("NetworkMode", convert.text),
-    "network_mode": ("NetworkMode", convert.text),
-    "ipc_mode": ("IpcMode", convert.text),
-    "pid_mode": ("PidMode", convert.text),
-    "pids_limit": ("PidsLimit", convert.number),
-    "cap_add": ("CapAdd", convert.texts),
-    "cap_drop": ("CapDrop", convert.texts),
-    "security_opt": ("SecurityOpt", convert.texts),
-    "group_add": ("GroupAdd", convert.texts),
-    "extra_hosts": ("ExtraHosts", convert.hosts),
-    "dns": ("Dns", convert.texts),
-    "ulimits": ("Ulimits", convert.limits),
-    "sysctls": ("Sysctls", convert.options),
-    "read_only": ("ReadonlyRootfs", convert.boolean),
-    "runtime": ("Runtime", convert.text),
-    "storage_opt": ("StorageOpt", convert.options),
-    "oom_score_adj": ("OomScoreAdj", convert.number),
-    "ports": ("PortBindings", convert.ports),
-}
-OPTIONS = frozenset({*_CONFIG, *_HOST, "name", "detach"})
-"""The container options, named as in the ``docker`` package."""
-_ENGINE_OPTIONS = {**_CONFIG, **_HOST}
+UNNAMED = ("", "none", "host", "bridge", "default")
+"""The engine's built-in networks, which do not resolve container names and reject aliases."""
 
 
-def check_options(options: Mapping[str, Any], where: str) -> None:
-    """Checks the names and values of container options.
+class Environment(MutableMapping[str, str]):
+    """Environment variables by name: a view of a list of ``NAME=value``.
 
-    Raises:
-        UsageError: an option is unknown or has an invalid value.
+    >>> lines = ["A=1", "B="]
+    >>> Environment(lines).update(B="x=y", C="3")
+    >>> lines
+    ['A=1', 'B=x=y', 'C=3']
     """
-    for name, value in options.items():
-        if name not in OPTIONS:
-            raise UsageError(
-                f"unknown container option `{name}` {where}",
-                hint=did_you_mean(name, OPTIONS, "options are named as in the docker package"),
-            )
-        if value is not None and name in _ENGINE_OPTIONS:
-            _converted(name, value, where)
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def _read(self) -> dict[str, str]:
+        return dict(line.partition("=")[::2] for line in self._lines)
+
+    def __getitem__(self, name: str) -> str:
+        return self._read()[name]
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self._lines[:] = [f"{n}={v}" for n, v in {**self._read(), name: value}.items()]
+
+    def __delitem__(self, name: str) -> None:
+        self._lines[:] = [line for line in self._lines if line.partition("=")[0] != name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
 
 
-def _converted(name: str, value: Any, where: str) -> tuple[str, Any]:
-    key, converter = _ENGINE_OPTIONS[name]
-    try:
-        return key, converter(value)
-    except convert.WrongValueError as expected:
-        raise UsageError(f"the container option `{name}` {where} is {value!r}, expected {expected}") from None
+def body_field(key: str) -> Any:
+    """Returns a property of an object with a body: one of the body's fields."""
+    return property(lambda self: self.body[key], lambda self, value: self.body.update({key: value}))
 
 
-def to_body(image: str, command: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the body of the request that creates a container.
-
-    Args:
-        image: the image.
-        command: the program and its arguments.
-        options: other options, named as in ``containers.run`` of the ``docker`` package.
-
-    Raises:
-        UsageError: an option is unknown or has an invalid value.
-    """
-    where = "in the request"
-    check_options(dict.fromkeys(options), where)
-    body: dict[str, Any] = {"Image": image, "Cmd": list(command)}
-    host: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in _ENGINE_OPTIONS and value is not None:
-            key, converted = _converted(name, value, where)
-            (body if name in _CONFIG else host)[key] = converted
-    if host.get("PortBindings"):
-        body["ExposedPorts"] = {port: {} for port in host["PortBindings"]}
-    body["HostConfig"] = host
-    endpoints = _endpoints(host.get("NetworkMode", ""), options.get("hostname"))
-    return {**body, "NetworkingConfig": {"EndpointsConfig": endpoints}} if endpoints else body
-
-
-def _endpoints(network: str, name: str | None) -> dict[str, Any]:
+def networking(body: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the endpoints of a container; its network alias stays the same when it is renamed."""
-    # the built-in networks reject aliases
-    if not name or network in ("", *UNNAMED) or network.startswith("container:"):
-        return {}
-    return {network: {"Aliases": [name]}}
+    network, name = body["HostConfig"].get("NetworkMode", ""), body.get("Hostname")
+    if not name or network in UNNAMED or network.startswith("container:"):
+        return {"EndpointsConfig": {}}
+    return {"EndpointsConfig": {network: {"Aliases": [name]}}}
 
 
 def _normalize_podman(host: dict[str, Any], networks: list[str]) -> None:
@@ -153,10 +80,10 @@ def next_body(
     # the same image, by id: a tag may point to another one by now
     config["Image"] = inspected["Image"]
     config["Labels"] = {**(config.get("Labels") or {}), **labels}
-    kept = [entry for entry in config.get("Env") or () if entry.partition("=")[0] not in env]
-    config["Env"] = [*kept, *(f"{name}={value}" for name, value in env.items())]
+    config["Env"] = list(config.get("Env") or ())
+    Environment(config["Env"]).update(env)
     networks = list(inspected.get("NetworkSettings", {}).get("Networks") or {})
     _normalize_podman(host, networks)
     network = host.get("NetworkMode", "")
-    endpoints = _endpoints(network, config.get("Hostname")) if network in networks else {}
-    return {**config, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": endpoints}}
+    body = {**config, "HostConfig": host}
+    return {**body, "NetworkingConfig": networking(body) if network in networks else {"EndpointsConfig": {}}}

@@ -1,95 +1,93 @@
-"""Checks and converts the values of container options, named as in the `docker` package."""
+"""Container options that users write: checks them, and sets them in the body of the engine's create request.
+
+An option has a name of the ``docker`` package or of the engine's API, and a value in the form of either.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
+from torchx.schedulers.docker.container_body import networking
+from torchx.suggestions import did_you_mean
 
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+if TYPE_CHECKING:
+    from torchx.schedulers.docker.request import DockerContainer
+
+HOST = "HostConfig"
+RESERVED = ("Hostname", "Labels", "Env", "RestartPolicy")
+"""Keys that only the scheduler sets."""
+SECRET = ("Entrypoint", "Healthcheck", "LogConfig", "Annotations")
+"""Keys whose values may hold secrets."""
+
+_Convert = Callable[[Any], Any]
 
 
 class WrongValueError(Exception):
     """The value of an option is invalid; the message is the expected form."""
 
 
-def bytes_of(size: Any) -> int:
-    """Returns a size in bytes.
-
-    >>> bytes_of("256m"), bytes_of(1024)
-    (268435456, 1024)
-    """
-    if isinstance(size, int) and not isinstance(size, bool):
-        return size
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([bkmgt]?)b?", str(size).strip().lower())
-    if match is None:
-        raise UsageError(f"`{size}` is not a size; expected a number of bytes or e.g. 256m")
-    return int(float(match[1]) * _UNITS[match[2]])
+# --- the forms of values -------------------------------------------------------------------------
 
 
-def size(value: Any) -> int:
-    """Returns a size in bytes, from a number or a string such as ``256m``."""
-    try:
-        return bytes_of(value)
-    except UsageError:
-        raise WrongValueError("a number of bytes or e.g. 256m") from None
+def _kind(kinds: type | tuple[type, ...], expected: str, convert: _Convert) -> _Convert:
+    """Returns a function that converts values of some types, and rejects others; bool is not a number."""
+
+    def checked(value: Any) -> Any:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+            raise WrongValueError(expected)
+        return convert(value)
+
+    return checked
 
 
-def text(value: Any) -> str:
-    """Returns a string, from a string or a number."""
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise WrongValueError("a text")
-    return str(value)
+boolean = _kind(bool, "true or false", bool)
+text = _kind((str, int), "a text", str)
+texts = _kind((list, tuple), "a list of texts", lambda items: list(map(text, items)))
+mapping = _kind(Mapping, "values by name", dict)
+texts_by_name = _kind(
+    Mapping, "values by name", lambda items: {str(name): text(item) for name, item in items.items()}
+)
 
 
-def boolean(value: Any) -> bool:
-    """Returns a boolean; a string such as ``false`` is rejected."""
-    if not isinstance(value, bool):
-        raise WrongValueError("true or false")
-    return value
+mappings = _kind(
+    (list, tuple),
+    "a list of values by name, as in the engine's interface",
+    lambda items: [mapping(item) for item in items],
+)
 
 
 def number(value: Any) -> int:
-    """Returns a whole number."""
+    """Returns a whole number, such as 2 or 2e9."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not float(value).is_integer():
         raise WrongValueError("a whole number")
     return int(value)
 
 
-def texts(value: Any) -> list[str]:
-    """Returns a list of strings; a single string is rejected."""
-    if not isinstance(value, (list, tuple)):
-        raise WrongValueError("a list of texts")
-    return [text(item) for item in value]
+def _package(function: str, kinds: type | tuple[type, ...], expected: str) -> _Convert:
+    """Returns a function that converts values of some types as the ``docker`` package does."""
+
+    def convert(value: Any) -> Any:
+        from docker import errors  # on demand: slow to import
+        from docker.utils import utils
+
+        try:
+            return getattr(utils, function)(value)
+        except (errors.DockerException, AttributeError, KeyError, TypeError, ValueError):
+            raise WrongValueError(expected) from None
+
+    return _kind(kinds, expected, convert)
 
 
-def mapping(value: Any) -> dict[str, Any]:
-    """Returns a mapping as a dict."""
-    if not isinstance(value, Mapping):
-        raise WrongValueError("values by name")
-    return dict(value)
+def _either(kinds: type | tuple[type, ...], first: _Convert, other: _Convert) -> _Convert:
+    """Returns a function that converts values of some types by ``first``, and others by ``other``."""
+    return lambda value: (first if isinstance(value, kinds) else other)(value)
 
 
-def mappings(value: Any) -> list[dict[str, Any]]:
-    """Returns a list of mappings, with the keys of the engine's interface."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, Mapping) for item in value):
-        raise WrongValueError("a list of values by name, as in the engine's interface")
-    return [dict(item) for item in value]
-
-
-def options(value: Any) -> dict[str, str]:
-    """Returns strings by name; numbers become strings."""
-    return {str(name): text(item) for name, item in mapping(value).items()}
-
-
-def limits(value: Any) -> list[dict[str, Any]]:
-    """Returns limits such as ``{"name": "nofile", "soft": 1024, "hard": 2048}``."""
-    return [fields_of("Name Soft Hard")(item) for item in mappings(value)]
-
-
-def fields_of(names: str) -> Callable[[Any], dict[str, Any]]:
+def fields_of(names: str) -> _Convert:
     """Returns a function that renames the keys of a mapping to the engine's capitalized names.
 
     >>> fields_of("Name Soft")({"name": "nofile", "Soft": 1024})
@@ -98,91 +96,172 @@ def fields_of(names: str) -> Callable[[Any], dict[str, Any]]:
     known = {name.lower(): name for name in names.split()}
 
     def convert(value: Any) -> dict[str, Any]:
-        converted = {
-            known.get(str(key).replace("_", "").lower()): item for key, item in mapping(value).items()
-        }
-        if None in converted:
+        keys = {str(key).replace("_", "").lower(): item for key, item in mapping(value).items()}
+        if not keys.keys() <= known.keys():
             raise WrongValueError(f"values for {', '.join(known.values())}")
-        return {str(key): item for key, item in converted.items()}
+        return {known[key]: item for key, item in keys.items()}
 
     return convert
 
 
-def program(value: Any) -> list[str]:
-    """Returns a program and its arguments; a string is a program without arguments."""
-    return [value] if isinstance(value, str) else texts(value)
+size = _either(int, number, _package("parse_bytes", str, "a number of bytes or e.g. 256m"))
+devices = _package("parse_devices", (list, tuple), "a list of texts")
+binds = _package("convert_volume_binds", Mapping, "e.g. {'/src': {'bind': '/dst', 'mode': 'ro'}}")
+tmpfs = _package("convert_tmpfs_mounts", (list, tuple), "a list of texts")
+hosts = _package("format_extra_hosts", Mapping, "a list of texts")
+environment = _package("format_environment", Mapping, "a list of texts")
 
 
-def environment(value: Any) -> list[str]:
-    """Returns variables as ``NAME=value``."""
-    if isinstance(value, Mapping):
-        return [f"{name}={item}" for name, item in value.items()]
-    return texts(value)
+def ports(value: Any) -> dict[str, Any]:
+    """Returns port bindings, from the form of the ``docker`` package or the engine's."""
+    bound = {port: places for port, places in mapping(value).items() if _are_bindings(places)}
+    rest = {port: places for port, places in value.items() if port not in bound}
+    expected = "e.g. {'80/tcp': 8080}"
+    bound |= _package("convert_port_bindings", Mapping, expected)(rest)
+    if not all(re.fullmatch(r"[0-9-]*", str(one.get("HostPort", ""))) for one in chain(*bound.values())):
+        raise WrongValueError(expected)
+    return bound
 
 
-def devices(value: Any) -> list[dict[str, str]]:
-    """Returns devices, from strings such as ``/dev/a:/dev/b:rw``."""
-    return [_device(device) for device in texts(value)]
+def _are_bindings(places: Any) -> bool:
+    return isinstance(places, list) and all(isinstance(place, Mapping) for place in places)
 
 
-def _device(device: str) -> dict[str, str]:
-    source, _, rest = device.partition(":")
-    target, _, permissions = rest.partition(":")
+# --- the options ---------------------------------------------------------------------------------
+
+
+def _by_key(*groups: tuple[str, _Convert]) -> dict[str, _Convert]:
+    return {key: convert for keys, convert in groups for key in keys.split()}
+
+
+_IN_BODY = _by_key(
+    ("Hostname Domainname User WorkingDir StopSignal MacAddress", text),
+    ("Labels ExposedPorts Volumes", mapping),
+    ("StopTimeout", number),
+    ("NetworkDisabled", boolean),
+    ("Env", _either(Mapping, environment, texts)),
+    ("Entrypoint", _either(str, lambda program: [program], texts)),
+    ("Healthcheck", fields_of("Test Interval Timeout Retries StartPeriod StartInterval")),
+    ("NetworkingConfig", fields_of("EndpointsConfig")),
+)
+_IN_HOST = _by_key(
+    ("NetworkMode IpcMode PidMode UTSMode UsernsMode CgroupnsMode CgroupParent CpusetCpus CpusetMems", text),
+    ("Runtime VolumeDriver", text),
+    ("Privileged Init ReadonlyRootfs OomKillDisable PublishAllPorts", boolean),
+    ("Memory MemorySwap MemoryReservation ShmSize", size),
+    ("NanoCpus CpuShares CpuPeriod CpuQuota CpuRealtimePeriod CpuRealtimeRuntime BlkioWeight", number),
+    ("MemorySwappiness OomScoreAdj PidsLimit", number),
+    ("CapAdd CapDrop SecurityOpt GroupAdd Dns DnsOptions DnsSearch DeviceCgroupRules Links", texts),
+    ("VolumesFrom MaskedPaths ReadonlyPaths", texts),
+    ("Mounts DeviceRequests BlkioWeightDevice BlkioDeviceReadBps BlkioDeviceReadIOps", mappings),
+    ("BlkioDeviceWriteBps BlkioDeviceWriteIOps", mappings),
+    ("Sysctls StorageOpt Annotations", texts_by_name),
+    ("Binds", _either(Mapping, binds, texts)),
+    ("Tmpfs", _either(Mapping, texts_by_name, tmpfs)),
+    ("Devices", devices),
+    ("ExtraHosts", _either(Mapping, hosts, texts)),
+    ("Ulimits", lambda value: [fields_of("Name Soft Hard")(limit) for limit in mappings(value)]),
+    ("PortBindings", ports),
+    ("RestartPolicy", mapping),
+    ("LogConfig", fields_of("Type Config")),
+)
+_CONVERT = {**_IN_BODY, **_IN_HOST}
+_RENAMED = {
+    "environment": "Env", "volumes": "Binds", "network": "NetworkMode", "ports": "PortBindings",
+    "read_only": "ReadonlyRootfs", "mem_limit": "Memory", "memswap_limit": "MemorySwap",
+    "mem_reservation": "MemoryReservation", "mem_swappiness": "MemorySwappiness", "dns_opt": "DnsOptions",
+    "cgroupns": "CgroupnsMode", "uts_mode": "UTSMode", "cpu_rt_period": "CpuRealtimePeriod",
+    "cpu_rt_runtime": "CpuRealtimeRuntime",
+}  # fmt: skip
+_KEYS = {
+    **{key: key for key in _CONVERT},
+    **{re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower(): key for key in _CONVERT},
+    **_RENAMED,
+}
+"""The engine's key of each option; most names of the package are a key in lower case."""
+
+
+def apply_options(body: dict[str, Any], options: Mapping[str, Any], where: str) -> None:
+    """Sets options of a container in the body of its create request, in place; None removes one.
+
+    Args:
+        body: the body.
+        options: values by name; also by the engine's names in a mapping ``HostConfig``.
+        where: the place of the options, for error messages.
+
+    Raises:
+        UsageError: an option is unknown or has an invalid value.
+    """
+    host = body[HOST]
+    for name, value in _flat(options):
+        key = _KEYS.get(name)
+        if key is None:
+            hint = "options are named as in the docker package, or as in the engine's API"
+            raise UsageError(
+                f"unknown container option `{name}` {where}", hint=did_you_mean(name, _KEYS, hint)
+            )
+        section = host if key in _IN_HOST else body
+        if value is None:
+            section.pop(key, None)
+            continue
+        try:
+            section[key] = _CONVERT[key](value)
+        except WrongValueError as expected:
+            message = f"the container option `{name}` {where} is {value!r}, expected {expected}"
+            raise UsageError(message) from None
+    if host.get("PortBindings"):
+        body["ExposedPorts"] = {**body.get("ExposedPorts", {}), **{port: {} for port in host["PortBindings"]}}
+    if "NetworkingConfig" not in options:
+        body["NetworkingConfig"] = networking(body)
+
+
+def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the options, and those in ``HostConfig``."""
+    for name, value in options.items():
+        if name == HOST and isinstance(value, Mapping):
+            yield from value.items()
+        else:
+            yield name, value
+
+
+def reserved_in(options: Mapping[str, Any]) -> str | None:
+    """Returns the first option that only the scheduler may set, or None."""
+    reserved = (n for n, _ in _flat(options) if n in ("name", "detach") or _KEYS.get(n) in RESERVED)
+    return next(reserved, None)
+
+
+def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options without those that may hold secrets."""
     return {
-        "PathOnHost": source,
-        "PathInContainer": target or source,
-        "CgroupPermissions": permissions or "rwm",
+        name: without_secrets(value) if name == HOST and isinstance(value, Mapping) else value
+        for name, value in options.items()
+        if _KEYS.get(name) not in SECRET
     }
 
 
-def volumes(value: Any) -> list[str]:
-    """Returns mounts as ``SOURCE:TARGET:MODE``.
+class Options(MutableMapping[str, Any]):
+    """The options of a container by name: a view of its body, with the engine's form of each value."""
 
-    >>> volumes({"/src": {"bind": "/dst", "mode": "ro"}, "data": "/data"})
-    ['/src:/dst:ro', 'data:/data']
-    """
-    if not isinstance(value, Mapping):
-        return texts(value)
-    binds = []
-    for source, target in value.items():
-        if isinstance(target, Mapping):
-            if not isinstance(target.get("bind"), str) or not {*target} <= {"bind", "mode"}:
-                raise WrongValueError("e.g. {'/src': {'bind': '/dst', 'mode': 'ro'}}")
-            target = f"{target['bind']}:{text(target.get('mode', 'rw'))}"
-        binds.append(f"{source}:{text(target)}")
-    return binds
+    def __init__(self, container: DockerContainer) -> None:
+        self._container = container
 
+    def _section(self, name: str) -> dict[str, Any]:
+        body = self._container.body
+        return body[HOST] if _KEYS[name] in _IN_HOST else body
 
-def tmpfs(value: Any) -> dict[str, str]:
-    """Returns options by path, from a mapping or from strings such as ``/path:size=1g``."""
-    if isinstance(value, Mapping):
-        return {str(path): text(options) for path, options in value.items()}
-    return {path: options for path, _, options in (one.partition(":") for one in texts(value))}
+    def __getitem__(self, name: str) -> Any:
+        if name == "name":
+            return self._container.name
+        return self._container.environment if _KEYS[name] == "Env" else self._section(name)[_KEYS[name]]
 
+    def __setitem__(self, name: str, value: Any) -> None:
+        apply_options(self._container.body, {name: value}, f"of {self._container.name}")
 
-def hosts(value: Any) -> list[str]:
-    """Returns extra hosts as ``NAME:ADDRESS``, from such strings or from addresses by name."""
-    if isinstance(value, Mapping):
-        return [f"{name}:{text(address)}" for name, address in value.items()]
-    return texts(value)
+    def __delitem__(self, name: str) -> None:
+        del self._section(name)[_KEYS[name]]
 
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in _flat(self._container.body) if name in _KEYS)
 
-def ports(value: Any) -> dict[str, list[dict[str, str]]]:
-    """Returns port bindings; a binding is a port, an (address, port), a list of these, or None for any port.
-
-    >>> ports({80: 8080, "53/udp": ("127.0.0.1", 5353)})
-    {'80/tcp': [{'HostPort': '8080'}], '53/udp': [{'HostIp': '127.0.0.1', 'HostPort': '5353'}]}
-    """
-    if not isinstance(value, Mapping):
-        raise WrongValueError("e.g. {'80/tcp': 8080}")
-    bindings = {}
-    for port, places in value.items():
-        name = str(port) if "/" in str(port) else f"{port}/tcp"
-        bindings[name] = [_published(place) for place in (places if isinstance(places, list) else [places])]
-    return bindings
-
-
-def _published(place: Any) -> dict[str, str]:
-    if isinstance(place, tuple) and len(place) in (1, 2):
-        return {"HostIp": text(place[0]), "HostPort": text(place[1]) if place[1:] else ""}
-    return {"HostPort": "" if place is None else text(place)}
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -44,7 +44,7 @@ def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, s
 
     Args:
         engine: the engine.
-        bodies: the create requests; changed in place.
+        bodies: the create requests; the field `DeviceRequests` is replaced.
         env: an environment whose ``CUDA_VISIBLE_DEVICES`` limits the GPUs to allocate.
 
     Yields:
@@ -75,10 +75,18 @@ def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, s
             )
         left = iter(free)
         for body in requesting:
-            for one in body["HostConfig"]["DeviceRequests"]:
-                if one.get("Count", 0) > 0 and not one.get("DeviceIDs"):
-                    one["DeviceIDs"] = [next(left) for _ in range(one.pop("Count"))]
+            host = body["HostConfig"]
+            host["DeviceRequests"] = [_with_ids(one, left) for one in host["DeviceRequests"]]
         yield []
+
+
+def _with_ids(request: Mapping[str, Any], free: Iterator[str]) -> Mapping[str, Any]:
+    """Returns a request for devices with as many of the free GPUs as it requests."""
+    count = int(request.get("Count") or 0)
+    if count <= 0 or request.get("DeviceIDs"):
+        return request
+    named = {name: value for name, value in request.items() if name != "Count"}
+    return {**named, "DeviceIDs": [next(free) for _ in range(count)]}
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.paths import file_name, user_home
 from torchx.machine import files
+from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
 
@@ -68,7 +69,7 @@ def _label_role(role: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: value for name, value in role.items() if name not in _HIDDEN}
     own = (role.get("metadata") or {}).get(OWN)
     if isinstance(own, dict):
-        shown["metadata"] = {OWN: {k: v for k, v in own.items() if k not in ("entrypoint", "healthcheck")}}
+        shown["metadata"] = {OWN: without_secrets(own)}
     macros = {
         "args": {str(n): spans for n, arg in enumerate(role["args"]) if (spans := spans_of(arg))},
         "env": {name: spans for name, value in role["env"].items() if (spans := spans_of(value))},

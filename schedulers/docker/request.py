@@ -14,7 +14,8 @@ from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
 from torchx.schedulers.devices import get_device_mounts
 from torchx.schedulers.docker.checks import notes_of
-from torchx.schedulers.docker.container_body import check_options
+from torchx.schedulers.docker.container_body import Environment, body_field
+from torchx.schedulers.docker.container_options import Options, apply_options, reserved_in
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import replicas_of
 from torchx.specs.app import AppDef, AppDryRunInfo, RetryPolicy, Role
@@ -34,7 +35,8 @@ LONGEST_NAME = 63
 RENDEZVOUS = "c10d"
 """Name of the port that only replicas use: it is not published on the machine."""
 OWN = "local_docker"
-"""Key in the metadata of a role: more options of its containers, named as in the ``docker`` package."""
+"""Key in the metadata of a role: more options of its containers, named as in the ``docker`` package or in the
+engine's API."""
 
 
 @dataclass
@@ -42,14 +44,26 @@ class DockerContainer:
     """One container.
 
     Attributes:
-        image: the image.
-        command: the program and its arguments.
-        kwargs: other arguments, named as in ``containers.run`` of the ``docker`` package.
+        name: its name.
+        body: the body of the engine's request that creates it, in the engine's own JSON.
+        image: the image, a field of the body.
+        command: the program and its arguments, a field of the body.
     """
 
-    image: str
-    command: list[str]
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    name: str
+    body: dict[str, Any]
+    image = body_field("Image")
+    command = body_field("Cmd")
+
+    @property
+    def environment(self) -> Environment:
+        """The environment variables, a view of the body."""
+        return Environment(self.body["Env"])
+
+    @property
+    def kwargs(self) -> Options:
+        """The options, named as in ``containers.run`` of the ``docker`` package; a view of the body."""
+        return Options(self)
 
 
 @dataclass
@@ -93,6 +107,7 @@ def to_request(
     """
     job = DockerJob(app_id, builds=list(builds))
     rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
+    common = {"Privileged": bool(cfg.get("privileged")), "Init": True, "NetworkMode": NETWORK}
     inherited = _inherited_env(cfg)
     seen: dict[str, str] = {}
     for role, replica, filled in replicas_of(
@@ -111,33 +126,29 @@ def to_request(
             settings.TORCHX_RANK0_HOST: rank0,
             settings.TORCHX_IMAGE: role.image,
             settings.TORCHX_REPLICA: f"{role.name}/{replica}",
-            settings.TORCHX_ATTEMPT: "1",
         }
-        kwargs: dict[str, Any] = {
-            "name": name,
-            "hostname": name,
-            "detach": True,
-            "init": True,
+        host = {**common, **_mounts(role), **_resources(role, replica)}
+        if role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
+            host["RestartPolicy"] = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
+        else:  # otherwise the engine restarts the same container with the same environment
+            env[settings.TORCHX_ATTEMPT] = "1"
+        body = {
+            "Image": role.image,
+            "Cmd": [filled.entrypoint, *filled.args],
+            "Hostname": name,
             # as on other engines, the role's entrypoint replaces that of the image
-            "entrypoint": [],
-            "network": NETWORK,
-            "environment": env,
-            "labels": {
+            "Entrypoint": [],
+            "Env": [f"{variable}={value}" for variable, value in env.items()],
+            "Labels": {
                 f"{LABEL}version": __version__,
                 f"{LABEL}app-id": app_id,
                 f"{LABEL}role-name": role.name,
                 f"{LABEL}replica-id": str(replica),
             },
-            "privileged": bool(cfg.get("privileged")),
-            **_mounts(role),
-            **_resources(role, replica),
+            "HostConfig": host,
         }
-        kwargs |= _own_options(role)
-        if role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
-            kwargs["restart_policy"] = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
-            # the engine restarts the same container with the same environment
-            del env[settings.TORCHX_ATTEMPT]
-        job.containers.append(DockerContainer(role.image, [filled.entrypoint, *filled.args], kwargs))
+        apply_options(body, *_own_options(role))
+        job.containers.append(DockerContainer(name, body))
     return job
 
 
@@ -155,7 +166,7 @@ def as_text(job: DockerJob) -> str:
     """Returns the containers as YAML."""
     import yaml  # on demand: only a dry-run needs it
 
-    containers = [{"image": c.image, "command": c.command, **c.kwargs} for c in job.containers]
+    containers = [{"name": c.name, **c.body} for c in job.containers]
     builds = [
         {"image": b.name, "base": b.base, "workspace": b.workspace, "by": b.dockerfile or "COPY . .",
          "files": b.tree.files, "bytes": b.tree.size, "push": b.push, "when": b.when}
@@ -176,26 +187,25 @@ def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
     return {**copied, **(env if isinstance(env, dict) else {})}
 
 
-def _own_options(role: Role) -> dict[str, Any]:
-    """Returns the container options in a role's metadata.
+def _own_options(role: Role) -> tuple[Mapping[str, Any], str]:
+    """Returns the container options in a role's metadata, and their place for error messages.
 
     Raises:
-        UsageError: an option is unknown, or reserved for the scheduler.
+        UsageError: they are no mapping, or one is reserved for the scheduler.
     """
     options = role.metadata.get(OWN) or {}
     where = f"in the metadata of role `{role.name}`"
     if not isinstance(options, Mapping):
         raise UsageError(f"`{OWN}` {where} is {options!r}, expected options of containers by name")
-    check_options(options, where)
-    for name in ("name", "hostname", "labels", "environment", "restart_policy", "detach"):
-        if name in options:
-            raise UsageError(f"the container option `{name}` {where} can only be set by the scheduler")
-    return dict(options)
+    reserved = reserved_in(options)
+    if reserved:
+        raise UsageError(f"the container option `{reserved}` {where} can only be set by the scheduler")
+    return options, where
 
 
 def _mounts(role: Role) -> dict[str, Any]:
     mounts: list[dict[str, Any]] = []
-    devices: list[str] = []
+    devices = get_device_mounts(role.resource.devices)
     for mount in role.mounts:
         if isinstance(mount, BindMount):
             mounts.append(_mount("bind", mount.src_path, mount.dst_path, mount.read_only))
@@ -205,11 +215,12 @@ def _mounts(role: Role) -> dict[str, Any]:
             size = {} if mount.size_mb is None else {"TmpfsOptions": {"SizeBytes": mount.size_mb << 20}}
             mounts.append({"Type": "tmpfs", "Target": mount.dst_path, **size})
         elif isinstance(mount, DeviceMount):
-            devices.append(f"{mount.src_path}:{mount.dst_path}:{mount.permissions}")
-    devices += [
-        f"{d.src_path}:{d.dst_path}:{d.permissions}" for d in get_device_mounts(role.resource.devices)
+            devices.append(mount)
+    shown = [
+        {"PathOnHost": d.src_path, "PathInContainer": d.dst_path, "CgroupPermissions": d.permissions}
+        for d in devices
     ]
-    return {**({"mounts": mounts} if mounts else {}), **({"devices": devices} if devices else {})}
+    return {**({"Mounts": mounts} if mounts else {}), **({"Devices": shown} if shown else {})}
 
 
 def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, Any]:
@@ -221,13 +232,15 @@ def _resources(role: Role, replica: int) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if resource.memMB > 0:
         # the same limit with swap: otherwise a replica over its limit would be slowed instead of stopped
-        options = dict.fromkeys(("mem_limit", "memswap_limit", "shm_size"), f"{int(resource.memMB)}m")
+        options = dict.fromkeys(("Memory", "MemorySwap", "ShmSize"), int(resource.memMB) << 20)
     if resource.cpu > 0:
-        options["nano_cpus"] = int(resource.cpu * 1e9)
+        options["NanoCpus"] = int(resource.cpu * 1e9)
     if resource.gpu > 0:
-        options["device_requests"] = [{"Count": resource.gpu, "Capabilities": [["compute", "utility"]]}]
+        options["DeviceRequests"] = [{"Count": resource.gpu, "Capabilities": [["compute", "utility"]]}]
     published = [port for name, port in role.port_map.items() if name != RENDEZVOUS]
     if published:
         # a machine has each port once: ports of other replicas are published on any free one
-        options["ports"] = {f"{port}/tcp": None if replica else port for port in published}
+        options["PortBindings"] = {
+            f"{port}/tcp": [{"HostPort": "" if replica else str(port)}] for port in published
+        }
     return options

@@ -14,7 +14,6 @@ from torchx.errors import StateError, UsageError
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.cancel import remove
-from torchx.schedulers.docker.container_body import to_body
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.gpus import leased
@@ -76,7 +75,7 @@ def submit(
     for network in dict.fromkeys(body["HostConfig"].get("NetworkMode", "") for body in bodies):
         if network == NETWORK:
             _provide_network(engine)
-    names = [str(container.kwargs.get("name", "")) for container in request.containers]
+    names = [container.name for container in request.containers]
     with _lock(job) as descriptors, leased(engine, bodies, os.environ) as gpu_notes:
         notes += gpu_notes
         named = list(zip(names, bodies, strict=True))
@@ -101,17 +100,14 @@ def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) ->
         notes += more
         for container in request.containers:
             if container.image == plan.name:
-                container.image = image
-                environment = container.kwargs.get("environment")
-                if isinstance(environment, dict):
-                    environment[settings.TORCHX_IMAGE] = image
+                container.image = container.environment[settings.TORCHX_IMAGE] = image
     return notes
 
 
 def _body(container: DockerContainer, data: str) -> dict[str, Any]:
-    body = to_body(container.image, container.command, container.kwargs)
-    body["Labels"] = {**body.get("Labels", {}), JOB: data, USER: owner.user_name()}
-    return body
+    """Returns the body to send; the request itself stays unchanged by the allocation of GPUs."""
+    labels = {**container.body["Labels"], JOB: data, USER: owner.user_name()}
+    return {**container.body, "Labels": labels, "HostConfig": dict(container.body["HostConfig"])}
 
 
 def _start(

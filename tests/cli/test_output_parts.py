@@ -214,10 +214,9 @@ def test_a_dry_run_shows_no_secret_of_the_run_options(
     print_dryrun(info, "text")
     shown = capsys.readouterr().out
     assert not [secret for secret in ("zzz", "inherited", "hunter2", "line") if secret in shown]
-    assert f"    db_password: '{MASK}'\n" in shown
-    assert "N: '1'" in shown
-    environment = info.request.containers[0].kwargs["environment"]
-    assert environment["API_TOKEN"] == "zzz"  # what is sent has it
+    assert f"  - db_password={MASK}\n" in shown
+    assert "- N=1\n" in shown
+    assert "API_TOKEN=zzz" in info.request.containers[0].body["Env"]  # what is sent has it
 
 
 @pytest.mark.parametrize("replicas", [2, 40])

@@ -11,7 +11,6 @@ from containers import Jobs, containers, ended, running, scheduler, sh, text
 from engine import IMAGE
 from support import wait_until
 
-from torchx.schedulers.docker.container_body import to_body
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.scheduling.logs import Stream
 from torchx.specs.app import AppDef
@@ -118,7 +117,7 @@ def test_privileged_gives_all_rights(jobs: Jobs) -> None:
     # asked for, not tried: a machine of tests may be a container itself that has not all rights to give
     info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {"privileged": True})
     (container,) = info.request.containers
-    assert to_body(container.image, container.command, container.kwargs)["HostConfig"]["Privileged"] is True
+    assert container.body["HostConfig"]["Privileged"] is True
     assert containers(jobs.run(sh("true")).app_id)[0]["HostConfig"]["Privileged"] is False
 
 
@@ -188,5 +187,5 @@ def test_describe_loses_nothing_on_another_machine(
 def test_a_dry_run_shows_the_containers_and_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     shown = repr(scheduler().submit_dryrun(AppDef("job", [sh("echo hi", 2)]), {}))
-    assert shown.count("hostname:") == 2
+    assert shown.count("Hostname:") == 2
     assert "echo hi" in shown

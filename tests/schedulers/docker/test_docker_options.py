@@ -1,22 +1,27 @@
-"""Further options of containers: the forms they may have, and what is refused; needs no engine."""
+"""Further options of containers: the forms they may have, and what is refused."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from containers import scheduler, sh
+import yaml
+from containers import Jobs, fresh, scheduler, sh
 
 from torchx.errors import UsageError
-from torchx.schedulers.docker.container_body import to_body
-from torchx.specs.app import AppDef
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.labels import JOB, USER
+from torchx.specs.app import AppDef, Role
+from torchx.specs.dryrun import AppDryRunInfo
 
 
 def body(**options: Any) -> dict[str, Any]:
     """What the engine is sent for the options of a role."""
     role = sh("true", metadata={"local_docker": options})
     (container,) = scheduler().submit_dryrun(AppDef("job", [role]), {}).request.containers
-    return to_body(container.image, container.command, container.kwargs)
+    body: dict[str, Any] = container.body
+    return body
 
 
 @pytest.mark.parametrize(
@@ -30,7 +35,7 @@ def body(**options: Any) -> dict[str, Any]:
         ({"extra_hosts": {"a": "1.2.3.4"}}, "ExtraHosts", ["a:1.2.3.4"]),
         ({"tmpfs": ["/run:size=1m", "/x"]}, "Tmpfs", {"/run": "size=1m", "/x": ""}),
         ({"sysctls": {"net.core.somaxconn": 1024}}, "Sysctls", {"net.core.somaxconn": "1024"}),
-        ({"ports": {80: 8080}}, "PortBindings", {"80/tcp": [{"HostPort": "8080"}]}),
+        ({"ports": {80: 8080}}, "PortBindings", {"80/tcp": [{"HostIp": "", "HostPort": "8080"}]}),
         ({"ulimits": [{"name": "nofile", "soft": 9}]}, "Ulimits", [{"Name": "nofile", "Soft": 9}]),
         ({"group_add": ["video", 44]}, "GroupAdd", ["video", "44"]),
         ({"dns": None}, "Dns", None),
@@ -55,7 +60,8 @@ def test_a_check_of_health_has_small_letters_too() -> None:
         ({"cap_drop": "ALL"}, "a list of texts"),
         ({"group_add": "user"}, "a list of texts"),
         ({"devices": "/dev/null"}, "a list of texts"),
-        ({"ports": [80]}, "e.g. {'80/tcp': 8080}"),
+        ({"ports": [80]}, "values by name"),
+        ({"ports": {"80/tcp": "http"}}, "e.g. {'80/tcp': 8080}"),
         ({"sysctls": ["a=b"]}, "values by name"),
         ({"pids_limit": "x"}, "a whole number"),
         ({"pids_limit": 1.5}, "a whole number"),
@@ -74,3 +80,105 @@ def test_a_value_that_an_option_does_not_take_is_refused_at_the_dry_run(
     assert caught.value.message == (
         f"the container option `{name}` in the metadata of role `w` is {value!r}, expected {expected}"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "section", "key", "expected"),
+    [
+        ({"User": "1000"}, "", "User", "1000"),
+        ({"HostConfig": {"ShmSize": 1 << 20}}, "HostConfig", "ShmSize", 1 << 20),
+        ({"ShmSize": "1m"}, "HostConfig", "ShmSize", 1 << 20),
+        ({"HostConfig": {"CpuShares": 512}}, "HostConfig", "CpuShares", 512),
+        ({"cpu_shares": 512}, "HostConfig", "CpuShares", 512),
+        ({"log_config": {"type": "local"}}, "HostConfig", "LogConfig", {"Type": "local"}),
+        (
+            {"PortBindings": {"80/tcp": [{"HostPort": "8080"}]}},
+            "HostConfig",
+            "PortBindings",
+            {"80/tcp": [{"HostPort": "8080"}]},
+        ),
+        ({"HostConfig": {"PortBindings": {"80/tcp": [{}]}}}, "", "ExposedPorts", {"80/tcp": {}}),
+        ({"network_mode": "a"}, "", "NetworkingConfig", {"EndpointsConfig": {"a": {"Aliases": ["NAME"]}}}),
+        ({"network": "host"}, "", "NetworkingConfig", {"EndpointsConfig": {}}),
+        ({"NetworkingConfig": {"endpoints_config": {}}}, "", "NetworkingConfig", {"EndpointsConfig": {}}),
+        ({"init": None}, "HostConfig", "Init", None),
+    ],
+)  # fmt: skip
+def test_options_of_the_engine_are_accepted_too(
+    options: dict[str, Any], section: str, key: str, expected: Any
+) -> None:
+    sent = body(**options)
+    value = (sent[section] if section else sent).get(key)
+    assert json.loads(json.dumps(value).replace(sent["Hostname"], "NAME")) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"shm_sise": 1}, "unknown container option `shm_sise`", "did you mean `shm_size`?"),
+        ({"ShmSise": 1}, "unknown container option `ShmSise`", "did you mean `ShmSize`?"),
+        ({"HostConfig": {"ShmSise": 1}}, "unknown container option `ShmSise`", "did you mean `ShmSize`?"),
+        ({"HostConfig": {"Memory": "much"}}, "the container option `Memory`", ""),
+        ({"HostConfig": 1}, "unknown container option `HostConfig`", ""),
+        ({"Env": ["A=1"]}, "the container option `Env`", ""),
+        ({"HostConfig": {"RestartPolicy": {}}}, "the container option `RestartPolicy`", ""),
+        ({"name": "x"}, "the container option `name`", ""),
+        ({"tty": True}, "unknown container option `tty`", ""),
+    ],
+)
+def test_an_unknown_or_reserved_option_is_rejected(options: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        body(**options)
+    assert caught.value.message.startswith(message)
+    assert "role `w`" in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+class Adjusted(Role):
+    """A role that adjusts its request."""
+
+    def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
+        (container,) = dryrun_info.request.containers
+        assert container.kwargs["name"] == container.kwargs["hostname"] == container.name
+        assert container.kwargs["environment"]["TORCHX_REPLICA"] == "w/0"
+        container.kwargs["environment"]["ADDED"] = "1"
+        container.kwargs["shm_size"] = "1m"
+        container.kwargs.update(cap_add=["SYS_PTRACE"])
+        del container.kwargs["init"]
+        container.image += ":2"
+        container.command = [*container.command, "--more"]
+        assert {"Env", "ShmSize"} <= {*container.kwargs}
+        assert "Image" not in container.kwargs
+        return dryrun_info
+
+
+def test_pre_proc_changes_the_request_by_the_names_of_the_docker_package() -> None:
+    info = scheduler().submit_dryrun(AppDef("job", [Adjusted("w", "img", entrypoint="a")]), {})
+    sent = info.request.containers[0].body
+    assert (sent["Image"], sent["Cmd"]) == ("img:2", ["a", "--more"])
+    assert "ADDED=1" in sent["Env"]
+    host = sent["HostConfig"]
+    assert (host["ShmSize"], host["CapAdd"], "Init" in host) == (1 << 20, ["SYS_PTRACE"], False)
+
+
+@pytest.mark.docker
+def test_the_dry_run_prints_what_is_sent(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+    call = Engine.call
+
+    def recorded(
+        engine: Engine, method: str, path: str, query: Any = None, body: Any = None, *rest: Any
+    ) -> Any:
+        if path == "/containers/create":
+            sent.append(json.loads(json.dumps({**query, **body})))
+        return call(engine, method, path, query, body, *rest)
+
+    monkeypatch.setattr(Engine, "call", recorded)
+    role = sh("true", 2, metadata={"local_docker": {"ulimits": [{"name": "nofile", "soft": 99, "hard": 99}]}})
+    info = scheduler().submit_dryrun(AppDef(fresh("shown"), [role]), {"env": {"A": "1"}})
+    jobs.ids.append(scheduler().schedule(info))
+    shown = yaml.safe_load(repr(info))
+    for container in sent:
+        for label in (JOB, USER):  # recorded at the submission
+            del container["Labels"][label]
+    assert sorted(sent, key=lambda c: str(c["name"])) == shown["containers"]
