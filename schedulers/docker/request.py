@@ -191,7 +191,7 @@ def _own_options(role: Role) -> tuple[Mapping[str, Any], str]:
     """Returns the container options in a role's metadata, and their place for error messages.
 
     Raises:
-        UsageError: they are no mapping, or one is reserved for the scheduler.
+        UsageError: they are not a mapping, or one is reserved for the scheduler.
     """
     options = role.metadata.get(OWN) or {}
     where = f"in the metadata of role `{role.name}`"

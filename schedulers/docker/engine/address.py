@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEFAULT = "unix:///var/run/docker.sock"
 PLAIN_PORT, TLS_PORT = 2375, 2376
 WITHOUT_DOCKER = "without Docker: -s local_cwd"
+EXPECTED = "unix:///path/to.sock, tcp://host:port or ssh://user@host"
 NO_SOCKET, START = "the socket does not exist", "start Docker, or set DOCKER_HOST"
 _NO = ("0", "false", "no", "off")
 
@@ -38,6 +39,7 @@ class Address:
         port: the TCP port.
         certificates: the folder of ``ca.pem``, ``cert.pem`` and ``key.pem``; None for no encryption.
         verify: whether the engine's certificate is verified.
+        command: a command whose input and output are the connection; empty for a socket.
     """
 
     text: str
@@ -47,6 +49,7 @@ class Address:
     port: int = 0
     certificates: str | None = None
     verify: bool = True
+    command: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.text} ({self.origin})" if self.origin else self.text
@@ -131,14 +134,14 @@ def parse_address(
             port = 0
         if parts.hostname and port:
             return Address(text, origin, "", parts.hostname, port, certificates, verify)
-    where = origin or "the address of the engine"
     if scheme == "ssh":
-        raise UsageError(
-            f"{where} is {text}, and ssh addresses are not supported",
-            hint="forward the socket: ssh -N -L /tmp/docker.sock:/var/run/docker.sock HOST, "
-            "then DOCKER_HOST=unix:///tmp/docker.sock",
-        )
-    raise UsageError(f"{where} is {text}, expected unix:///path/to.sock or tcp://host:port")
+        from torchx.schedulers.docker.engine.ssh import dial_command  # on demand: rarely needed
+
+        command = dial_command(text)
+        if command is not None:
+            return Address(text, origin, command=command)
+    where = origin or "the address of the engine"
+    raise UsageError(f"{where} is {text}, expected {EXPECTED}")
 
 
 def _config_folder() -> Path:

@@ -10,7 +10,8 @@ import http.client
 import json
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -18,7 +19,6 @@ from torchx.errors import StateError
 from torchx.schedulers.docker.engine.address import (
     NO_SOCKET,
     START,
-    WITHOUT_DOCKER,
     Address,
     NoEngineError,
     encrypted,
@@ -26,18 +26,16 @@ from torchx.schedulers.docker.engine.address import (
     no_engine,
 )
 from torchx.schedulers.docker.engine.http import keep_alive, plain_request, read_all, reason, status_of
+from torchx.schedulers.docker.engine.versions import choose_version, parse_version
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.engine.duplex import Duplex
+    from torchx.schedulers.docker.engine.ssh import Tunnels
 
-OLDEST = (1, 40)
-"""The oldest supported API version: Docker 19.03."""
-NEWEST = (1, 47)
-"""The newest API version used; newer engines support it too."""
 PATIENCE = 60.0
 """Default timeout of a request in seconds."""
 FIRST_PATIENCE = 10.0
-"""Timeout of the first request, a ping, in seconds."""
+"""Timeout of the first request, a ping, in seconds; longer over ssh."""
 GET_TRIES = 10
 
 
@@ -75,23 +73,22 @@ class Engine:
             StateError: the server is not a Docker engine, or too old.
         """
         if not self._version:
-            status, headers, _ = self._request("GET", "/_ping", None, FIRST_PATIENCE)
-            version = headers.get("Api-Version") or ""
-            parts = tuple(int(p) for p in version.split(".") if p.isdigit())
+            patience = PATIENCE if self.address.command else FIRST_PATIENCE
+            status, headers, _ = self._request("GET", "/_ping", None, patience)
+            offered = parse_version(headers.get("Api-Version"))
             if status >= 500:
                 raise no_engine(self.address, f"it answers with status {status}", "see: docker info")
-            if status != 200 or not parts:
+            if status != 200 or not offered:
                 raise StateError(f"the server at {self.address} is not a Docker engine")
-            if parts < OLDEST:
-                oldest = ".".join(map(str, OLDEST))
-                raise StateError(
-                    f"the Docker engine at {self.address} is too old: its API version is {version}, "
-                    f"{oldest} is needed",
-                    hint=f"upgrade it to Docker 19.03 or newer; {WITHOUT_DOCKER}",
-                )
             self._is_podman = "Libpod-Api-Version" in headers
-            self._version = ".".join(map(str, min(parts, NEWEST)))
+            self._version = choose_version(self.address, offered, self._oldest_version)
         return self._version
+
+    def _oldest_version(self) -> tuple[int, ...]:
+        status, _, data = self._request("GET", "/version", None, PATIENCE)
+        if status != 200:
+            raise EngineError(status, reason(data))
+        return parse_version(json.loads(data).get("MinAPIVersion"))
 
     @property
     def is_podman(self) -> bool:
@@ -159,16 +156,9 @@ class Engine:
         """
         request = plain_request(method, self._url(path, query), headers or {})
         try:
-            connection = self._connect(PATIENCE)
+            with self._tunnels.slots if self._tunnels is not None else nullcontext():
+                connection, head, rest = self._answered(request)
             try:
-                connection.sendall(request)
-                data = b""
-                while b"\r\n\r\n" not in data:
-                    more = connection.recv(1 << 16)
-                    if not more:
-                        raise ConnectionResetError("connection closed")
-                    data += more
-                head, _, rest = data.partition(b"\r\n\r\n")
                 status = status_of(head)
                 if status >= 400:
                     while more := connection.recv(1 << 16):
@@ -181,6 +171,23 @@ class Engine:
         except OSError as error:
             raise self.unreachable(error) from error
         return connection, rest
+
+    def _answered(self, request: bytes) -> tuple[socket.socket, bytes, bytes]:
+        """Sends a request; returns its connection, the head of the response, and the data after it."""
+        connection = self._connect(PATIENCE)
+        try:
+            connection.sendall(request)
+            data = b""
+            while b"\r\n\r\n" not in data:
+                more = connection.recv(1 << 16)
+                if not more:
+                    raise ConnectionResetError("connection closed")
+                data += more
+        except BaseException:
+            connection.close()
+            raise
+        head, _, rest = data.partition(b"\r\n\r\n")
+        return connection, head, rest
 
     def exchange(self, path: str, body: Any) -> tuple[Duplex, bytes]:
         """Returns a two-way connection, and the bytes received so far.
@@ -258,13 +265,32 @@ class Engine:
         data = None if body is None else json.dumps(body).encode()
         headers = {} if data is None else {"Content-Type": "application/json"}
         try:
-            with closing(http.client.HTTPConnection("docker")) as connection:
-                connection.sock = self._connect(patience)
+            with self._lent(patience) as connection:
                 connection.request(method, url, data, headers)
                 response = connection.getresponse()
                 return response.status, response.headers, read_all(response, patience)
         except (OSError, http.client.HTTPException) as error:
             raise self.unreachable(error) from error
+
+    @contextmanager
+    def _lent(self, patience: float | None) -> Iterator[http.client.HTTPConnection]:
+        """Yields a connection for one request."""
+        if self._tunnels is not None:
+            with self._tunnels.lent(patience) as kept:
+                yield kept
+            return
+        with closing(http.client.HTTPConnection("docker")) as connection:
+            connection.sock = self._connect(patience)
+            yield connection
+
+    @cached_property
+    def _tunnels(self) -> Tunnels | None:
+        """The ssh connections, if the engine is reached over ssh."""
+        if not self.address.command:
+            return None
+        from torchx.schedulers.docker.engine.ssh import Tunnels  # on demand: rarely needed
+
+        return Tunnels(self.address.command)
 
     def _connect(self, patience: float | None) -> socket.socket:
         plain = self._plain(patience)
@@ -272,6 +298,8 @@ class Engine:
 
     def _plain(self, patience: float | None) -> socket.socket:
         where = self.address
+        if self._tunnels is not None:
+            return self._tunnels.open(patience)
         if not where.path:
             plain = socket.create_connection((where.host, where.port), min(patience or PATIENCE, 10.0))
             keep_alive(plain)
@@ -288,7 +316,13 @@ class Engine:
 
     def unreachable(self, error: Exception) -> NoEngineError:
         """Converts a connection error to a NoEngineError with the reason and a hint."""
-        if isinstance(error, socket.gaierror):
+        if self._tunnels is not None:
+            if isinstance(error, FileNotFoundError):
+                why, hint = "no program `ssh`", "install an ssh client"
+            else:
+                why = self._tunnels.reason() or _first_line(error)
+                hint = f"this has to work without a password: {self._tunnels.shown}"
+        elif isinstance(error, socket.gaierror):
             why, hint = "no such host", "check the address"
         elif isinstance(error, PermissionError):
             why, hint = "permission denied", "add yourself to the group `docker`, or set DOCKER_HOST"
@@ -307,5 +341,9 @@ class Engine:
                 f"or accept any certificate: {any_certificate}"
             )
         else:
-            why, hint = str(error) or type(error).__name__, START
+            why, hint = _first_line(error), START
         return no_engine(self.address, why, hint)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

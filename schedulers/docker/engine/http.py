@@ -48,6 +48,7 @@ def read_all(response: http.client.HTTPResponse, patience: float | None) -> byte
         pieces.append(piece)
         if end is not None and time.monotonic() > end:
             raise TimeoutError
+    response.close()  # its connection can send the next request
     return b"".join(pieces)
 
 

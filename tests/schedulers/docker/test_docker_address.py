@@ -87,11 +87,19 @@ def test_the_context_that_is_chosen_counts(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_what_is_no_address_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     error = error_of(monkeypatch, text)
     assert isinstance(error, UsageError)
-    assert error.message == f"DOCKER_HOST is {text}, expected unix:///path/to.sock or tcp://host:port"
+    expected = "unix:///path/to.sock, tcp://host:port or ssh://user@host"
+    assert error.message == f"DOCKER_HOST is {text}, expected {expected}"
 
 
-def test_ssh_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "ssh -N -L" in (error_of(monkeypatch, "ssh://box").hint or "")
+def test_a_context_may_lead_over_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("DOCKER_CONTEXT", "far")
+    folder = tmp_path / "contexts" / "meta" / hashlib.sha256(b"far").hexdigest()
+    folder.mkdir(parents=True)
+    (folder / "meta.json").write_text(json.dumps({"Endpoints": {"docker": {"Host": "ssh://me@box"}}}))
+    address = find_address()
+    assert str(address) == "ssh://me@box (context `far`)"
+    assert address.command[-5:] == ("-l", "me", "--", "box", "docker system dial-stdio")
 
 
 def test_encryption_follows_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -131,6 +139,9 @@ def test_something_else_and_an_engine_that_is_too_old(
     old = b"HTTP/1.1 200 OK\r\nApi-Version: 1.24\r\nContent-Length: 2\r\n\r\nOK"
     with answering(tmp_path, old) as address:
         assert "is too old: its API version is 1.24" in error_of(monkeypatch, address).message
+    (tmp_path / "docker.sock").unlink()
+    with answering(tmp_path, ping("1.x")) as address:
+        assert error_of(monkeypatch, address).message.endswith("is not a Docker engine")
     (tmp_path / "docker.sock").unlink()
     with answering(tmp_path, b"") as address:
         assert error_of(monkeypatch, address).message.startswith("no Docker engine answers")
@@ -216,6 +227,42 @@ def test_an_answer_that_is_no_list_is_an_error_and_not_an_empty_engine(tmp_path:
 
 def answer(status: str, body: str, headers: str = "") -> bytes:
     return f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def ping(version: str) -> bytes:
+    return answer("200 OK", "OK", f"Api-Version: {version}\r\n")
+
+
+@pytest.mark.parametrize(
+    ("newest", "oldest", "setting", "expected"),
+    [
+        ("1.41", "1.12", "", "1.41"),
+        ("1.52", "1.44", "", "1.47"),  # the newest that this client uses
+        ("1.99", "1.60", "", "1.60"),  # the engine no longer supports that
+        ("1.52", "1.44", "1.45", "1.45"),
+        ("1.52", "1.44", "v1.50", "1.50"),
+    ],
+)
+def test_engine_and_client_agree_on_a_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, newest: str, oldest: str, setting: str, expected: str
+) -> None:
+    monkeypatch.setenv("DOCKER_API_VERSION", setting)
+    with answering(
+        tmp_path, ping(newest), answer("200 OK", json.dumps({"MinAPIVersion": oldest}))
+    ) as address:
+        assert Engine(parse_address(address)).version == expected
+
+
+@pytest.mark.parametrize("setting", ["1.99", "1.39", "latest", "1"])
+def test_a_version_that_one_of_both_does_not_support_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str
+) -> None:
+    monkeypatch.setenv("DOCKER_API_VERSION", setting)
+    with answering(tmp_path, ping("1.41")) as address:
+        error = error_of(monkeypatch, address)
+    assert isinstance(error, UsageError)
+    assert error.message.startswith(f"DOCKER_API_VERSION is {setting}, expected a version from 1.40 to 1.41")
+    assert error.hint == "use the newest version that both support: unset DOCKER_API_VERSION"
 
 
 def test_an_engine_that_trips_over_a_process_that_has_just_ended_is_asked_again(tmp_path: Path) -> None:

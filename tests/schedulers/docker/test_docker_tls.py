@@ -111,7 +111,7 @@ def test_only_an_explicit_no_accepts_any_certificate(
 
 
 def test_a_context_says_whether_a_certificate_is_verified(
-    monkeypatch: pytest.MonkeyPatch, port: int, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, port: int, tmp_path: Path, certificates: Path
 ) -> None:
     digest = hashlib.sha256(b"box").hexdigest()
     meta = tmp_path / "config" / "contexts" / "meta" / digest / "meta.json"
@@ -122,4 +122,8 @@ def test_a_context_says_whether_a_certificate_is_verified(
     meta.write_text(json.dumps({"Endpoints": {"docker": endpoint}}))
     assert REFUSED in outcome()
     meta.write_text(json.dumps({"Endpoints": {"docker": {**endpoint, "SkipTLSVerify": True}}}))
+    assert outcome() == "1.41"
+    meta.write_text(json.dumps({"Endpoints": {"docker": endpoint}}))
+    material = tmp_path / "config" / "contexts" / "tls" / digest / "docker"
+    (material / "ca.pem").write_bytes((certificates / "ca.pem").read_bytes())
     assert outcome() == "1.41"

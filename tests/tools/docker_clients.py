@@ -1,7 +1,7 @@
 """Compares the client in `schedulers/docker/engine` with the `docker` package: time, memory, log throughput.
 
-Needs an engine: python benchmarks/docker_clients.py. The logs come from a thread that answers as an engine does,
-as an engine itself reads its log files more slowly than either client receives them.
+Needs an engine: python tests/tools/docker_clients.py. The logs come from a thread that answers as an engine
+does, since an engine reads its log files more slowly than either client receives them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 PIECE = (b"\1\0\0\0\0\0\0\x64" + b"x" * 99 + b"\n") * 300
-PIECES = 10_000
+PIECES = 2_000
 ROUNDS = 10
 
 OWN = "from torchx.schedulers.docker.engine.client import Engine; engine = Engine()"
@@ -87,12 +87,17 @@ def answer(client: socket.socket) -> None:
             client.sendall(b"0\r\n\r\n")
 
 
+def show(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     """Prints the minimum of several rounds for each client."""
     for client, code in LISTED.items():
         used = [run(code + USAGE) for _ in range(ROUNDS)]
         cpu, memory = (min(row[column] for row in used) for column in (0, 1))
-        print(f"a listing, {client}: {cpu * 1000:.0f} ms of CPU, {memory:.0f} MB")
+        show(f"a listing, {client}: {cpu * 1000:.0f} ms of CPU, {memory:.0f} MB")
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
         path = Path(folder) / "docker.sock"
         server.bind(str(path))
@@ -101,7 +106,7 @@ def main() -> None:
         for client, code in LOGS.items():
             setup, _, rest = code.partition("\n")
             rates = [run(TIMED.format(setup, rest), DOCKER_HOST=f"unix://{path}") for _ in range(3)]
-            print(
+            show(
                 f"logs, {client}: {max(size / time for time, size in rates) / 1e6:.0f} MB per second of CPU"
             )
 
