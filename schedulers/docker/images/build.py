@@ -114,23 +114,6 @@ def build(
     Raises:
         StateError: the build failed; its intermediate images are removed.
     """
-    # builds share cached layers: removing another image right now also removes the layers this build
-    # has found in the cache but not used yet
-    for _ in range(TRIES - 1):
-        with suppress(StepLostError):
-            return _build_once(engine, plan, query, pack, report)
-    return _build_once(engine, plan, query, pack, report)
-
-
-def _build_once(
-    engine: Engine,
-    plan: ImagePlan,
-    query: Mapping[str, Any],
-    pack: Callable[[Writer], None],
-    report: Callable[[str], None],
-) -> str:
-    output = Output()
-    ongoing = Ongoing(report, f"building {plan.name}", at_once=plan.tree.size > LARGE_UPLOAD)
 
     def send(take: Callable[[bytes], None]) -> None:
         writer = Writer(take, plan, ongoing)
@@ -138,20 +121,27 @@ def _build_once(
         writer.flush()
         output.uploaded = True
 
-    try:
-        Writer(lambda piece: None, plan, ongoing).report()
-        with ongoing:
-            try:
-                with engine.upload("/build", query, send) as lines:
-                    _follow(lines, plan, output, ongoing)
-            except EngineError as error:  # the Dockerfile is invalid
-                raise _failed(plan, output, error.message) from error
-            ongoing.done(f"built {plan.name} from {plan.about} in {ongoing.seconds:.1f} s")
-    except BaseException as error:
-        _remove_intermediate(engine, output.made)
-        if isinstance(error, KeyboardInterrupt) and output.uploaded and not plan.dockerfile:
-            _remove_late_image(engine, plan)
-        raise
+    for left in reversed(range(TRIES)):
+        output = Output()
+        ongoing = Ongoing(report, f"building {plan.name}", at_once=plan.tree.size > LARGE_UPLOAD)
+        try:
+            Writer(lambda piece: None, plan, ongoing).report()
+            with ongoing:
+                try:
+                    with engine.upload("/build", query, send) as lines:
+                        _follow(lines, plan, output, ongoing)
+                except EngineError as error:  # the Dockerfile is invalid
+                    raise _failed(plan, output, error.message) from error
+                ongoing.done(f"built {plan.name} from {plan.about} in {ongoing.seconds:.1f} s")
+            break
+        except BaseException as error:
+            _remove_intermediate(engine, output.made)
+            if isinstance(error, KeyboardInterrupt) and output.uploaded and not plan.dockerfile:
+                _remove_late_image(engine, plan)
+            # builds share cached layers: removing another image right now also removes the layers this build
+            # has found in the cache but not used yet
+            if not (isinstance(error, StepLostError) and left):
+                raise
     if not output.image:
         raise StateError(f"the engine has built {plan.name}, but did not return its id")
     return output.image
