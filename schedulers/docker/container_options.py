@@ -117,7 +117,8 @@ def ports(value: Any) -> dict[str, Any]:
     bound = {port: places for port, places in mapping(value).items() if _are_bindings(places)}
     rest = {port: places for port, places in value.items() if port not in bound}
     expected = "e.g. {'80/tcp': 8080}"
-    bound |= _package("convert_port_bindings", Mapping, expected)(rest)
+    if rest:
+        bound |= _package("convert_port_bindings", Mapping, expected)(rest)
     if not all(re.fullmatch(r"[0-9-]*", str(one.get("HostPort", ""))) for one in chain(*bound.values())):
         raise WrongValueError(expected)
     return bound
@@ -193,13 +194,15 @@ def apply_options(body: dict[str, Any], options: Mapping[str, Any], where: str) 
         UsageError: an option is unknown or has an invalid value.
     """
     host = body[HOST]
+    changed = set()
     for name, value in _flat(options):
         key = _KEYS.get(name)
         if key is None:
             hint = "options are named as in the docker package, or as in the engine's API"
             raise UsageError(
-                f"unknown container option `{name}` {where}", hint=did_you_mean(name, _KEYS, hint)
+                f"unknown container option `{name}` {where}", hint=did_you_mean(str(name), _KEYS, hint)
             )
+        changed.add(key)
         section = host if key in _IN_HOST else body
         if value is None:
             section.pop(key, None)
@@ -211,7 +214,8 @@ def apply_options(body: dict[str, Any], options: Mapping[str, Any], where: str) 
             raise UsageError(message) from None
     if host.get("PortBindings"):
         body["ExposedPorts"] = {**body.get("ExposedPorts", {}), **{port: {} for port in host["PortBindings"]}}
-    if "NetworkingConfig" not in options:
+    joins = "NetworkingConfig" not in body or changed & {"NetworkMode", "Hostname"}
+    if joins and "NetworkingConfig" not in changed:
         body["NetworkingConfig"] = networking(body)
 
 

@@ -124,11 +124,13 @@ def test_options_of_the_engine_are_accepted_too(
         ({"HostConfig": {"RestartPolicy": {}}}, "the container option `RestartPolicy`", ""),
         ({"name": "x"}, "the container option `name`", ""),
         ({"tty": True}, "unknown container option `tty`", ""),
+        ({5: True}, "unknown container option `5`", ""),
     ],
 )
-def test_an_unknown_or_reserved_option_is_rejected(options: dict[str, Any], message: str, hint: str) -> None:
+def test_an_unknown_or_reserved_option_is_rejected(options: dict[Any, Any], message: str, hint: str) -> None:
+    role = sh("true", metadata={"local_docker": options})
     with pytest.raises(UsageError) as caught:
-        body(**options)
+        scheduler().submit_dryrun(AppDef("job", [role]), {})
     assert caught.value.message.startswith(message)
     assert "role `w`" in caught.value.message
     assert hint in (caught.value.hint or "")
@@ -142,6 +144,7 @@ class Adjusted(Role):
         assert container.kwargs["name"] == container.kwargs["hostname"] == container.name
         assert container.kwargs["environment"]["TORCHX_REPLICA"] == "w/0"
         container.kwargs["environment"]["ADDED"] = "1"
+        container.body["NetworkingConfig"] = {"EndpointsConfig": {"a": {}}}
         container.kwargs["shm_size"] = "1m"
         container.kwargs.update(cap_add=["SYS_PTRACE"])
         del container.kwargs["init"]
@@ -157,6 +160,7 @@ def test_pre_proc_changes_the_request_by_the_names_of_the_docker_package() -> No
     sent = info.request.containers[0].body
     assert (sent["Image"], sent["Cmd"]) == ("img:2", ["a", "--more"])
     assert "ADDED=1" in sent["Env"]
+    assert sent["NetworkingConfig"] == {"EndpointsConfig": {"a": {}}}
     host = sent["HostConfig"]
     assert (host["ShmSize"], host["CapAdd"], "Init" in host) == (1 << 20, ["SYS_PTRACE"], False)
 

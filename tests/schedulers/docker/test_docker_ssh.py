@@ -23,6 +23,8 @@ from torchx.schedulers.docker.engine.ssh import dial_command
 from torchx.scheduling.streams import Streams
 from torchx.specs.status import AppState
 
+pytestmark = pytest.mark.xdist_group("docker-ssh")
+
 
 @contextmanager
 def program(folder: Path, name: str, script: str) -> Iterator[None]:
