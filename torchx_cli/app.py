@@ -16,6 +16,7 @@ from torchx_cli.terminal.output import say
 
 COMMANDS: dict[str, str] = {
     "run": "Run an application from a component.",
+    "rerun": "Submit an application again, as it was submitted.",
     "status": "Show the status of an application.",
     "log": "Print the output of an application.",
     "attach": "Attach to a running application: logs and result.",

@@ -45,6 +45,21 @@ Output = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
+Dryrun = Annotated[bool, typer.Option("--dryrun", help="Show the scheduler request without submitting it.")]
+Detach = Annotated[
+    bool, typer.Option("-d", "--detach", help="Return after submission; the application keeps running.")
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", help="Wait until the application has ended (always on local schedulers).")
+]
+Log = Annotated[
+    bool, typer.Option("--log", help="Like --wait, and stream the logs (always on local schedulers).")
+]
+RequestOutput = Annotated[
+    str,
+    typer.Option("-o", "--output", metavar="FORMAT", show_default=False, help="With --dryrun: json or yaml."),
+]
+ResultJson = Annotated[bool, typer.Option("--json", help="Print a JSON object instead of the handle.")]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]
 States = Annotated[
     str,

@@ -32,6 +32,7 @@ class RunRequest:
         wait: wait until the application has ended.
         log: stream the logs.
         detach: return after submission.
+        description: a submitted application to run again, as printed by `describe -o json`.
     """
 
     component: str = ""
@@ -46,6 +47,7 @@ class RunRequest:
     wait: bool = False
     log: bool = False
     detach: bool = False
+    description: dict[str, Any] | None = None
 
 
 def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:
@@ -86,7 +88,7 @@ _REQUIRED = ("component_name", "scheduler", "scheduler_args")
 
 
 def read_stdin(stream: TextIO) -> RunRequest:
-    """Reads the JSON of `torchx run --stdin`.
+    """Reads the JSON of `torchx run --stdin`: a request, or the output of `describe -o json`.
 
     Raises:
         UsageError: the JSON is invalid, or a key is unknown, missing or of the wrong type.
@@ -99,6 +101,8 @@ def read_stdin(stream: TextIO) -> RunRequest:
         raise UsageError(f"--stdin takes a JSON object: {error}") from None
     if not isinstance(data, dict):
         raise UsageError(f"--stdin takes a JSON object, got {_kind(data)}")
+    if isinstance(data.get("app"), dict):
+        return RunRequest(description=data)
     for key, value in data.items():
         if key not in STDIN_KEYS:
             hint = did_you_mean(key, STDIN_KEYS, "keys: " + ", ".join(STDIN_KEYS))
@@ -158,7 +162,7 @@ def check_stdin_alone(request: RunRequest) -> None:
     """
     empty = RunRequest()
     for item in fields(RunRequest):
-        if item.name != "detach" and getattr(request, item.name) != getattr(empty, item.name):
+        if item.name not in ("detach", "dryrun") and getattr(request, item.name) != getattr(empty, item.name):
             raise UsageError("--stdin cannot be combined with a component or other flags")
 
 

@@ -11,7 +11,8 @@ import typer
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx_cli.flags import Cfg, Scheduler
+from torchx_cli.flags import Cfg, Detach, Dryrun, Log, RequestOutput, ResultJson, Scheduler, Wait
+from torchx_cli.resubmission import from_description, request_again
 from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_component
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import remember
@@ -42,19 +43,10 @@ def run_(
     ] = None,
     scheduler: Scheduler = "",
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
-    dryrun: Annotated[
-        bool, typer.Option("--dryrun", help="Show the scheduler request without submitting it.")
-    ] = False,
-    detach: Annotated[
-        bool, typer.Option("-d", "--detach", help="Return after submission; the application keeps running.")
-    ] = False,
-    wait: Annotated[
-        bool,
-        typer.Option("--wait", help="Wait until the application has ended (always on local schedulers)."),
-    ] = False,
-    log: Annotated[
-        bool, typer.Option("--log", help="Like --wait, and stream the logs (always on local schedulers).")
-    ] = False,
+    dryrun: Dryrun = False,
+    detach: Detach = False,
+    wait: Wait = False,
+    log: Log = False,
     workspace: Annotated[
         str,
         typer.Option(
@@ -74,14 +66,14 @@ def run_(
         bool,
         typer.Option("--tee_logs", help="Print the replica before each log line (always on)."),
     ] = False,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Read the request from stdin, as JSON.")] = False,
-    output: Annotated[
-        str,
+    stdin: Annotated[
+        bool,
         typer.Option(
-            "-o", "--output", metavar="FORMAT", show_default=False, help="With --dryrun: json or yaml."
+            "--stdin", help="Read the request from stdin: JSON, such as the output of describe -o json."
         ),
-    ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of the handle.")] = False,
+    ] = False,
+    output: RequestOutput = "",
+    json: ResultJson = False,
 ) -> int:
     """Run an application from a component.
 
@@ -99,50 +91,64 @@ def run_(
     if stdin:
         check_stdin_alone(request)
         request = read_stdin(sys.stdin)
-        request.detach = detach
+        request.detach, request.dryrun = detach, request.dryrun or dryrun
     session = session_of(ctx)
     if not stdin:
         request.component, request.argv = split_component(request.argv, session.config)
-    if request.detach and (request.wait or request.log):
-        raise UsageError("--detach cannot be combined with --wait or --log")
-    if form == "yaml" and not request.dryrun:
-        raise UsageError("-o yaml requires --dryrun")
+    check_combination(request, form)
     return _run(request, form, session.config, session.runner())
 
 
 def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
+    if request.description is not None:
+        with opened as runner:
+            submission = from_description(request.description, runner)
+            remember(submission.app)
+            return submit(request_again(submission, runner), request, form, runner)
     app = make_app(request, config)
     if app is None:
         return 0  # help was printed
     remember(app)
     with opened as runner:
-        info = make_request(request, app, runner, config)
-        for line in info.notes:
+        code = submit(make_request(request, app, runner, config), request, form, runner)
+    if code == EXIT_NOT_FOUND:
+        explain_misplaced_flag(request)
+    return code
+
+
+def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Runner) -> int:
+    """Prints or submits a request, waits for the end if needed, and returns the exit code.
+
+    Args:
+        info: the request.
+        request: whether to submit it, to wait, and to show the logs.
+        form: the output format.
+        runner: submits it.
+    """
+    for line in info.notes:
+        note(f"note: {line}")
+    if request.dryrun:
+        from torchx_cli.terminal.dryrun_output import print_dryrun
+
+        print_dryrun(info, form)
+        return 0
+    from torchx_cli.terminal.attach import Attached
+    from torchx_cli.terminal.progress import ProgressReporter
+
+    follow = follows(request, runner, info)
+    with Attached(runner, info, stream=follow) as attached:
+        printed = len(info.notes)
+        with ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
+            handle = attached.submit()
+        for line in info.notes[printed:]:  # added during submission
             note(f"note: {line}")
-        if request.dryrun:
-            from torchx_cli.terminal.dryrun_output import print_dryrun
-
-            print_dryrun(info, form)
-            return 0
-        from torchx_cli.terminal.attach import Attached
-        from torchx_cli.terminal.progress import ProgressReporter
-
-        follow = follows(request, runner, info)
-        with Attached(runner, info, stream=follow) as attached:
-            printed = len(info.notes)
-            with ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
-                handle = attached.submit()
-            for line in info.notes[printed:]:  # added during submission
-                note(f"note: {line}")
-            if form == "text":
-                print_handle(handle)
-            ends = follow or request.wait
-            code = attached.to_the_end() if ends else attached.leave()
-            if code == EXIT_NOT_FOUND:
-                explain_misplaced_flag(request)
-            if form == "json":
-                emit(attached.as_data(), "json", hide=True)
-            return code
+        if form == "text":
+            print_handle(handle)
+        ends = follow or request.wait
+        code = attached.to_the_end() if ends else attached.leave()
+        if form == "json":
+            emit(attached.as_data(), "json", hide=True)
+        return code
 
 
 def explain_misplaced_flag(request: RunRequest) -> None:
@@ -152,6 +158,18 @@ def explain_misplaced_flag(request: RunRequest) -> None:
     hint = misplaced_flag(request.component, request.argv)
     if hint:
         note(f"  {hint}")
+
+
+def check_combination(request: RunRequest, form: str) -> None:
+    """Checks the flags of a submission.
+
+    Raises:
+        UsageError: they cannot be combined.
+    """
+    if request.detach and (request.wait or request.log):
+        raise UsageError("--detach cannot be combined with --wait or --log")
+    if form == "yaml" and not request.dryrun:
+        raise UsageError("-o yaml requires --dryrun")
 
 
 def print_handle(handle: str) -> None:

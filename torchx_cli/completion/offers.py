@@ -125,7 +125,7 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from map(Offer, ("bash", "zsh", "fish"))
 
 
-_SINGLE_HANDLE = ("status", "log", "describe", "attach", "exec")
+_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "attach", "exec")
 
 
 def applications(command: str, current: str) -> Iterator[Offer]:

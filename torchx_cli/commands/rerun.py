@@ -1,0 +1,42 @@
+"""`torchx rerun`: submit an application again, as it was submitted."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from torchx import settings
+from torchx_cli.applications import find
+from torchx_cli.commands.run import check_combination, submit
+from torchx_cli.flags import Detach, Dryrun, Handle, Log, RequestOutput, ResultJson, Wait
+from torchx_cli.resubmission import from_record, request_again
+from torchx_cli.run_request import RunRequest
+from torchx_cli.session import session_of
+from torchx_cli.terminal.masking import remember
+from torchx_cli.terminal.output import output_format
+
+
+def rerun_(
+    ctx: typer.Context,
+    handle: Handle,
+    dryrun: Dryrun = False,
+    detach: Detach = False,
+    wait: Wait = False,
+    log: Log = False,
+    output: RequestOutput = "",
+    json: ResultJson = False,
+) -> int:
+    """Submit an application again, from its record: the same roles, options and scheduler.
+
+    It may be running or have ended, successfully or not. The workspace is that of the earlier submission if
+    its copy or image still exists. The output and the exit code are those of `torchx run`.
+    """
+    form = output_format(output, json)
+    os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
+    request = RunRequest(dryrun=dryrun, wait=wait, log=log, detach=detach)
+    check_combination(request, form)
+    with session_of(ctx).runner() as runner:
+        submission = from_record(*find(runner, handle, full=True))
+        remember(submission.app)
+        return submit(request_again(submission, runner), request, form, runner)

@@ -1,0 +1,172 @@
+"""Submits a recorded application again, from its record or from the output of `describe -o json`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchx.errors import StateError, UsageError
+from torchx_cli.terminal.masking import MASK
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduling.base import DescribeAppResponse
+    from torchx.specs.app import AppDef, Role
+    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal
+
+NOT_KEPT = "<not kept>"
+"""Replaces the environment and arguments of containers in overlays, in a record."""
+
+BUILT = "torchx-workspace"
+"""The repository of images with workspaces that are not pushed."""
+
+
+class Submission(NamedTuple):
+    """An application as it was submitted.
+
+    Attributes:
+        app: the application.
+        scheduler: the scheduler.
+        cfg: its run options.
+        workspaces: the folder with the copy of each role's workspace.
+    """
+
+    app: AppDef
+    scheduler: str
+    cfg: Mapping[str, CfgVal]
+    workspaces: Mapping[str, str]
+
+
+def from_record(handle: str, described: DescribeAppResponse) -> Submission:
+    """Returns an application as it was submitted, from its record.
+
+    Raises:
+        StateError: the record does not contain the roles.
+    """
+    from torchx.specs.app import AppDef
+    from torchx.specs.handles import parse_app_handle
+
+    if not described.roles:
+        raise StateError(
+            f"{described.app_id} cannot be submitted again: its record does not contain its roles",
+            hint="it was submitted by another program or another user, or its record was removed",
+        )
+    app = AppDef(described.name or described.app_id, described.roles, described.metadata)
+    return Submission(app, parse_app_handle(handle).scheduler_backend, described.cfg, described.workspaces)
+
+
+def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
+    """Returns an application as it was submitted, from the output of `describe -o json`.
+
+    Masked values are replaced by those of the record, if the application still exists.
+
+    Raises:
+        UsageError: the data is not the output of `describe -o json`.
+    """
+    from torchx.specs.serialize import app_from_dict
+
+    scheduler, cfg, workspaces = data.get("scheduler"), data.get("cfg") or {}, data.get("workspaces") or {}
+    if not isinstance(scheduler, str) or not isinstance(cfg, dict) or not isinstance(workspaces, dict):
+        raise UsageError(
+            "--stdin has `app`, so it takes the output of describe: `scheduler`, `app` and `cfg`",
+            hint="e.g. torchx describe -o json @last | torchx run --stdin",
+        )
+    original = _recorded(str(data.get("handle")), runner) if _contains(data, MASK) else None
+    app, cfg = (_unmasked(data[key], original.get(key) if original else None) for key in ("app", "cfg"))
+    return Submission(app_from_dict(app), scheduler, cfg, workspaces)
+
+
+def _recorded(handle: str, runner: Runner) -> dict[str, Any] | None:
+    """Returns an application and its run options as plain data, or None if it is unknown."""
+    from torchx.specs.app import AppDef
+    from torchx.specs.serialize import app_to_dict
+
+    described = runner.description(handle)
+    if described is None:
+        return None
+    app = AppDef(described.name or described.app_id, described.roles, described.metadata)
+    return {"app": app_to_dict(app, strict=False), "cfg": dict(described.cfg)}
+
+
+def _unmasked(data: Any, original: Any) -> Any:
+    """Returns data with its masked texts replaced by those at the same place of the original."""
+    if isinstance(data, dict) and isinstance(original, dict):
+        return {key: _unmasked(value, original.get(key)) for key, value in data.items()}
+    if isinstance(data, list) and isinstance(original, list) and len(data) == len(original):
+        return [_unmasked(value, before) for value, before in zip(data, original, strict=True)]
+    return original if isinstance(data, str) and MASK in data and original is not None else data
+
+
+def _contains(data: Any, text: str) -> bool:
+    if isinstance(data, Mapping):
+        return any(_contains(value, text) for value in data.values())
+    if isinstance(data, (list, tuple)):
+        return any(_contains(value, text) for value in data)
+    return isinstance(data, str) and text in data
+
+
+def request_again(submission: Submission, runner: Runner) -> AppDryRunInfo[Any]:
+    """Makes the request for an application as it was submitted.
+
+    Raises:
+        StateError: parts of the application were not kept.
+    """
+    notes: list[str] = []
+    for role in submission.app.roles:
+        _check_kept(role)
+        notes += _restore_workspace(role, submission)
+    opts = runner.scheduler_run_opts(submission.scheduler)
+    cfg = {key: value for key, value in submission.cfg.items() if value is not None}
+    for key in [key for key in cfg if opts.get(key) is None]:
+        notes.append(f"{submission.scheduler} has no run option `{key}` any more; it is omitted")
+        del cfg[key]
+    info = runner.dryrun(submission.app, submission.scheduler, cfg)
+    info.notes[:0] = notes
+    return info
+
+
+def _check_kept(role: Role) -> None:
+    """Checks that the record contains all parts of a role.
+
+    Raises:
+        StateError: a part is missing.
+    """
+    secret = [name for name, value in role.env.items() if value == MASK]
+    if secret:
+        flags = " ".join(f"--secret {name}" for name in secret)
+        raise StateError(
+            f"the record does not contain the secret value of {', '.join(secret)} of role `{role.name}`",
+            hint=f"provide it: {flags}   from a file: --secret {secret[0]}=@FILE",
+        )
+    if any(_contains(part, MASK) for part in (role.entrypoint, role.args, role.metadata)):
+        raise StateError(f"role `{role.name}` has masked values, and its application is not on record")
+    if _contains(role.metadata, NOT_KEPT):
+        raise StateError(
+            f"role `{role.name}` has overlays with containers whose environment and arguments the record "
+            "does not contain",
+            hint="submit it with its component again: torchx run ...",
+        )
+
+
+def _restore_workspace(role: Role, submission: Submission) -> Iterator[str]:
+    """Sets the workspace of a role to the files of the earlier submission, where these still exist.
+
+    Yields:
+        Notes for the user.
+    """
+    from torchx.specs.workspace import Workspace
+
+    if role.workspace is None or not role.workspace.projects:
+        return
+    repository = role.image.rpartition(":")[0]
+    folder = submission.workspaces.get(role.name)
+    if repository and repository in (BUILT, submission.cfg.get("image_repo")):
+        role.workspace = None  # the image contains it
+    elif folder and os.path.isdir(folder):  # noqa: PTH112  # a string, not a Path
+        role.workspace = Workspace({folder: ""})
+        yield f"the workspace of role `{role.name}` is copied from that of the earlier application"
+    else:
+        names = ", ".join(role.workspace.projects)
+        yield f"the workspace of role `{role.name}` is copied again from {names}, with its current files"
