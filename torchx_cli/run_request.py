@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx.errors import UsageError
 from torchx.suggestions import did_you_mean
+from torchx_cli.environment import Environment
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -32,6 +33,7 @@ class RunRequest:
         wait: wait until the application has ended.
         log: stream the logs.
         detach: return after submission.
+        environment: variables for all roles.
         description: a submitted application to run again, as printed by `describe -o json`.
     """
 
@@ -47,6 +49,7 @@ class RunRequest:
     wait: bool = False
     log: bool = False
     detach: bool = False
+    environment: Environment = field(default_factory=Environment)
     description: dict[str, Any] | None = None
 
 
@@ -154,6 +157,10 @@ def _kind(value: Any) -> str:
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "a number")
 
 
+WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment")
+"""The fields whose flags may be combined with `--stdin`."""
+
+
 def check_stdin_alone(request: RunRequest) -> None:
     """Checks that no other flags are combined with `--stdin`.
 
@@ -162,7 +169,7 @@ def check_stdin_alone(request: RunRequest) -> None:
     """
     empty = RunRequest()
     for item in fields(RunRequest):
-        if item.name not in ("detach", "dryrun") and getattr(request, item.name) != getattr(empty, item.name):
+        if item.name not in WITH_STDIN and getattr(request, item.name) != getattr(empty, item.name):
             raise UsageError("--stdin cannot be combined with a component or other flags")
 
 

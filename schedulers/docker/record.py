@@ -20,6 +20,7 @@ from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.paths import file_name, user_home
 from torchx.machine import files
+from torchx.masking import MASK
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
@@ -74,7 +75,8 @@ def _label_role(role: Mapping[str, Any]) -> dict[str, Any]:
         "args": {str(n): spans for n, arg in enumerate(role["args"]) if (spans := spans_of(arg))},
         "env": {name: spans for name, value in role["env"].items() if (spans := spans_of(value))},
     }
-    return {**shown, "env_names": list(role["env"]), "macros": macros}
+    secret = [name for name, value in role["env"].items() if value == MASK]
+    return {**shown, "env_names": list(role["env"]), "secret_names": secret, "macros": macros}
 
 
 _MACROS = ("img_root", "app_id", "replica_id", "rank0_env")
@@ -176,6 +178,7 @@ def _restored_role(app_id: str, role: Mapping[str, Any], containers: Sequence[Co
         for name in role.get("env_names", ())
         if name in seen
     }
+    env |= {name: MASK for name in role.get("secret_names", ()) if name in env}
     return {**role, "entrypoint": "".join(first.command[:1]), "args": args, "env": env}
 
 

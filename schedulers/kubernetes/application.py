@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
+from torchx.masking import MASK
 from torchx.schedulers.kubernetes.api.objects import count_of, label
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
@@ -78,6 +79,8 @@ def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) 
 
 
 def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], filler: MacroFiller) -> str:
+    if _at(entry, "valueFrom", "secretKeyRef"):
+        return MASK
     path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
     return f"{FIELD_PATH}{path}" if path else restored(str(entry.get("value") or ""), marks, filler)
 

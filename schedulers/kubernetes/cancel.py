@@ -78,7 +78,7 @@ def _delete_objects(cluster: Cluster, facts: Facts) -> None:
         # deletes the pods first, so that none runs without the object
         path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
         cluster.delete(path, {"propagationPolicy": "Foreground"})
-    for resource in ("services", "configmaps"):
+    for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
         with suppress(ClusterError):  # the jobs own them: the cluster deletes them too
             for each in cluster.items(path, selector(facts.name)):

@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
 from torchx.specs.app import AppDef, Role
 from torchx.specs.overlay_merge import operator_of
@@ -165,7 +166,8 @@ def _unpacked(text: str) -> str:
 def _hide(role: Role, data: dict[str, Any]) -> None:
     """Removes values from a role's data, in place; keeps the keys to find them in the pod template."""
     marked = {str(number): marks for number, arg in enumerate(role.args) if (marks := marks_of(arg))}
-    data[HIDDEN] = {"args": marked, "env": {name: marks_of(value) for name, value in role.env.items()}}
+    env = {n: [] if isinstance(v, SecretValue) else marks_of(v) for n, v in role.env.items()}
+    data[HIDDEN] = {"args": marked, "env": env}
     del data["args"], data["env"]
     data["metadata"] = _without_values(data["metadata"])
     if data["workspace"]:

@@ -15,6 +15,7 @@ from torchx.schedulers.kubernetes.manifests import volcano
 from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import AppContext
+from torchx.schedulers.kubernetes.manifests.secrets import secret_manifests
 from torchx.schedulers.kubernetes.manifests.workspace import (
     WorkspacePlans,
     config_map,
@@ -122,7 +123,9 @@ def to_request(
         for number, archive in plans.archives.items()
     }
     _check_size(manifests, kind)
-    return KubernetesJob(name, context.namespace, kind, [*maps.values(), *manifests], plans)
+    return KubernetesJob(
+        name, context.namespace, kind, [*maps.values(), *secret_manifests(context), *manifests], plans
+    )
 
 
 def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
@@ -127,7 +128,9 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
         left = _undo(cluster, tried, error)
         if left and isinstance(error, ClusterError):
             where = f"-n {request.namespace} -l {APP_ID}={request.app_id}"
-            error.hint = f"some objects could not be deleted: kubectl delete jobs,services,configmaps {where}"
+            error.hint = (
+                f"some objects could not be deleted: kubectl delete jobs,services,configmaps,secrets {where}"
+            )
         raise
     return notes
 
@@ -246,5 +249,5 @@ def _values(data: Any, key: str = "") -> Iterator[str]:
     elif isinstance(data, list):
         for value in data:
             yield from _values(value, key)
-    elif isinstance(data, str) and key in ("env", "args"):
+    elif isinstance(data, str) and (key in ("env", "args") or isinstance(data, SecretValue)):
         yield data

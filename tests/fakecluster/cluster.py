@@ -24,6 +24,7 @@ KINDS = {
     "pods": ("Pod", "v1"),
     "services": ("Service", "v1"),
     "configmaps": ("ConfigMap", "v1"),
+    "secrets": ("Secret", "v1"),
     "events": ("Event", "v1"),
     "jobs": ("Job", "batch/v1"),
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),

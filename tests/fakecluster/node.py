@@ -151,7 +151,11 @@ class Node:
             self._store.update(collection, name, lambda p: p["status"].update(phase="Failed"))
             return
         log = self.logs[uid] = Log()
-        environment = environment_of(pod, container)
+        secrets = {
+            each["metadata"]["name"]: each
+            for each in self._store.list(collection[: -len("pods")] + "secrets")
+        }
+        environment = environment_of(pod, container, secrets)
         words = [
             volumes.found(container, expanded(word, environment))
             for word in [*container.get("command", []), *container.get("args", [])]
@@ -275,12 +279,15 @@ def unschedulable(container: Object) -> str:
     return ""
 
 
-def environment_of(pod: Object, container: Object) -> dict[str, str]:
-    """Returns the environment of a container, with what its pod tells filled in."""
+def environment_of(pod: Object, container: Object, secrets: dict[str, Object]) -> dict[str, str]:
+    """Returns the environment of a container, with fields of its pod and values of Secrets filled in."""
     found: dict[str, str] = {}
     number = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
     for each in container.get("env") or []:
-        if "valueFrom" in each:
+        if "secretKeyRef" in each.get("valueFrom", {}):
+            reference = each["valueFrom"]["secretKeyRef"]
+            found[each["name"]] = secrets[reference["name"]]["stringData"][reference["key"]]
+        elif "valueFrom" in each:
             found[each["name"]] = field_of(pod, each["valueFrom"]["fieldRef"]["fieldPath"])
         else:
             found.setdefault("JOB_COMPLETION_INDEX", number)

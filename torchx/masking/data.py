@@ -18,6 +18,19 @@ _ASSIGNED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]{0,255})([=:])(?!//)")
 """The start of an argument that assigns a value to a name."""
 
 
+class SecretValue(str):
+    """A value that the user has declared a secret: masked in all output, and in no record.
+
+    >>> mask({"env": {"NAME": SecretValue("x")}}), repr(SecretValue("x"))
+    ({'env': {'NAME': '********'}}, "'********'")
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(MASK)
+
+
 def mask(data: Any, values: Iterable[str] = ()) -> Any:
     """Returns plain data with masked secrets: by the names of keys, and wherever the values occur.
 
@@ -29,6 +42,8 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
     {'args': ['--password', '********', '--tokens', '512']}
     """
     values = tuple(values)
+    if isinstance(data, SecretValue):
+        return MASK
     if isinstance(data, Mapping):
         pair = isinstance(data.get("name"), str) and looks_secret(data["name"])
         return {_masked_key(key): _masked_value(key, value, pair, values) for key, value in data.items()}

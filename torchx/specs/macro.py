@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from torchx.masking import SecretValue
 from torchx.specs.app import Role
 
 
@@ -84,6 +85,8 @@ class macros:
 
         def _replaced(self, value: Any) -> Any:
             """Replaces macros in lists, tuples and the values of mappings; keeps keys."""
+            if isinstance(value, SecretValue):
+                return value  # literal
             if isinstance(value, str):
                 return self.substitute(value)
             if isinstance(value, dict):

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.masking import MASK, SecretValue
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, Mount, MountType, TmpfsMount, VolumeMount
 from torchx.specs.resources import Resource
@@ -32,7 +33,8 @@ def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
     """Returns an application as plain data: mappings with text keys, lists, texts, numbers, None.
 
     A tuple in metadata, capabilities or tags becomes ``{"!tuple": [...]}``, a mapping with other keys
-    than texts ``{"!pairs": [[key, value], ...]}``. A subclass of Role is written as a Role.
+    than texts ``{"!pairs": [[key, value], ...]}``. A subclass of Role is written as a Role. The value of a
+    secret is masked.
 
     Args:
         app: the application; not changed.
@@ -79,7 +81,7 @@ def _role_to_dict(role: Role, strict: bool) -> dict[str, Any]:
         "min_replicas": role.min_replicas,
         "entrypoint": role.entrypoint,
         "args": list(role.args),
-        "env": dict(role.env),
+        "env": {n: MASK if isinstance(v, SecretValue) else v for n, v in role.env.items()},
         "num_replicas": role.num_replicas,
         "max_retries": role.max_retries,
         "retry_policy": role.retry_policy.value,

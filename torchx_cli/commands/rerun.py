@@ -9,6 +9,7 @@ import typer
 from torchx import settings
 from torchx_cli.applications import find
 from torchx_cli.commands.run import check_combination, submit
+from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import Detach, Dryrun, Handle, Log, RequestOutput, ResultJson, Wait
 from torchx_cli.resubmission import from_record, request_again
 from torchx_cli.run_request import RunRequest
@@ -20,6 +21,9 @@ from torchx_cli.terminal.output import output_format
 def rerun_(
     ctx: typer.Context,
     handle: Handle,
+    env: Env = [],  # noqa: B006  # typer makes a new one
+    env_file: EnvFile = [],  # noqa: B006
+    secret: Secrets = [],  # noqa: B006
     dryrun: Dryrun = False,
     detach: Detach = False,
     wait: Wait = False,
@@ -38,5 +42,6 @@ def rerun_(
     check_combination(request, form)
     with session_of(ctx).runner() as runner:
         submission = from_record(*find(runner, handle, full=True))
+        Environment(env, env_file, secret).apply(submission.app)
         remember(submission.app)
         return submit(request_again(submission, runner), request, form, runner)

@@ -11,6 +11,7 @@ import typer
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import Cfg, Detach, Dryrun, Log, RequestOutput, ResultJson, Scheduler, Wait
 from torchx_cli.resubmission import from_description, request_again
 from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_component
@@ -43,6 +44,9 @@ def run_(
     ] = None,
     scheduler: Scheduler = "",
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
+    env: Env = [],  # noqa: B006  # typer makes a new one
+    env_file: EnvFile = [],  # noqa: B006
+    secret: Secrets = [],  # noqa: B006
     dryrun: Dryrun = False,
     detach: Detach = False,
     wait: Wait = False,
@@ -86,12 +90,15 @@ def run_(
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
+        environment=Environment(env, env_file, secret),
     )  # fmt: skip
     request.argv = list(arguments or ())
     if stdin:
         check_stdin_alone(request)
-        request = read_stdin(sys.stdin)
-        request.detach, request.dryrun = detach, request.dryrun or dryrun
+        flags, request = request, read_stdin(sys.stdin)
+        request.detach, request.environment = flags.detach, flags.environment
+        request.dryrun, request.wait = request.dryrun or dryrun, request.wait or wait
+        request.log = request.log or log
     session = session_of(ctx)
     if not stdin:
         request.component, request.argv = split_component(request.argv, session.config)
@@ -103,11 +110,13 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     if request.description is not None:
         with opened as runner:
             submission = from_description(request.description, runner)
+            request.environment.apply(submission.app)
             remember(submission.app)
             return submit(request_again(submission, runner), request, form, runner)
     app = make_app(request, config)
     if app is None:
         return 0  # help was printed
+    request.environment.apply(app)
     remember(app)
     with opened as runner:
         code = submit(make_request(request, app, runner, config), request, form, runner)

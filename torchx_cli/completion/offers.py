@@ -51,6 +51,8 @@ def of_flag(
         yield from map(Offer, ("stdout", "stderr", "combined"))
     elif name == "roles" and rest:
         yield from _list_items(current, [role for role, _ in _roles(rest[0])])
+    elif name == "env_file":
+        yield from files(current)
     elif name == "workspace":
         yield from files(current, folders=True)
     elif name == "show":

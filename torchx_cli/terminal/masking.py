@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
 
 
+SHORTEST = 3
+"""Minimum length of a declared secret that is masked within a text."""
+
+
 @functools.cache
 def read_configuration() -> None:
     """Adds the secret names from `mask` in section [torchx] of the configuration files, once.
@@ -66,13 +70,21 @@ def forget() -> None:
 def secret_names(app: AppDef | None) -> list[str]:
     """Returns the names of an application's variables that may hold a secret."""
     roles = app.roles if app is not None else ()
-    return sorted({name for role in roles for name in role.env if looks_secret(name)})
+    return sorted(
+        {
+            name
+            for role in roles
+            for name, value in role.env.items()
+            if isinstance(value, masking.SecretValue) or looks_secret(name)
+        }
+    )
 
 
 def secret_values(app: AppDef | None) -> tuple[str, ...]:
     """Returns the secret values in an application's environment and arguments.
 
-    Numbers and values shorter than 8 characters are excluded, as they may occur by chance.
+    Numbers and values shorter than 8 characters are excluded, as they may occur by chance, unless they were
+    declared as secrets.
     """
     if app is None:
         return ()
@@ -80,5 +92,7 @@ def secret_values(app: AppDef | None) -> tuple[str, ...]:
     for role in app.roles:  # unvalidated arguments may be of any type
         args = [arg if isinstance(arg, str) else "" for arg in (role.entrypoint, *role.args)]
         values.update(masking.secrets_in_arguments(args))
-    kept = (v for v in values if isinstance(v, str) and len(v) >= 8 and not v.isdigit())
+    kept = {v for v in values if isinstance(v, str) and len(v) >= 8 and not v.isdigit()}
+    declared = (v for role in app.roles for v in role.env.values() if isinstance(v, masking.SecretValue))
+    kept.update(str(value) for value in declared if len(value) >= SHORTEST)
     return tuple(sorted(kept, key=len, reverse=True))

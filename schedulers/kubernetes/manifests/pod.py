@@ -10,6 +10,7 @@ from typing import Any
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
+from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes import options
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, MacroFiller, escaped
@@ -26,6 +27,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
     label_value,
     slug,
 )
+from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
 from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
 from torchx.specs.app import AppDef, Role
@@ -212,7 +214,12 @@ def _env(
         settings.TORCHX_IMAGE: escaped(role.image),
         settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{filler.index}",
     }
-    written = {name: _variable(role, name, value, filler) for name, value in role.env.items()}
+    written = {
+        name: secret_variable(context.app_id, number, name)
+        if isinstance(value, SecretValue)
+        else _variable(role, name, value, filler)
+        for name, value in role.env.items()
+    }
     plain = {name: {"name": name, "value": value} for name, value in (ports | own).items()}
     counted = attempts.variables(retries_at)
     # as on other engines, a role may override ports but no other variables of the scheduler

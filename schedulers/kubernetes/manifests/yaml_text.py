@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torchx.masking import MASK, SecretValue
+
 _PLAIN = re.compile(r"[A-Za-z/$][A-Za-z0-9_./$-]*")
 _BREAKS = frozenset("\x85\u2028\u2029")  # line ends in YAML, which a block scalar would change
 _NO_TEXT = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
@@ -40,6 +42,7 @@ def dump(manifests: Iterable[Mapping[str, Any]]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
+    Dumper.add_representer(SecretValue, lambda dumper, value: text(dumper, MASK))
     written: str = yaml.dump_all(
         manifests, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100_000, explicit_start=False
     )

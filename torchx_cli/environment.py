@@ -1,0 +1,155 @@
+"""The flags `--env`, `--env-file` and `--secret`: variables for all roles of an application."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from torchx.errors import UsageError
+from torchx.masking import SecretValue
+
+if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
+
+Env = Annotated[
+    list[str],
+    typer.Option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        show_default=False,
+        help="Variable for all roles, by default with the value here (repeatable).",
+    ),
+]
+EnvFile = Annotated[
+    list[str],
+    typer.Option(
+        "--env-file",
+        metavar="PATH",
+        show_default=False,
+        help="File with lines NAME=VALUE, variables for all roles (repeatable).",
+    ),
+]
+Secrets = Annotated[
+    list[str],
+    typer.Option(
+        "--secret",
+        metavar="NAME[=@FILE]",
+        show_default=False,
+        help="Secret variable for all roles, with the value here or that of a file (repeatable).",
+    ),
+]
+
+LARGEST = 1 << 20
+"""Maximum bytes of a file with variables or a secret."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUOTED = re.compile(r"""(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)\s*(?:#.*)?""")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class Environment(NamedTuple):
+    """Variables for all roles, as given on the command line.
+
+    Attributes:
+        env: values of `--env`; macros in them are replaced, as in the variables of a component.
+        files: values of `--env-file`.
+        secrets: values of `--secret`.
+    """
+
+    env: Sequence[str] = ()
+    files: Sequence[str] = ()
+    secrets: Sequence[str] = ()
+
+    def apply(self, app: AppDef) -> None:
+        """Sets the variables in all roles; they override those of the component.
+
+        Raises:
+            UsageError: a variable or a file is invalid or missing.
+        """
+        variables = dict(self._variables())
+        for role in app.roles:
+            role.env.update(variables)
+
+    def _variables(self) -> Iterator[tuple[str, str]]:
+        """Yields the variables; later ones override earlier ones."""
+        for path in self.files:
+            for name, value in read_env_file(path):
+                yield name, value.replace("$", "$$")  # a file is literal: no macros
+        for text in self.env:
+            name, equals, value = text.partition("=")
+            _check_name("--env", name)
+            yield name, value if equals else _own_variable("--env", name).replace("$", "$$")
+        for text in self.secrets:
+            name, equals, source = text.partition("=")
+            _check_name("--secret", name)
+            if equals and not source.startswith("@"):
+                raise UsageError(
+                    "--secret takes NAME or NAME=@FILE, as other users can see a value in an argument",
+                    hint=f"set the variable {name}, then: --secret {name}",
+                )
+            value = _read("--secret", source[1:]) if equals else _own_variable("--secret", name)
+            yield name, SecretValue(value.removesuffix("\n").removesuffix("\r") if equals else value)
+
+
+def read_env_file(path: str) -> Iterator[tuple[str, str]]:
+    """Yields the variables of a file with lines `NAME=VALUE`.
+
+    Blank lines and those that begin with `#` are ignored, as is `export` before a name. A value may be
+    quoted; double quotes allow `\\n`. A line `NAME` takes the value of this process, if it has one.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is invalid.
+    """
+    for number, line in enumerate(_read("--env-file", path).splitlines(), start=1):
+        text = line.strip().removeprefix("export ").strip()
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{path} line {number}: expected NAME=VALUE")
+        if equals:
+            yield name, _unquoted(value)
+        elif name in os.environ:
+            yield name, os.environ[name]
+
+
+def _unquoted(value: str) -> str:
+    quoted = _QUOTED.fullmatch(value)
+    if quoted is None:
+        return re.split(r"\s+#", value, maxsplit=1)[0].rstrip()
+    if quoted["quote"] == "'":
+        return quoted["text"]
+    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), quoted["text"])
+
+
+def _check_name(flag: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{flag} takes the name of a variable, got `{name}`", hint=f"e.g. {flag} HF_TOKEN")
+
+
+def _own_variable(flag: str, name: str) -> str:
+    if name not in os.environ:
+        hint = f"{flag} {name}=@FILE" if flag == "--secret" else f"{flag} {name}=VALUE"
+        raise UsageError(f"{flag} {name}: this variable is not set here", hint=f"set it, or: {hint}")
+    return os.environ[name]
+
+
+def _read(flag: str, path: str) -> str:
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise UsageError(f"{flag}: {path} is larger than {LARGEST >> 20} MB")
+        text = data.decode()
+    except OSError as error:
+        raise UsageError(f"{flag}: {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{flag}: {path} is not UTF-8") from None
+    if "\0" in text:
+        raise UsageError(f"{flag}: {path} contains a zero byte")
+    return text
