@@ -63,13 +63,15 @@ def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]
     """
     if args and not args[0].startswith("-"):
         return args[0], list(args[1:])
+    from torchx.config.paths import located_component
+
     setting = config.get("cli:run", "component")
     if setting is None:
         raise UsageError(
             "no component given" if not args else f"expected a component, got `{args[0]}`",
             hint="e.g. torchx run utils.echo --msg hi   all components: torchx builtins",
         )
-    return setting.value, list(args)
+    return located_component(setting), list(args)
 
 
 STDIN_KEYS: dict[str, tuple[type, ...]] = {

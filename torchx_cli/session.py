@@ -10,7 +10,7 @@ from torchx import settings
 from torchx.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from threading import ExceptHookArgs
 
@@ -53,6 +53,22 @@ class Session:
                 from torchx_cli.terminal.output import note
 
                 note(f"note: {passed_over(path, why)}")
+            if self._config.ignored:
+                from torchx_cli.terminal.output import note
+
+                note(f"note: {unused_sections(self._config.ignored)}")
+        return self._config
+
+    @property
+    def valid_config(self) -> Config:
+        """The valid part of the configuration, for commands that must work with any."""
+        from torchx.config.model import examine_config
+        from torchx_cli.terminal.output import note
+
+        if self._config is None:
+            self._config, problems = examine_config(self.profile)
+            for error in problems:
+                note(f"note: {error.message}; it is ignored")
         return self._config
 
     @contextmanager
@@ -87,6 +103,11 @@ def passed_over(path: Path, why: str) -> str:
 
     name = shown_path(path)
     return f"{name} is not used: {why}; to use it: torchx config trust {shlex.quote(name)}"
+
+
+def unused_sections(headings: Iterable[str]) -> str:
+    """Returns a line about sections that have no effect."""
+    return f"the configuration has sections of plugins that are not installed: {', '.join(headings)}"
 
 
 def _report_thread_error(failed: ExceptHookArgs) -> None:

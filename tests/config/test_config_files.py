@@ -127,16 +127,16 @@ def test_a_working_directory_that_is_gone(home: Path, project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("[local_cwdd]\n", "line 1: unknown section [local_cwdd]", "did you mean `local_cwd`?"),
+        ("[local_cwdd]\n", "line 1: unknown section [local_cwdd]", "did you mean [local_cwd]?"),
         ("[componnent:a]\n", "line 1: unknown section [componnent:a]", "did you mean [component:a]?"),
-        ("[cli:rnu]\n", "line 1: unknown section [cli:rnu]", "did you mean `cli:run`?"),
+        ("[cli:rnu]\n", "line 1: unknown section [cli:rnu]", "did you mean [cli:run]?"),
         (
             "[torchx:trackers]\n",
             "line 1: unknown section [torchx:trackers]",
             "did you mean [torchx:tracker]?",
         ),
         ("[profile:big]\n", "line 1: expected [profile:NAME:SECTION]", None),
-        ("[profile:big:local_cw]\n", "line 1: unknown section [local_cw]", "did you mean `local_cwd`?"),
+        ("[profile:big:local_cw]\n", "line 1: unknown section [local_cw]", "did you mean [local_cwd]?"),
         (
             "[cli:run]\ncomponet = x\n",
             "line 2: unknown key `componet` in [cli:run]",
@@ -148,7 +148,9 @@ def test_a_working_directory_that_is_gone(home: Path, project: Path) -> None:
 def test_unknown_sections_and_keys(project: Path, text: str, message: str, hint: str | None) -> None:
     write(project, text)
     with pytest.raises(ConfigError) as error:
-        load_config()
+        config = load_config()
+        config.get("cli:run", "component")
+        config.get("cli:list", "scheduler")
     assert error.value.message == f".torchxconfig {message}"
     assert (error.value.hint or "").startswith(hint or "")
 
@@ -156,6 +158,21 @@ def test_unknown_sections_and_keys(project: Path, text: str, message: str, hint:
 def test_sections_of_former_schedulers_and_of_plugins_do_no_harm(project: Path) -> None:
     write(project, "[aws_batch]\nqueue = x\n[ray]\n[acme:thing]\nkey = 1\n[component:a.b]\nn = 2\n")
     assert load_config().section("acme:thing")["key"].value == "1"
+
+
+@pytest.mark.parametrize("heading", ["slurm_gpu", "local_k8s", "nemo", "cli:deploy", "profile:big:skypilot"])
+def test_sections_of_what_is_not_installed_are_ignored(project: Path, heading: str) -> None:
+    write(project, f"[{heading}]\nqueue = x\n[local_cwd]\nlog_dir = /x\n")
+    config = load_config()
+    assert config.ignored == (heading,)
+    assert config.section("local_cwd")["log_dir"].value == "/x"
+
+
+def test_an_unknown_key_concerns_only_its_command(project: Path) -> None:
+    write(project, "[cli:run]\nscheduler = local_cwd\n[cli:list]\ncolour = blue\n")
+    setting = load_config().get("cli:run", "scheduler")
+    assert setting is not None
+    assert setting.value == "local_cwd"
 
 
 def test_a_profile_lies_on_top(home: Path, project: Path) -> None:

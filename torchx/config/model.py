@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torchx.config.files import Found, find_files
@@ -23,6 +23,9 @@ OWN_SECTION, OWN_KEYS = "torchx", ("mask",)
 
 PREFIXES = ("component", "cli", "torchx", "tracker", PROFILE)
 """Known prefixes of sections, before the first `:`; plugins may use others."""
+
+SIMILAR = 0.8
+"""The least similarity of a misspelled heading and the intended one."""
 
 FORMER_SCHEDULERS = frozenset(
     {"aws_batch", "aws_sagemaker", "gcp_batch", "kubernetes_mcad", "local", "local_dir", "lsf", "ray"}
@@ -57,11 +60,13 @@ class Config:
         files: the parsed files, highest precedence first.
         profile: the chosen profile; its sections `[profile:NAME:SECTION]` take precedence.
         found: the result of the search for files.
+        ignored: the headings of sections for schedulers, commands and plugins that are not installed.
     """
 
     files: tuple[ConfigFile, ...] = ()
     profile: str | None = None
     found: Found = field(default_factory=lambda: Found(()))
+    ignored: tuple[str, ...] = ()
 
     def section(self, name: str, *, defaults: bool = False) -> dict[str, Setting]:
         """Returns the settings of a section, each from the first file that has it.
@@ -77,7 +82,17 @@ class Config:
         return merged
 
     def get(self, section: str, key: str) -> Setting | None:
-        """Returns one setting, or None."""
+        """Returns one setting, or None.
+
+        Raises:
+            ConfigError: it is a section of a command, and another key of it is unknown.
+        """
+        prefix, _, command = section.partition(":")
+        if prefix == "cli" and command in COMMAND_KEYS:
+            for file in self.files:
+                for name in self._used(file):
+                    if split_profile(name)[1] == section:
+                        _check_keys(file, name, COMMAND_KEYS[command])
         return self.section(section).get(key)
 
     def sections(self, prefix: str) -> list[str]:
@@ -135,10 +150,7 @@ def load_config(dirs: Iterable[str | os.PathLike[str]] | None = None, profile: s
     """
     found = find_files(dirs)
     files = tuple(read_config(path, found.approved.get(path)) for path in found.paths)
-    config = Config(files, profile, found)
-    for file in config.files:
-        for name in file.sections:
-            _check_section(file, name)
+    config = Config(files, profile, found, _ignored(files, _raise))
     _check_profile(config)
     return config
 
@@ -160,13 +172,15 @@ def examine_config(profile: str | None = None) -> tuple[Config, list[ConfigError
             files.append(read_config(path, found.approved.get(path)))
         except ConfigError as error:
             problems.append(error)
-    config = Config(tuple(files), profile, found)
+    config = Config(tuple(files), profile, found, _ignored(files, problems.append))
     for file in config.files:
         for name in file.sections:
-            try:
-                _check_section(file, name)
-            except ConfigError as error:
-                problems.append(error)
+            prefix, _, command = split_profile(name)[1].partition(":")
+            if prefix == "cli" and command in COMMAND_KEYS:
+                try:
+                    _check_keys(file, name, COMMAND_KEYS[command])
+                except ConfigError as error:
+                    problems.append(error)
     try:
         _check_profile(config)
     except ConfigError as error:
@@ -187,7 +201,29 @@ def _check_profile(config: Config) -> None:
         )
 
 
-def _check_section(file: ConfigFile, heading: str) -> None:
+def _raise(error: ConfigError) -> None:
+    raise error
+
+
+def _ignored(files: Iterable[ConfigFile], report: Callable[[ConfigError], None]) -> tuple[str, ...]:
+    """Checks all headings; returns those of schedulers, commands and plugins that are not installed."""
+    ignored: list[str] = []
+    for file in files:
+        for heading in file.sections:
+            try:
+                if not _is_known(file, heading):
+                    ignored.append(heading)
+            except ConfigError as error:
+                report(error)
+    return tuple(dict.fromkeys(ignored))
+
+
+def _is_known(file: ConfigFile, heading: str) -> bool:
+    """Returns False for a section of a scheduler, a command or a plugin that is not installed.
+
+    Raises:
+        ConfigError: it is misspelled, or malformed.
+    """
     profile, section = split_profile(heading)
     prefix, colon, name = section.partition(":")
     if profile is not None and not (profile and section and prefix != PROFILE):
@@ -195,41 +231,50 @@ def _check_section(file: ConfigFile, heading: str) -> None:
     if section == OWN_SECTION:
         _check_keys(file, heading, OWN_KEYS)
     elif not colon:
-        _check_scheduler(file, heading, section)
+        return _is_scheduler(file, heading, section)
     elif prefix == "cli":
-        _check_command(file, heading, name)
+        return _is_command(file, heading, name)
     elif prefix == "torchx" and name != "tracker":
         raise _section_error(file, heading, f"unknown section [{section}]", "did you mean [torchx:tracker]?")
     elif prefix not in PREFIXES:
-        close = nearest(prefix, PREFIXES)  # if nothing is close, it is a plugin's own section
+        close = _meant(prefix, PREFIXES)  # if nothing is close, it is a plugin's own section
         if close:
-            hint = f"did you mean [{close}:{name}]?"
-            raise _section_error(file, heading, f"unknown section [{section}]", hint)
+            raise _misspelled(file, heading, section, f"{close}:{name}")
+    return True
 
 
-def _check_scheduler(file: ConfigFile, heading: str, section: str) -> None:
+def _is_scheduler(file: ConfigFile, heading: str, section: str) -> bool:
     from torchx.schedulers import get_scheduler_factories  # loaded on demand: may search for plugins
 
     if section in FORMER_SCHEDULERS or section in get_scheduler_factories():
-        return
-    known = [*get_scheduler_factories(), *(f"{p}:" for p in PREFIXES)]
-    hint = did_you_mean(
-        section, known, "valid sections: a scheduler, component:NAME, cli:COMMAND, tracker:NAME"
-    )
-    raise _section_error(file, heading, f"unknown section [{section}]", hint)
+        return True
+    if close := _meant(section, [*get_scheduler_factories(), *(f"{p}:" for p in PREFIXES)]):
+        raise _misspelled(file, heading, section, close)
+    return False
 
 
-def _check_command(file: ConfigFile, heading: str, command: str) -> None:
-    if command not in COMMAND_KEYS:
-        from torchx.plugins.groups import entry_points  # loaded on demand: only unknown sections need it
+def _is_command(file: ConfigFile, heading: str, command: str) -> bool:
+    if command in COMMAND_KEYS:
+        return True
+    from torchx.plugins.groups import entry_points  # loaded on demand: only unknown sections need it
 
-        if any(point.name == command for point in entry_points("torchx.cli.cmds")):
-            return
-        known = [f"cli:{name}" for name in COMMAND_KEYS]
-        fallback = "valid sections: " + ", ".join(f"[{name}]" for name in known)
-        hint = did_you_mean(f"cli:{command}", known, fallback)
-        raise _section_error(file, heading, f"unknown section [cli:{command}]", hint)
-    _check_keys(file, heading, COMMAND_KEYS[command])
+    if any(point.name == command for point in entry_points("torchx.cli.cmds")):
+        return True
+    if close := _meant(f"cli:{command}", (f"cli:{name}" for name in COMMAND_KEYS)):
+        raise _misspelled(file, heading, f"cli:{command}", close)
+    return False
+
+
+def _meant(name: str, known: Iterable[str]) -> str | None:
+    """Returns the name that a heading misspells; None for `slurm_gpu`, which may be that of a plugin."""
+    from difflib import SequenceMatcher
+
+    close = nearest(name, known)
+    return close if close and SequenceMatcher(None, name, close).ratio() >= SIMILAR else None
+
+
+def _misspelled(file: ConfigFile, heading: str, section: str, close: str) -> ConfigError:
+    return _section_error(file, heading, f"unknown section [{section}]", f"did you mean [{close}]?")
 
 
 def _check_keys(file: ConfigFile, heading: str, keys: tuple[str, ...]) -> None:

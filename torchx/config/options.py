@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchx.config.ini import DEFAULT, ConfigError, Setting
 from torchx.config.model import Config
+from torchx.config.paths import located
 from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 FILL_IN = "#FIXME"
 """Prefix of a value that `torchx configure` leaves for the user to fill in."""
+
+NO_VALUE = "None"
+"""The text of an option without a value."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +52,30 @@ def scheduler_options(
         if opt is None:
             hint = did_you_mean(key, (name for name, _ in opts), f"all options: torchx runopts {scheduler}")
             raise ConfigError(f"{setting.origin}: unknown run option `{key}` for {scheduler}", hint=hint)
+        if key.endswith("_dir") and opt.opt_type is str and setting.value not in (NO_VALUE, ""):
+            setting = located(setting)
         options[key] = Option(cast_setting(key, setting, opt), str(setting.origin))
     return options
 
 
-def option_problems(config: Config, scheduler: str, opts: runopts) -> list[ConfigError]:
-    """Returns all errors in the configured run options of a scheduler.
+def valid_options(
+    config: Config, scheduler: str, opts: runopts
+) -> tuple[dict[str, Option], list[ConfigError]]:
+    """Returns the valid run options of a scheduler, and the errors in the others.
 
     Args:
         config: the configuration.
         scheduler: the scheduler.
         opts: the options of the scheduler.
     """
+    options: dict[str, Option] = {}
     problems = []
     for key in config.section(scheduler, defaults=True):
         try:
-            scheduler_options(config, scheduler, opts, only=key)
+            options.update(scheduler_options(config, scheduler, opts, only=key))
         except ConfigError as error:
             problems.append(error)
-    return problems
+    return options, problems
 
 
 def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:
@@ -77,7 +86,7 @@ def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:
     """
     if setting.value.startswith(FILL_IN):
         raise ConfigError(f"{setting.origin}: `{key}` is not filled in", hint=opt.help or None)
-    if setting.value == "None":
+    if setting.value == NO_VALUE:
         return None
     try:
         value: CfgVal = opt.cast_to_type(setting.value)

@@ -13,7 +13,7 @@ from torchx.printable import one_line
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
-from torchx_cli.session import Session, passed_over, session_of
+from torchx_cli.session import Session, passed_over, session_of, unused_sections
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.masking import MASK, looks_secret, mask_text
 from torchx_cli.terminal.output import emit, error_line, note, output_format, print_stderr
@@ -46,7 +46,8 @@ def show(
     """Show each configuration value with its file and line.
 
     If several files set a value, the first one is used: the profile, the project's file, then the file
-    in the home folder. All sections are checked; the exit code is 2 if there are problems.
+    in the home folder. All sections are checked; problems are printed, and are errors only for the commands
+    that use the value.
     """
     form = output_format(output, json)
     from torchx.config.model import examine_config
@@ -60,10 +61,13 @@ def show(
     over = list(zip(files.passed_over, files.reasons, strict=True))
     if form != "text":
         data = {"files": _files(config), "values": rows, "problems": [_problem(error) for error in problems]}
-        emit({**data, "passed_over": [{"file": str(path), "why": why} for path, why in over]}, form)
-        return EXIT_PROBLEMS if problems else 0
+        passed = [{"file": str(path), "why": why} for path, why in over]
+        emit({**data, "passed_over": passed, "ignored": list(config.ignored)}, form)
+        return 0
     for error in problems:
         print_stderr(error_line(one_line(error.message), error.hint and one_line(error.hint), sys.stderr))
+    if config.ignored:
+        note(f"note: {one_line(unused_sections(config.ignored))}")
     for path, why in over:
         note(f"note: {one_line(passed_over(path, why))}")
     if not rows:
@@ -71,7 +75,7 @@ def show(
     else:
         cells = [[(row["section"], ""), (row["key"], ""), (row["value"], ""), _where(row)] for row in rows]
         show_table(cells, ("SECTION", "KEY", "VALUE", "FROM"))
-    return EXIT_PROBLEMS if problems else 0
+    return 0
 
 
 @app.command("trust", cls=TorchxCommand)
@@ -96,10 +100,6 @@ def trust(
     note(f"{name} is trusted; if it changes, it must be trusted again")
 
 
-EXIT_PROBLEMS = 2
-"""The exit code of `config show` if the files have problems, as for `run`."""
-
-
 def _check_schedulers(
     session: Session, config: Config, section: str, problems: list[TorchxError]
 ) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def _check_schedulers(
         section: the requested section; empty for all.
         problems: the list to add problems to.
     """
-    from torchx.config.options import option_problems
+    from torchx.config.options import valid_options
 
     defaults: list[dict[str, Any]] = []
     named = {entry.section for entry in config.entries()}
@@ -124,7 +124,7 @@ def _check_schedulers(
             except TorchxError as error:  # report it and check the others
                 problems.append(error)
                 continue
-            problems += option_problems(config, name, opts)
+            problems += valid_options(config, name, opts)[1]
             if name == section:
                 given = config.section(name, defaults=True)
                 missing = [(key, opt) for key, opt in opts if key not in given]

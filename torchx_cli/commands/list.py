@@ -161,8 +161,7 @@ def gather(
         TorchxError: the requested scheduler cannot be queried.
     """
     if not scheduler:
-        configured = session.config.get("cli:list", "scheduler")
-        scheduler = configured.value if configured is not None else ""
+        scheduler = _configured(runner, session)
     if cfg and not scheduler:
         raise UsageError("-cfg requires -s, as options belong to one scheduler")
 
@@ -191,6 +190,15 @@ def gather(
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
+def _configured(runner: Runner, session: Session) -> str:
+    """Returns the scheduler in `[cli:list]`; empty if none is set, or it is not installed."""
+    setting = session.valid_config.section("cli:list").get("scheduler")
+    if setting is None or setting.value in runner.scheduler_backends():
+        return setting.value if setting is not None else ""
+    note(f"note: {setting.origin}: the scheduler `{setting.value}` is not installed; it is ignored")
+    return ""
+
+
 def _prefetch(applications: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
     """Fetches the first application, so that an unreachable scheduler raises its error here."""
     from itertools import chain
@@ -199,13 +207,16 @@ def _prefetch(applications: Iterator[ListAppResponse]) -> Iterator[ListAppRespon
 
 
 def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> dict[str, Any]:
-    if not cfg and not session.config.section(backend):
+    config = session.valid_config
+    if not cfg and not config.section(backend):
         return {}
-    from torchx.config import scheduler_options
+    from torchx.config.options import valid_options
     from torchx_cli.run_request import typed_options
 
     opts = runner.scheduler_run_opts(backend)
-    configured = scheduler_options(session.config, backend, opts)
+    configured, problems = valid_options(config, backend, opts)
+    for error in problems:
+        note(f"note: {error.message}; it is ignored")
     return {
         **{key: option.value for key, option in configured.items()},
         **typed_options(cfg, backend, opts),

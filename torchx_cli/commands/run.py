@@ -203,19 +203,21 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
     Raises:
         UsageError: the component or its arguments are invalid.
     """
-    from torchx.discovery.call.arguments import parse_arguments
+    from torchx.config.paths import component_settings
+    from torchx.discovery.call.arguments import configured, parse_arguments
     from torchx.discovery.call.build import build_app
     from torchx.discovery.find.finder import find_component
 
     with redirect_stdout(sys.stderr):
         component = find_component(request.component)
-    section: dict[str, Setting] = config.section(f"component:{request.component}")
+    section: dict[str, Setting] = component_settings(config, request.component)
     arguments = parse_arguments(component, request.argv, config=request.component_args, section=section)
     if arguments.wants_help:
         from torchx_cli.terminal.component_help import render
         from torchx_cli.terminal.output import has_colour, supports_unicode, width_of
 
-        text = render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout))
+        given = configured(component, section)
+        text = render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout), given)
         say(text if supports_unicode(sys.stdout) else text.replace("…", "..."))
         return None
     for line in arguments.notes:
@@ -233,11 +235,13 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     named = config.get("cli:run", "scheduler")
     scheduler = request.scheduler or (named.value if named else runner.default_scheduler)
     cfg = run_options(request, scheduler, runner, config)
+    from torchx.config.paths import located
+
     workspace = request.workspace
     configured = config.get("cli:run", "workspace")
     if not workspace and configured is not None and configured.value:
         if runner.takes_workspace(scheduler, requested=False):
-            workspace = configured.value
+            workspace = located(configured).value
         elif runner.takes_workspace(scheduler):
             note(
                 f"note: {scheduler} runs in the working directory; the workspace from {configured.origin} is "

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchx.discovery.call.arguments import RawValue
 from torchx.discovery.call.command_line import is_switch
 from torchx.discovery.model import REQUIRED, VARARGS, Component, Parameter
 from torchx.discovery.types.converters import ChoiceConverter
+from torchx.masking import mask
 from torchx.printable import one_line, printable
 from torchx_cli.terminal.output import colour as painted
 
@@ -33,18 +35,23 @@ class _Row:
     is_rest: bool = False
 
 
-def render(component: Component, width: int, colour: bool = False) -> str:
+def render(
+    component: Component, width: int, colour: bool = False, configured: Mapping[str, RawValue] | None = None
+) -> str:
     """Returns the help page of a component, to be printed with ``say``.
 
     Args:
         component: the component.
         width: the maximum line width in columns.
         colour: whether to colour flags and required values.
+        configured: the defaults that configuration files set, by parameter.
     """
     width = max(width, 20)
     about = printable(component.description or f"{component.name}: no description")
     parts = ["\n".join(_paragraphs(about, width))]
-    rows = [_printable_row(_row(p)) for top in component.parameters for p in top.leaves()]
+    given = configured or {}
+    leaves = [p for top in component.parameters for p in top.leaves()]
+    rows = [_printable_row(_in_force(_row(p), p, given.get(p.name))) for p in leaves]
     rows.sort(key=lambda row: row.is_rest)  # *args come last, as on the command line
     if rows:
         parts.append("\n".join(_table(rows, width, colour)))
@@ -94,6 +101,17 @@ def _row(parameter: Parameter) -> _Row:
     if len(default) > _LONGEST_DEFAULT:  # too wide for its column
         text, default = f"{text} ({default})" if text else default, ""
     return _Row(flags, text, default, parameter.required)
+
+
+def _in_force(row: _Row, parameter: Parameter, given: RawValue | None) -> _Row:
+    """Returns a row with the default of a configuration file, and its origin."""
+    if given is None:
+        return row
+    value = mask({parameter.name: given.value})[parameter.name]
+    text = f"default {value} (from {given.origin})"
+    if len(text) > _LONGEST_DEFAULT:
+        return replace(row, text=f"{row.text} ({text})" if row.text else text, default="", required=False)
+    return replace(row, default=text, required=False)
 
 
 def _default(parameter: Parameter) -> str:

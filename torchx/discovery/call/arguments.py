@@ -93,6 +93,16 @@ def parse_arguments(
     return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, line.notes)
 
 
+def configured(component: Component, section: Mapping[str, Any]) -> dict[str, RawValue]:
+    """Returns the arguments from a configuration file, by the names of the parameters.
+
+    Args:
+        component: the component.
+        section: its section, as for :func:`parse_arguments`.
+    """
+    return _named(component, section, "the configuration", False)
+
+
 def _named(
     component: Component, source: Mapping[str, Any] | None, origin: str, strict: bool
 ) -> dict[str, RawValue]:
