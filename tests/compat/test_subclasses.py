@@ -124,3 +124,22 @@ def test_the_methods_of_the_engines_are_unchanged() -> None:
     assert isinstance(LocalScheduler("s"), Glances)
     assert isinstance(LocalScheduler("s"), Waits)
     assert isinstance(DockerScheduler("s"), LogChunks)
+
+
+class FormerRunner(Runner):
+    """Derives as NeMo-Run does: private attributes of the runner and of the request."""
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        assert dryrun_info._app is not None
+        app_id = self._scheduler(str(dryrun_info._scheduler)).schedule(dryrun_info)
+        handle = f"{dryrun_info._scheduler}://{self._name}/{app_id}"
+        self._apps[handle] = dryrun_info._app
+        return handle
+
+
+def test_a_derived_runner() -> None:
+    app = AppDef("a", [Role("r", "image", entrypoint="x", resource=Resource(1, 0, 1))])
+    with FormerRunner("s", {"former": lambda session, **_: Former(session)}) as runner:
+        handle = runner.run(app, "former")
+        assert handle == "former://s/a"
+        assert runner._apps[handle].name == "a"

@@ -310,3 +310,14 @@ def test_the_older_names_are_the_same() -> None:
     assert tsm.SessionMismatch is tsm.SessionMismatchException
     assert tsm.AppNotReRunnable is tsm.AppNotReRunnableException
     assert tsm.UnknownApp is tsm.UnknownAppException is specs.UnknownAppException
+
+
+def test_macros_work_in_a_program(session: tsm.Session, tmp_path: Path) -> None:
+    box = folder(tmp_path / "image", prog='#!/bin/sh\necho "$0 $1"\n')
+    (tmp_path / "image" / "prog").chmod(0o755)
+    role = tsm.Role("r").runs(f"{tsm.macros.img_root}/prog", f"$$HOME {tsm.macros.replica_id}").on(box)
+    handle = session.run(tsm.Application("job").of(role))
+    status = session.wait(handle)
+    assert status is not None
+    assert status.state is AppState.SUCCEEDED
+    assert [*session.log_lines(handle, "r")] == [f"{tmp_path}/image/prog $HOME 0\n"]

@@ -229,6 +229,8 @@ class Engines:
                     made = self._schedulers[name] = self._make(name)
         return made
 
+    _scheduler = scheduler  # the name that derived runners of other packages call
+
     def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
         """Returns the scheduler of an application.
 

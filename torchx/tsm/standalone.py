@@ -29,6 +29,8 @@ LOCAL = ("default", "local")
 
 DIR, CWD = ON_THIS_MACHINE = ("local_dir", "local_cwd")
 
+_MACRO = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
+
 _IMAGE_HERE = re.compile(r"[/.~].*|.*\.(zip|tgz|tar(\.\w+)?)", re.DOTALL)
 """A path, or an archive at any address; matches no name of a container image."""
 
@@ -175,6 +177,9 @@ def _ready(role: specs.Role, backend: str, requested: str) -> specs.Role:
     plain = not isinstance(role, ElasticRole) and role.entrypoint.endswith(".py")
     if plain and not (backend in ON_THIS_MACHINE and _starts_itself(role, backend)):
         role.entrypoint, role.args = "python", [role.entrypoint, *role.args]
+    elif not isinstance(role, ElasticRole) and _MACRO.search(role.entrypoint):
+        # macros are replaced in arguments: the program becomes one
+        role.entrypoint, role.args = "sh", ["-c", 'exec "$$0" "$$@"', role.entrypoint, *role.args]
     return role
 
 
