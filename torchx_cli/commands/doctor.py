@@ -38,7 +38,8 @@ def doctor_(
     form = output_format(output, json)
     with session_of(ctx).runner(check_home=False) as runner:
         names = [scheduler] if scheduler else _distinct(runner.scheduler_backends())
-        results = {name: list(_diagnose(runner, name)) for name in names}
+        results = {"installation": _installation()} if not scheduler else {}
+        results |= {name: list(_diagnose(runner, name)) for name in names}
     wrong = any(finding.verdict is Verdict.WRONG for findings in results.values() for finding in findings)
     if scheduler and results[scheduler] and results[scheduler][0].verdict is Verdict.ABSENT:
         wrong = True
@@ -54,6 +55,17 @@ def doctor_(
             _print_findings(findings)
     if wrong:
         raise typer.Exit(1)
+
+
+def _installation() -> list[Finding]:
+    from torchx.scheduling.findings import Finding, Verdict
+    from torchx.version import __version__
+    from torchx_cli.stand_in import REPAIR, foreign_distributions
+
+    if others := foreign_distributions():
+        text = f"{' and '.join(others)} and torchx-cli have files of the same names"
+        return [Finding("distributions", Verdict.WRONG, text, REPAIR)]
+    return [Finding("distributions", Verdict.GOOD, f"torchx-cli {__version__}")]
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
