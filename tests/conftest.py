@@ -20,6 +20,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("torchx")
 
+COLOUR = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")
+"""Variables of the terminal."""
+
 # a third of the time of the tests would be spent on compiling the same modules in each command they start
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -35,7 +38,7 @@ def _own_state_home(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     home = tmp_path_factory.mktemp("home")
-    for name in ("TORCHXCONFIG", "TORCHX_JOB_ID", "TORCHX_CONTEXT_NAME", "TORCHX_PARENT_RUN_ID", "NO_COLOR"):
+    for name in ("TORCHXCONFIG", "TORCHX_JOB_ID", "TORCHX_CONTEXT_NAME", "TORCHX_PARENT_RUN_ID", *COLOUR):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCHX_HOME", str(home / ".torchx"))
     if not request.node.get_closest_marker("kubernetes"):

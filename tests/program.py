@@ -69,7 +69,7 @@ def on_terminal(*words: str, columns: int = 80, env: Mapping[str, str] | None = 
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env=environment({"TERM": "xterm", **(env or {})}),
+        env=environment({"TERM": "xterm", "COLUMNS": "0", **(env or {})}),
         start_new_session=True,
     )
     os.close(slave)

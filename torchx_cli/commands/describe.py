@@ -11,9 +11,19 @@ import typer
 from torchx.printable import one_line, printable
 from torchx_cli.flags import Handle, Json, Output, Watch
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, is_terminal, output_format, paint, paint_state, say
+from torchx_cli.terminal.output import (
+    LONGEST,
+    emit,
+    is_terminal,
+    output_format,
+    paint,
+    paint_state,
+    say,
+    width_of,
+)
 from torchx_cli.terminal.status_text import replica_lines
 from torchx_cli.terminal.times import ago, duration, iso, span
+from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
@@ -98,7 +108,9 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
 
 def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
     out = sys.stdout
-    lines = [f"{paint(data['app_id'], 'bold', out)}  {paint_state(data['state'], out)}  {data['scheduler']}"]
+    fits = (width_of(out) or LONGEST) >= len(f"{data['app_id']}  {data['state']}  {data['scheduler']}")
+    state = f"{paint_state(data['state'], out)}  {data['scheduler']}"
+    lines = [paint(data["app_id"], "bold", out) + ("  " if fits else "\n  ") + state]
     rows: list[tuple[str, str]] = [("handle", data["handle"])]
     if described.submitted_at is not None:
         local = described.submitted_at.astimezone()
@@ -149,11 +161,17 @@ def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
 def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
     rows = [(one_line(name), value) for name, value in rows if value]
     width = max((len(name) for name, _ in rows), default=0)
-    below = "\n" + " " * (len(indent) + width + 2)  # continuation lines must not look like rows
-    return [
-        f"{indent}{paint(name.ljust(width), 'dim', sys.stdout)}  {printable(value).replace(chr(10), below)}"
-        for name, value in rows
-    ]
+    lines = []
+    for name, value in rows:
+        label = f"{indent}{paint(name.ljust(width), 'dim', sys.stdout)}  "
+        if name in _COMMANDS and "\n" not in value:
+            lines.append(wrap_command(label, printable(value), sys.stdout))
+        else:  # continuation lines must not look like rows
+            lines.append(label + wrap_value(value, len(indent) + width + 2, sys.stdout))
+    return lines
+
+
+_COMMANDS = ("command", "submitted by")
 
 
 def _text(value: Any) -> str:

@@ -115,7 +115,7 @@ def _spare_columns(applications: list[ListAppResponse]) -> list[str]:
     """Returns the columns that a narrow window drops first; names last, unless the ids begin with them."""
     redundant = all(app.app_id.startswith(app.name) for app in applications)
     spare = ["TIME", "SCHEDULER", "STARTED"]
-    return ["NAME", *spare] if redundant else [*spare, "NAME"]
+    return ["NAME", *spare, "EXIT"] if redundant else [*spare, "NAME", "EXIT"]
 
 
 ALL_USERS = "all_users"

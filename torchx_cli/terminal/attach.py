@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
-from torchx_cli.terminal.output import note, print_stderr, redirect_to_devnull
+from torchx_cli.terminal.output import is_terminal, note, print_stderr, redirect_to_devnull
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchx.specs.status import AppStatus
 
 QUICK = 1.0
-"""Seconds; no result is printed for an application that succeeded within this time."""
+"""Seconds; for an application that succeeded within this time, a pipe gets no result."""
 
 
 class Attached:
@@ -161,7 +161,7 @@ def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tupl
 
 
 def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, command: str = "") -> None:
-    """Prints the result of an application on stderr, or nothing if it succeeded quickly.
+    """Prints the result of an application on stderr; if it succeeded quickly, only on a terminal.
 
     Args:
         runner: used to read the log of the failed replica.
@@ -173,10 +173,14 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
     from torchx_cli.applications import short_name
     from torchx_cli.terminal.ending import failure_lines, last_line, unreported_message
     from torchx_cli.terminal.output import wrap
-    from torchx_cli.terminal.times import span
+    from torchx_cli.terminal.times import duration, span
 
     lasted = span(status.started_at, status.ended_at)
     if seen and status.state.name == "SUCCEEDED" and not status.msg and (lasted is None or lasted < QUICK):
+        if is_terminal(sys.stderr):
+            print_stderr(
+                f"{app_id_of(handle)} succeeded" + ("" if lasted is None else f" in {duration(lasted)}")
+            )
         return
     lines = [last_line(app_id_of(handle), status, sys.stderr)]
     if status.state.name == "SUCCEEDED" or status.first_failure is not None:

@@ -138,13 +138,16 @@ def highlight(text: str, language: str, stream: TextIO) -> str:
     end = len(text) if len(text) <= LONGEST_HIGHLIGHTED else text.rfind("\n", 0, LONGEST_HIGHLIGHTED) + 1
     colours = ColorSystem.STANDARD if has_colour(stream) else None
     syntax = Syntax("", language, theme="ansi_dark", tab_size=0)  # 0: keep tabs
+    highlighted = syntax.highlight(text[:end])
+    if not text[:end].endswith("\n"):
+        highlighted.right_crop()  # the line feed that the lexer has added
     drawn = "".join(
         segment.style.render(segment.text, color_system=colours)
         if segment.style and not segment.text.isspace()
         else segment.text
-        for segment in syntax.highlight(text[:end]).render(console_of(stream))
+        for segment in highlighted.render(console_of(stream))
     )
-    return (drawn if text[:end].endswith("\n") else drawn.removesuffix("\n")) + text[end:]
+    return drawn + text[end:]
 
 
 class Screen:

@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, TextIO
 
 from torchx.errors import TorchxError
 from torchx.printable import one_line
-from torchx_cli.terminal.output import bar_of, fit, paint, paint_state, width_of, wrap
+from torchx_cli.terminal.output import (
+    LONGEST,
+    bar_of,
+    columns,
+    fit,
+    paint,
+    paint_state,
+    width_of,
+    wrap,
+)
 from torchx_cli.terminal.times import duration, span
+from torchx_cli.terminal.wrapping import wrap_command
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -33,7 +43,8 @@ def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
     """Returns a line with the final state and run time of an application."""
     lasted = span(status.started_at or status.submitted_at, status.ended_at)
     after = f" after {duration(lasted)}" if lasted is not None else ""
-    return f"{app_id} {paint_state(status.state.name, stream)}{after}"
+    fits = (width_of(stream) or LONGEST) > columns(f"{app_id} {status.state.name}{after}")
+    return f"{app_id}{' ' if fits else f'{chr(10)}  '}{paint_state(status.state.name, stream)}{after}"
 
 
 def unreported_message(status: AppStatus) -> str:
@@ -76,9 +87,10 @@ def failure_lines(
     shown = _error_file(status) or (_tail(runner, handle, first) if excerpt else [])
     lines += [fit(f"  {bar_of(stream)} {mask_text(line)}", window) for line in shown]
     replica = one_line(f"{first.role}/{first.replica}")
-    lines.append("  " + paint("full log:", "dim", stream) + f" torchx log {name}/{replica}")
+    log = "  " + paint("full log:", "dim", stream) + " "
+    lines.append(wrap_command(log, f"torchx log {name}/{replica}", stream))
     if command:
-        lines.append("  " + paint("again:", "dim", stream) + f"    {command}")
+        lines.append(wrap_command("  " + paint("again:", "dim", stream) + "    ", command, stream))
     return lines
 
 

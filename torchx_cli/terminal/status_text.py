@@ -9,6 +9,7 @@ from torchx.printable import one_line
 from torchx_cli.terminal.ending import unreported_message
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
 from torchx_cli.terminal.times import duration, span
+from torchx_cli.terminal.wrapping import wrap_value
 
 if TYPE_CHECKING:
     from torchx.specs.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
@@ -51,11 +52,11 @@ def status_lines(
         if not roles or role.role in roles:
             lines += _role_lines(role, stream, nodes=nodes)
     for folder in dict.fromkeys(status.workspaces.values()):
-        lines.append(f"runs in  {one_line(_home(folder))}")
+        lines.append(f"runs in  {wrap_value(one_line(_home(folder)), 9, stream)}")
     if status.log_dir:
-        lines.append(f"logs  {one_line(_home(status.log_dir))}")
+        lines.append(f"logs  {wrap_value(one_line(_home(status.log_dir)), 6, stream)}")
     if status.ui_url:
-        lines.append(f"see   {one_line(status.ui_url)}")
+        lines.append(f"see   {wrap_value(one_line(status.ui_url), 6, stream)}")
     return lines
 
 

@@ -1,0 +1,83 @@
+"""Wrap values and command lines to the window of a terminal."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from torchx.printable import printable
+from torchx_cli.terminal.output import LONGEST, columns, plain, width_of
+
+
+def wrap_value(value: str, indent: int, stream: TextIO) -> str:
+    """Returns a value that follows a label, wrapped to the window below its first line.
+
+    A path that does not fit beside the label begins a line of its own.
+
+    Args:
+        value: the value; each of its lines is wrapped.
+        indent: the columns before the value.
+        stream: the output stream.
+    """
+    value, window = printable(value), width_of(stream)
+    below = "\n" + " " * indent
+    if (
+        window is None
+        or len(value) > LONGEST
+        or all(columns(v) <= window - indent for v in value.split("\n"))
+    ):
+        return value.replace("\n", below)
+    import textwrap
+
+    if max(map(columns, value.split())) > window - indent:
+        indent = 4
+        below = "\n" + " " * indent
+        value = f"\n{value}"
+    lines = [
+        textwrap.wrap(
+            line, max(20, window - indent), break_long_words=False, break_on_hyphens=False, tabsize=4
+        ) or [""]
+        for line in value.split("\n")
+    ]  # fmt: skip
+    return below.join(part for parts in lines for part in parts)
+
+
+def wrap_command(start: str, command: str, stream: TextIO) -> str:
+    """Returns a command line wrapped to the window of a stream, so that a shell still runs it.
+
+    Args:
+        start: printed before the command; may be painted.
+        command: the command line, quoted for a shell.
+        stream: the output stream.
+    """
+    window = width_of(stream)
+    if window is None or len(command) > LONGEST or columns(plain(start) + command) <= window:
+        return start + command
+    import shlex
+
+    room, line, used = max(10, window - 6), start, columns(plain(start))
+    for number, argument in enumerate(shlex.split(command)):
+        word = shlex.quote(argument)
+        if columns(word) > room and " " in argument:  # the shell joins the parts, which start their lines
+            word = "\\\n".join(map(shlex.quote, _parts(argument, room)))
+        separator = " " if number else ""
+        first = word.partition("\n")[0]
+        if number and used + columns(first) + 3 > window:
+            separator, used = " \\\n    ", 3
+        line += separator + word
+        used = columns(word.rpartition("\n")[2]) + (0 if "\n" in word else used + 1)
+    return line
+
+
+def _parts(text: str, room: int) -> list[str]:
+    """Splits a text after spaces into parts of at most a number of columns, if spaces allow it.
+
+    >>> _parts("echo one two", 10)
+    ['echo one ', 'two']
+    """
+    parts = [""]
+    for piece in text.split(" "):
+        if parts[-1] and columns(parts[-1] + piece) + 2 > room:
+            parts.append("")
+        parts[-1] += f"{piece} "
+    parts[-1] = parts[-1][:-1]
+    return parts
