@@ -1,4 +1,4 @@
-"""Names of the environment variables that this project reads or sets."""
+"""Names of the environment variables that this project reads or sets, and of metadata that it adds."""
 
 from __future__ import annotations
 
@@ -55,3 +55,6 @@ ENV_TORCHX_INTERNAL_SESSION_ID = TORCHX_INTERNAL_SESSION_ID
 ENV_TORCHX_JOB_ID = TORCHX_JOB_ID
 ENV_TORCHX_PARENT_RUN_ID = TORCHX_PARENT_RUN_ID
 ENV_TORCHX_TRACKERS = TORCHX_TRACKERS
+
+COMMAND_LINE = "torchx/command"
+"""Key in the metadata of an application: the command line that submitted it, with secrets masked."""

@@ -62,7 +62,8 @@ def label_data(data: Mapping[str, Any]) -> dict[str, Any]:
     app, cfg = data["app"], dict(data["cfg"])
     env = cfg.pop("env", None)
     roles = [_label_role(role) for role in app["roles"]]
-    label = {**data, "app": {**app, "roles": roles}, "cfg": cfg}
+    metadata = {name: value for name, value in app["metadata"].items() if name != settings.COMMAND_LINE}
+    label = {**data, "app": {**app, "metadata": metadata, "roles": roles}, "cfg": cfg}
     return {**label, "cfg_env": sorted(env)} if isinstance(env, dict) else label
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any
 
+from torchx import settings
 from torchx.errors import StateError
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
@@ -96,6 +97,7 @@ def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
     for role, data in zip(app.roles, plain["roles"], strict=True):
         _hide(role, data)
     plain["metadata"] = _without_values(plain["metadata"])
+    plain["metadata"].pop(settings.COMMAND_LINE, None)  # it has values of arguments
     data = {"schema": SCHEMA, "app": plain, "cfg": options}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     if text != text.encode("utf-8", "ignore").decode():

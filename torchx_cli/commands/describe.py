@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from torchx import settings
 from torchx.printable import one_line, printable
 from torchx_cli.flags import Handle, Json, Output, Watch
 from torchx_cli.session import session_of
@@ -79,7 +80,8 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
 
     scheduler, session, app_id = parse_app_handle(handle)
     status = status_of(described).to_json()
-    app = AppDef(described.name or app_id, described.roles, described.metadata)
+    metadata = {key: value for key, value in described.metadata.items() if key != settings.COMMAND_LINE}
+    app = AppDef(described.name or app_id, described.roles, metadata)
     data: dict[str, Any] = mask(
         {
             "handle": handle,
@@ -99,6 +101,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
             "ui_url": described.ui_url,
             "workspaces": described.workspaces,
             "cfg": to_plain(described.cfg),
+            "command_line": described.metadata.get(settings.COMMAND_LINE),
             "app": app_to_dict(app, strict=False),
         },
         secret_values(app),
@@ -122,6 +125,7 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
     if described.ended_at is not None and lasted is not None:
         rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
     options = {key: value for key, value in data["cfg"].items() if value is not None}
+    rows.append((_SUBMITTED_BY, _text(data["command_line"] or "")))
     rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
@@ -171,7 +175,8 @@ def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
     return lines
 
 
-_COMMANDS = ("command", "submitted by")
+_SUBMITTED_BY = "submitted by"
+_COMMANDS = ("command", _SUBMITTED_BY)
 
 
 def _text(value: Any) -> str:

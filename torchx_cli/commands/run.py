@@ -16,7 +16,7 @@ from torchx_cli.flags import Cfg, Detach, Dryrun, Log, RequestOutput, ResultJson
 from torchx_cli.resubmission import from_description, request_again
 from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_component
 from torchx_cli.session import session_of
-from torchx_cli.terminal.masking import remember
+from torchx_cli.terminal.masking import mask_text, remember
 from torchx_cli.terminal.output import discard_output, emit, note, output_format, say
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ EXIT_NOT_FOUND = 127
 """The exit code of a shell that cannot find a program."""
 
 SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
+
+
+LONGEST_COMMAND = 10_000
+"""Maximum characters of a command line that is recorded."""
 
 
 def run_(
@@ -118,6 +122,8 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
         return 0  # help was printed
     request.environment.apply(app)
     remember(app)
+    if not request.dryrun:
+        record_command(app)
     with opened as runner:
         code = submit(make_request(request, app, runner, config), request, form, runner)
     if code == EXIT_NOT_FOUND:
@@ -179,6 +185,15 @@ def check_combination(request: RunRequest, form: str) -> None:
         raise UsageError("--detach cannot be combined with --wait or --log")
     if form == "yaml" and not request.dryrun:
         raise UsageError("-o yaml requires --dryrun")
+
+
+def record_command(app: AppDef) -> None:
+    """Records the command line with an application, with secrets masked, unless it is very long."""
+    from torchx_cli.terminal.attach import command_line
+
+    line = mask_text(command_line())
+    if len(line) <= LONGEST_COMMAND:
+        app.metadata = {**app.metadata, settings.COMMAND_LINE: line}
 
 
 def print_handle(handle: str) -> None:

@@ -1,0 +1,48 @@
+"""The command line that submitted an application: recorded with it, masked, and shown to its user alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from program import answer, torchx
+
+from torchx import settings
+from torchx.schedulers.docker.record import job_data, label_data
+from torchx.schedulers.kubernetes.record import write_record
+from torchx.specs.app import AppDef, Role
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_describe_shows_the_command_line_with_secrets_masked() -> None:
+    words = ["run", "utils.sh", "--env", "HF_TOKEN=hunter2hunter2,N=1", "echo a b; exit 0"]
+    assert torchx(*words).returncode == 0
+    described = answer("describe", "@last", "-o", "json")
+    line = described["command_line"]
+    assert re.fullmatch(r"torchx run utils.sh --env '?HF_TOKEN=\S+ 'echo a b; exit 0'", line)
+    assert "hunter2" not in json.dumps(described)
+    assert described["app"]["metadata"] == {}
+    text = torchx("describe", "@last").stdout
+    assert re.search(rf"^submitted by +{re.escape(line)}$", text, re.MULTILINE)
+    assert "metadata" not in text
+
+
+def test_a_dry_run_and_a_very_long_command_line_are_not_recorded() -> None:
+    assert settings.COMMAND_LINE not in torchx("run", "--dryrun", "utils.echo").stdout
+    assert torchx("run", "utils.echo", "--msg", "x" * 20_000).returncode == 0
+    assert answer("describe", "@last", "-o", "json")["command_line"] is None
+
+
+def test_other_users_of_an_engine_do_not_see_the_command_line() -> None:
+    app = AppDef("a", [Role("r", "", entrypoint="x")], {settings.COMMAND_LINE: "torchx run canary", "k": "v"})
+    private = job_data(app, {}, "s")
+    assert "canary" in json.dumps(private)
+    assert "canary" not in json.dumps(label_data(private))
+    assert label_data(private)["app"]["metadata"] == {"k": "v"}
+    assert "canary" not in (write_record(app, {}) or "")
