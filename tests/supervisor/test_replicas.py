@@ -182,7 +182,7 @@ def test_lost_output_of_all_replicas_is_counted(tmp_path: Path, descriptors: Non
 
 
 @pytest.mark.parametrize(
-    ("hard", "count", "keep"), [(70, 1, True), (68, 1, False), (73, 2, False), (74, 2, True)]
+    ("hard", "count", "keep"), [(69, 1, True), (68, 1, False), (73, 2, False), (74, 2, True)]
 )
 def test_logs_stay_open_only_within_the_limit_of_files(
     tmp_path: Path, limit: tuple[int, int], hard: int, count: int, keep: bool

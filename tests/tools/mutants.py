@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
+import itertools
 import os
 import random
 import shlex
@@ -86,7 +87,10 @@ GROUPS = {
     ),
     "supervisor": Group(
         _each("torchx/supervisor/{}.py", "ending guard launch loop replicas"),
-        ("tests/supervisor/test_replicas.py", *_each(LOCAL, "life survival kills ends traces output")),
+        (
+            *_each("tests/supervisor/test_{}.py", "replicas loop"),
+            *_each(LOCAL, "life survival kills ends traces output"),
+        ),
         240.0,
         (
             LOCAL.format("ends") + "::test_cancel_at_any_moment_of_the_start",
@@ -149,7 +153,10 @@ def measure(tree: Path, group: Group, sample: int, seed: int) -> int:
     subprocess.run([*cosmic_ray, "init", str(config), str(session)], cwd=tree, env=env, check=True)
     with use_db(str(session), WorkDB.Mode.open) as db:
         wanted = [item for item in db.work_items if worthwhile(item, tree)]
-        chosen = {item.job_id for item in random.Random(seed).sample(wanted, min(sample, len(wanted)))}
+        shuffled = random.Random(seed).sample(wanted, len(wanted))
+        chosen = {
+            item.job_id for item in itertools.islice((i for i in shuffled if compiles(i, tree)), sample)
+        }
         skip(db, chosen)
     subprocess.run([*cosmic_ray, "exec", str(config), str(session)], cwd=tree, env=env, check=True)
     with use_db(str(session), WorkDB.Mode.open) as db:
@@ -169,6 +176,21 @@ def configuration(group: Group) -> str:
         f"[cosmic-ray]\nmodule-path = [{modules}]\ntimeout = {2 * group.timeout}\nexcluded-modules = []\n"
         f'test-command = "{command}"\n[cosmic-ray.distributor]\nname = "local"\n'
     )
+
+
+def compiles(item: Any, tree: Path) -> bool:
+    """Returns True if the changed module has valid syntax, unlike `{**a, -b}` in place of `{**a, **b}`."""
+    from cosmic_ray.mutating import use_mutation
+    from cosmic_ray.plugins import get_operator
+
+    (mutation,) = item.mutations
+    operator = get_operator(mutation.operator_name)(**mutation.operator_args)
+    with use_mutation(tree / mutation.module_path, operator, mutation.occurrence) as (_, changed):
+        try:
+            ast.parse(changed or "")
+        except SyntaxError:
+            return False
+    return changed is not None
 
 
 def worthwhile(item: Any, tree: Path) -> bool:

@@ -133,16 +133,18 @@ class _Names:
         text = self._text
         opening = _quote_before(text, begin)
         closing = _QUOTE.match(text, end)
-        after = closing.end() if closing is not None and closing[0] == opening else end
+        if closing is not None and closing[0] != opening:
+            closing = None
+        after = end if closing is None else closing.end()
         separator = _SEPARATOR.match(text, after)
         if separator is not None and text[separator.end() : separator.end() + 2] != "//":
             spaced = separator.end() - separator.start() > 1
-            if ":" in separator[0] and spaced and after == end and not self._is_key(name, begin, opening):
+            if ":" in separator[0] and spaced and not self._is_key(name, begin, opening):
                 return end
-            enclosed = opening if after == end else ""
+            enclosed = opening if closing is None else ""
             return self._value(separator.end(), enclosed, header=name.lower().strip("-") in _HEADERS)
         if name.startswith("-"):
-            in_list = after > end and _NEXT_ITEM.match(text, after)
+            in_list = _NEXT_ITEM.match(text, after) if closing is not None else None
             if value := in_list or _SPACE.match(text, after):
                 return self._value(value.end(), "", flag=True)
         return end
