@@ -152,6 +152,40 @@ def test_what_ignores_term_is_killed_after_the_grace_period(
     assert view.msg == "its supervisor was killed"
 
 
+def test_the_process_of_the_current_attempt_is_ended(home: Home, child: subprocess.Popen[bytes]) -> None:
+    first = {"e": "exit", "r": 0, "a": 1, "code": 1}
+    view = recovered(orphan(home, started(0), first, started(0, identity(child), attempt=2)))
+    assert child.wait(60) == -signal.SIGKILL
+    assert [attempt.state for attempt in view.replicas[0].attempts] == ["FAILED", "FAILED"]
+    assert view.first_failure == (0, 2)
+
+
+def test_the_supervisor_of_an_unreadable_record_is_ended_but_never_the_first_process(
+    home: Home, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = orphan(home)
+    sent: list[int] = []
+    real = processes.send
+
+    def send(process: Process, number: int) -> bool:
+        sent.append(process.pid)
+        return process.pid == child.pid and real(process, number)
+
+    monkeypatch.setattr(processes, "send", send)
+    monkeypatch.setattr(recovery, "LONGEST_GRACE", 0.1)
+    monkeypatch.setattr(recovery, "GIVE_UP_AFTER", 0.1)
+    init = processes.look_up(1)
+    assert init is not None
+    for process, boot in ((init.process, processes.boot_id()), (identity(child), "other")):
+        event = {"t": 5.0, "e": "supervisor", "boot": boot, **process._asdict()}
+        paths.events.write_text(json.dumps(event) + "\n")
+        assert recovery.end_unreadable(paths) == set()
+        assert sent == []
+    paths.events.write_text(json.dumps({**event, "boot": processes.boot_id()}) + "\n")
+    assert recovery.end_unreadable(paths) == set()
+    assert child.wait(60) == -signal.SIGKILL
+
+
 def test_a_replica_that_has_ended_on_record_is_not_signalled(
     home: Home, child: subprocess.Popen[bytes]
 ) -> None:
@@ -262,6 +296,11 @@ def test_the_signal_alone_ends_a_job_whose_request_cannot_be_written(home: Home,
 def test_a_job_without_a_lock_has_no_supervisor_to_signal(home: Home, child: subprocess.Popen[bytes]) -> None:
     paths = orphan(home, {"e": "supervisor", "boot": "b", **identity(child)._asdict()})
     child.send_signal(signal.SIGSTOP)
+    wait_until(lambda: _is_stopped(child.pid), "it is stopped")
     end.request(paths)
-    with open(f"/proc/{child.pid}/stat") as file:
-        assert file.read().rpartition(")")[2].split()[0] in "Tt"
+    assert _is_stopped(child.pid)
+
+
+def _is_stopped(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] in "Tt"

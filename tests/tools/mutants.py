@@ -82,7 +82,10 @@ GROUPS = {
     ),
     "jobs": Group(
         (*_each("torchx/jobs/{}.py", "end pruning recovery removal reconcile"), "torchx/machine/locks.py"),
-        (*_each(JOBS, "recovery pruning trust malformed"), *_each(LOCAL, "records traces survival kills")),
+        (
+            *_each(JOBS, "locks recovery pruning trust malformed"),
+            *_each(LOCAL, "records traces survival kills"),
+        ),
         240.0,
     ),
     "supervisor": Group(

@@ -94,9 +94,9 @@ def _secret_starts(arguments: Sequence[str]) -> list[int | None]:
             after_flag = False
             continue
         assigned = _ASSIGNED.match(argument)
-        if assigned is not None and assigned.end() < len(argument) and looks_secret(assigned[1]):
+        if assigned is not None and (value := argument[assigned.end() :]) and looks_secret(assigned[1]):
             # after a colon there may be a header with its scheme, or a sentence: mask_text handles these
-            whole = assigned[2] == "=" and not is_reference(argument[assigned.end() :])
+            whole = assigned[2] == "=" and not is_reference(value)
             starts.append(assigned.end() if whole else None)
         else:
             starts.append(None)
