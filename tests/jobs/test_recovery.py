@@ -250,6 +250,18 @@ def test_a_process_older_than_the_job_is_not_of_it(home: Home) -> None:
             older.kill()
 
 
+def test_a_command_within_the_job_spares_itself_and_its_callers(home: Home) -> None:
+    paths = orphan(home)
+    code = (
+        "import sys; from pathlib import Path; from torchx.jobs.paths import JobPaths; "
+        "from torchx.jobs.reconcile import reconcile; print(reconcile(JobPaths(Path(sys.argv[1]))).msg)"
+    )
+    env = {**os.environ, "TORCHX_JOB_ID": "local_cwd://torchx/job-1"}
+    args = ["sh", "-c", '"$@"; echo goes on', "sh", sys.executable, "-c", code, str(paths.folder)]
+    done = subprocess.run(args, env=env, capture_output=True)
+    assert done.stdout == b"its supervisor was killed\ngoes on\n"
+
+
 @pytest.mark.parametrize("now", [False, True])
 def test_a_request_is_written_before_its_supervisor_is_signalled(
     home: Home, child: subprocess.Popen[bytes], now: bool

@@ -22,7 +22,7 @@ NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 def main(argv: list[str]) -> int:
     """Runs `SECONDS COMMAND...`; returns 0 if the command succeeds within that time."""
     if os.getpid() != 1 and not os.geteuid() and shutil.which(NAMESPACE[0]):
-        return subprocess.call([*NAMESPACE, sys.executable, __file__, *argv])
+        os.execvp(NAMESPACE[0], [*NAMESPACE, sys.executable, "-I", "-S", __file__, *argv])
     if not processes.become_subreaper():
         sys.exit("cannot contain the processes of the tests: this system has no subreapers")
     command = subprocess.Popen(argv[1:])

@@ -173,7 +173,7 @@ def configuration(group: Group) -> str:
     modules = ", ".join(f'"{module}"' for module in group.modules)
     options = ["-q", "-x", "--assert=plain", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
     options += [f"--deselect={test}" for test in group.without]
-    contained = [sys.executable, str(ROOT / "tests/tools/contained.py"), str(group.timeout)]
+    contained = [sys.executable, "-I", "-S", str(ROOT / "tests/tools/contained.py"), str(group.timeout)]
     command = shlex.join([*contained, sys.executable, "-m", "pytest", *options, *group.tests])
     return (
         f"[cosmic-ray]\nmodule-path = [{modules}]\ntimeout = {2 * group.timeout}\nexcluded-modules = []\n"
