@@ -148,14 +148,14 @@ def test_what_ignores_term_is_killed_after_the_grace_period(
     began = time.monotonic()
     view = recovered(paths)
     assert time.monotonic() - began > 0.2
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(20) == -signal.SIGKILL
     assert view.msg == "its supervisor was killed"
 
 
 def test_the_process_of_the_current_attempt_is_ended(home: Home, child: subprocess.Popen[bytes]) -> None:
     first = {"e": "exit", "r": 0, "a": 1, "code": 1}
     view = recovered(orphan(home, started(0), first, started(0, identity(child), attempt=2)))
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(20) == -signal.SIGKILL
     assert [attempt.state for attempt in view.replicas[0].attempts] == ["FAILED", "FAILED"]
     assert view.first_failure == (0, 2)
 
@@ -183,7 +183,7 @@ def test_the_supervisor_of_an_unreadable_record_is_ended_but_never_the_first_pro
         assert sent == []
     paths.events.write_text(json.dumps({**event, "boot": processes.boot_id()}) + "\n")
     assert recovery.end_unreadable(paths) == set()
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(20) == -signal.SIGKILL
 
 
 def test_a_replica_that_has_ended_on_record_is_not_signalled(
@@ -219,7 +219,7 @@ def test_a_started_process_that_is_not_on_record_is_found_by_its_replica(home: H
         try:
             wait_until(lambda: _sleeps(replica.pid), "it has its own environment")
             view = recovered(paths)
-            assert replica.wait(60) == -signal.SIGTERM
+            assert replica.wait(20) == -signal.SIGTERM
         finally:
             replica.kill()
     (found,) = view.replicas[1].attempts
@@ -299,7 +299,7 @@ def test_the_signal_alone_ends_a_job_whose_request_cannot_be_written(home: Home,
         assert held is not None
         try:
             end.request(paths)
-            assert supervisor.wait(60) == -signal.SIGTERM, "it was stopped, and is resumed"
+            assert supervisor.wait(20) == -signal.SIGTERM, "it was stopped, and is resumed"
         finally:
             os.close(held)
             supervisor.kill()

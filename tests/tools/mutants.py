@@ -112,6 +112,9 @@ SAME = (
 )
 """Operators whose changes mean the same for None, enums, small numbers and names."""
 
+SAME_FOR_FLAGS = ("ReplaceBinaryOperator_BitOr_Add", "ReplaceBinaryOperator_BitOr_BitXor")
+"""Operators whose changes mean the same for different bits, such as `os.O_WRONLY | os.O_CREAT`."""
+
 
 def main(argv: list[str]) -> int:
     """Runs a group; prints the survivors and their share."""
@@ -199,11 +202,11 @@ def compiles(item: Any, tree: Path) -> bool:
 def worthwhile(item: Any, tree: Path) -> bool:
     """Returns True if a test should detect the change: annotations, for example, are never evaluated."""
     (mutation,) = item.mutations
-    if mutation.operator_name.rpartition("/")[2] in SAME:
-        return False
+    operator = mutation.operator_name.rpartition("/")[2]
     path = mutation.module_path if mutation.module_path.is_absolute() else tree / mutation.module_path
     at = tuple(mutation.start_pos)
-    return not any(start <= at < end for start, end in without_effect(path))
+    places = without_effect(path) + (flags(path) if operator in SAME_FOR_FLAGS else [])
+    return operator not in SAME and not any(start <= at < end for start, end in places)
 
 
 Place = tuple[tuple[int, int], tuple[int, int]]
@@ -216,10 +219,24 @@ def without_effect(path: Path) -> list[Place]:
     They are annotations and code for type checkers; the arguments of `dataclass` and the `strict` of `zip`,
     which only guard against mistakes in the code itself; and the values of limits and delays.
     """
-    return [
-        ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
-        for node in _without_effect(ast.parse(path.read_text(encoding="utf-8")))
-    ]
+    return [_place(node) for node in _without_effect(ast.parse(path.read_text(encoding="utf-8")))]
+
+
+@functools.cache
+def flags(path: Path) -> list[Place]:
+    """Returns the places of a module that join constants such as `os.O_CREAT` by `|`."""
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    return [_place(node) for node in ast.walk(module) if isinstance(node, ast.BinOp) and _joins_flags(node)]
+
+
+def _joins_flags(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _joins_flags(node.left) and _joins_flags(node.right)
+    return isinstance(node, ast.Attribute) and node.attr.isupper()
+
+
+def _place(node: ast.expr | ast.stmt) -> Place:
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
 
 
 def _without_effect(module: ast.Module) -> Iterator[ast.expr | ast.stmt]:
