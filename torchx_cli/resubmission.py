@@ -12,8 +12,7 @@ from torchx_cli.terminal.masking import MASK
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.specs.app import AppDef, Role
-    from torchx.specs.dryrun import AppDryRunInfo
+    from torchx.specs.app import AppDef, AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal
 
 NOT_KEPT = "<not kept>"

@@ -106,9 +106,7 @@ def main() -> None:
         for client, code in LOGS.items():
             setup, _, rest = code.partition("\n")
             rates = [run(TIMED.format(setup, rest), DOCKER_HOST=f"unix://{path}") for _ in range(3)]
-            show(
-                f"logs, {client}: {max(size / time for time, size in rates) / 1e6:.0f} MB per second of CPU"
-            )
+            show(f"logs, {client}: {max(size / time for time, size in rates) / 1e6:.0f} MB per second of CPU")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,7 @@ from containers import Jobs, fresh, scheduler, sh
 from torchx.errors import UsageError
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import JOB, USER
-from torchx.specs.app import AppDef, Role
-from torchx.specs.dryrun import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 
 
 def body(**options: Any) -> dict[str, Any]:

@@ -106,7 +106,8 @@ def test_what_cannot_be_removed_again_is_told(cluster: FakeCluster, scheduler: K
     cluster.fault("DELETE", "", 403, times=9)
     with pytest.raises(ClusterError) as caught:
         scheduler.schedule(info)
-    assert f"kubectl delete jobs,services,configmaps,secrets -n default -l {APP_ID}=" in str(caught.value.hint)
+    kinds = "jobs,services,configmaps,secrets"
+    assert f"kubectl delete {kinds} -n default -l {APP_ID}=" in str(caught.value.hint)
 
 
 def test_a_request_is_submitted_once(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
