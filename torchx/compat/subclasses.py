@@ -48,6 +48,8 @@ def _hide_derived_methods(cls: type[Any]) -> None:
     interface = order[order.index(Adapted) - 1]
     for name, derived in _DERIVED.items():
         overriding = next(place for place, base in enumerate(order) if name in vars(base))
+        if order[overriding].__module__.partition(".")[0] == "torchx":
+            continue  # an engine's own class, such as the one of its older interface
         for other in derived:
             owner = next((place for place, base in enumerate(order) if other in vars(base)), None)
             if owner is not None and overriding < owner < order.index(interface):
