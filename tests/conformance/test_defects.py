@@ -108,7 +108,14 @@ def test_a_query_that_writes_is_noticed() -> None:
     assert "/visited" in fails(Writing, "test_queries_change_nothing")
 
 
-@pytest.mark.parametrize("test", ["test_each_stream_can_be_read_alone", "test_a_pattern_chooses_lines"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        "test_each_stream_can_be_read_alone",
+        "test_a_pattern_chooses_lines",
+        "test_a_pattern_is_searched_in_the_text_that_is_returned",
+    ],
+)
 def test_lines_that_were_not_asked_for_are_noticed(test: str) -> None:
     assert fails(Deaf, test)
 
