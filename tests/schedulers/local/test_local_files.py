@@ -13,6 +13,7 @@ from local import describe, paths, run, scheduler, sh, submit, text
 from program import torchx
 
 from torchx.errors import StateError
+from torchx.runner import get_runner
 from torchx.specs.status import AppState
 
 
@@ -49,6 +50,9 @@ def test_a_list_of_ended_jobs_that_was_lost_is_made_again() -> None:
     lost = Path(os.environ["TORCHX_HOME"], "ended.jsonl")
     lost.write_bytes(b"not json\n")
     assert {line.app_id for line in scheduler().list()} == ids
+    assert lost.read_bytes() == b"not json\n", "a listing changes nothing"
+    with get_runner() as runner:
+        assert {line.app_id for line in runner.list("local_cwd")} == ids
     assert lost.read_text().count("\n") == 4
 
 
