@@ -177,7 +177,7 @@ def test_the_dry_run_prints_what_is_sent(jobs: Jobs, monkeypatch: pytest.MonkeyP
         return call(engine, method, path, query, body, *rest)
 
     monkeypatch.setattr(Engine, "call", recorded)
-    role = sh("true", 2, metadata={"local_docker": {"ulimits": [{"name": "nofile", "soft": 99, "hard": 99}]}})
+    role = sh("true", 2, metadata={"local_docker": {"volumes": {"/tmp": {"bind": "/host", "mode": "ro"}}}})
     info = scheduler().submit_dryrun(AppDef(fresh("shown"), [role]), {"env": {"A": "1"}})
     jobs.ids.append(scheduler().schedule(info))
     shown = yaml.safe_load(repr(info))
