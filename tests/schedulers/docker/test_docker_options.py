@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from containers import Jobs, fresh, scheduler, sh
 from torchx.errors import UsageError
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import JOB, USER
+from torchx.schedulers.docker.record import job_data, label_data
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 
 
@@ -185,3 +188,26 @@ def test_the_dry_run_prints_what_is_sent(jobs: Jobs, monkeypatch: pytest.MonkeyP
         for label in (JOB, USER):  # recorded at the submission
             del container["Labels"][label]
     assert sorted(sent, key=lambda c: str(c["name"])) == shown["containers"]
+
+
+def test_options_that_may_hold_secrets_are_not_in_the_label() -> None:
+    options = {
+        "log_config": {"type": "splunk", "config": {"splunk-token": "s3cret"}},
+        "HostConfig": {"LogConfig": {"Config": {"splunk-token": "s3cret"}}, "ShmSize": 1},
+        "Entrypoint": ["s3cret"],
+        "user": "1",
+    }
+    app = AppDef("job", [sh("true", metadata={"local_docker": options})])
+    (role,) = label_data(job_data(app, {}, "torchx"))["app"]["roles"]
+    assert role["metadata"] == {"local_docker": {"HostConfig": {"ShmSize": 1}, "user": "1"}}
+
+
+@pytest.mark.docker
+def test_a_query_loads_neither_the_docker_package_nor_ssh() -> None:
+    code = (
+        "import sys; from torchx.schedulers.docker_scheduler import create_scheduler as create\n"
+        "assert create('torchx').describe('no-such-job-b1') is None\n"
+        "print({'docker', 'requests', 'torchx.schedulers.docker.engine.ssh'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
