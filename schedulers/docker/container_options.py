@@ -8,14 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchx.errors import UsageError
-from torchx.schedulers.docker.container_body import networking
+from torchx.schedulers.docker.container_body import Environment, networking
 from torchx.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from torchx.schedulers.docker.request import DockerContainer
 
 HOST = "HostConfig"
 RESERVED = ("Hostname", "Labels", "Env", "RestartPolicy")
@@ -244,28 +241,33 @@ def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Options(MutableMapping[str, Any]):
-    """The options of a container by name: a view of its body, with the engine's form of each value."""
+    """The options of a container by name: a view of its body, with the engine's form of each value.
 
-    def __init__(self, container: DockerContainer) -> None:
-        self._container = container
+    Args:
+        name: the name of the container.
+        body: the body of its create request.
+    """
+
+    def __init__(self, name: str, body: dict[str, Any]) -> None:
+        self._name, self._body = name, body
 
     def _section(self, name: str) -> dict[str, Any]:
-        body = self._container.body
-        return body[HOST] if _KEYS[name] in _IN_HOST else body
+        return self._body[HOST] if _KEYS[name] in _IN_HOST else self._body
 
     def __getitem__(self, name: str) -> Any:
         if name == "name":
-            return self._container.name
-        return self._container.environment if _KEYS[name] == "Env" else self._section(name)[_KEYS[name]]
+            return self._name
+        value = self._section(name)[_KEYS[name]]
+        return Environment(value) if _KEYS[name] == "Env" else value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        apply_options(self._container.body, {name: value}, f"of {self._container.name}")
+        apply_options(self._body, {name: value}, f"of {self._name}")
 
     def __delitem__(self, name: str) -> None:
         del self._section(name)[_KEYS[name]]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in _flat(self._container.body) if name in _KEYS)
+        return (name for name, _ in _flat(self._body) if name in _KEYS)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -63,7 +63,7 @@ class DockerContainer:
     @property
     def kwargs(self) -> Options:
         """The options, named as in ``containers.run`` of the ``docker`` package; a view of the body."""
-        return Options(self)
+        return Options(self.name, self.body)
 
 
 @dataclass
