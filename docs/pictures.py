@@ -45,7 +45,7 @@ import torchx.schedulers.ids as ids
 import torchx_cli.terminal.times as times
 pinned = json.loads(os.environ.pop("PINNED"))
 durations, ages = (itertools.chain(pinned[name], itertools.repeat("2 s")) for name in ("durations", "ages"))
-ids.random_id = lambda: pinned["id"]
+ids.random_id = lambda *lengths: pinned["id"]
 times.duration = lambda seconds: next(durations)
 times.ago = lambda when, now=None: next(ages)
 from torchx_cli.main import main
