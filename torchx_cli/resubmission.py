@@ -72,19 +72,21 @@ def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
             "--stdin has `app`, so it takes the output of describe: `scheduler`, `app` and `cfg`",
             hint="e.g. torchx describe -o json @last | torchx run --stdin",
         )
-    original = _recorded(str(data.get("handle")), runner) if _contains(data, MASK) else None
-    app, cfg = (_unmasked(data[key], original.get(key) if original else None) for key in ("app", "cfg"))
+    app, handle = data["app"], data.get("handle")
+    if isinstance(handle, str) and _contains(data, MASK):
+        original = _recorded(handle, runner)
+        app, cfg = _unmasked(app, original["app"]), _unmasked(cfg, original["cfg"])
     return Submission(app_from_dict(app), scheduler, cfg, workspaces)
 
 
-def _recorded(handle: str, runner: Runner) -> dict[str, Any] | None:
-    """Returns an application and its run options as plain data, or None if it is unknown."""
+def _recorded(handle: str, runner: Runner) -> dict[str, Any]:
+    """Returns an application and its run options as plain data; both are None if it is unknown."""
     from torchx.specs.app import AppDef
     from torchx.specs.serialize import app_to_dict
 
     described = runner.description(handle)
     if described is None:
-        return None
+        return {"app": None, "cfg": None}
     app = AppDef(described.name or described.app_id, described.roles, described.metadata)
     return {"app": app_to_dict(app, strict=False), "cfg": dict(described.cfg)}
 

@@ -15,7 +15,7 @@ from torchx.schedulers.kubernetes.manifests import volcano
 from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import AppContext
-from torchx.schedulers.kubernetes.manifests.secrets import secret_manifests
+from torchx.schedulers.kubernetes.manifests.secrets import secret_manifests, secret_name
 from torchx.schedulers.kubernetes.manifests.workspace import (
     WorkspacePlans,
     config_map,
@@ -122,10 +122,9 @@ def to_request(
         packed[number]: config_map(context.metadata(packed[number], context.labels), archive)
         for number, archive in plans.archives.items()
     }
+    secrets = secret_manifests(app, context.metadata(secret_name(name), context.labels))
     _check_size(manifests, kind)
-    return KubernetesJob(
-        name, context.namespace, kind, [*maps.values(), *secret_manifests(context), *manifests], plans
-    )
+    return KubernetesJob(name, context.namespace, kind, [*maps.values(), *secrets, *manifests], plans)
 
 
 def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:

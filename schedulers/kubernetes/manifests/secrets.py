@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from torchx.masking import SecretValue
 
 if TYPE_CHECKING:
-    from torchx.schedulers.kubernetes.manifests.pod import AppContext
     from torchx.specs.app import AppDef
 
 
@@ -29,16 +28,21 @@ def secret_variable(app_id: str, number: int, name: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"secretKeyRef": reference}}
 
 
-def secret_manifests(context: AppContext) -> list[dict[str, Any]]:
-    """Returns the Secret of an application, or nothing if its roles have no secret variables."""
-    values = _values(context.app)
+def secret_manifests(app: AppDef, metadata: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the Secret of an application, or nothing if its roles have no secret variables.
+
+    Args:
+        app: the application.
+        metadata: the metadata of the Secret.
+    """
+    values = _values(app)
     if not values:
         return []
     return [
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": context.metadata(secret_name(context.app_id), context.labels),
+            "metadata": metadata,
             "type": "Opaque",
             "immutable": True,
             "stringData": values,
