@@ -90,7 +90,7 @@ class Environment(NamedTuple):
             if equals and not source.startswith("@"):
                 raise UsageError(
                     "--secret takes NAME or NAME=@FILE, as other users can see a value in an argument",
-                    hint=f"set the variable {name}, then: --secret {name}",
+                    hint=f"set the variable {name}, and give only its name",
                 )
             value = _read("--secret", source[1:]) if equals else _own_variable("--secret", name)
             yield name, SecretValue(value.removesuffix("\n").removesuffix("\r") if equals else value)
@@ -129,13 +129,18 @@ def _unquoted(value: str) -> str:
 
 def _check_name(flag: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{flag} takes the name of a variable, got `{name}`", hint=f"e.g. {flag} HF_TOKEN")
+        raise UsageError(
+            f"{flag} takes the name of a variable, got `{name}`",
+            hint="a letter or _, then letters, digits and _",
+        )
 
 
 def _own_variable(flag: str, name: str) -> str:
     if name not in os.environ:
-        hint = f"{flag} {name}=@FILE" if flag == "--secret" else f"{flag} {name}=VALUE"
-        raise UsageError(f"{flag} {name}: this variable is not set here", hint=f"set it, or: {hint}")
+        other = "@FILE" if flag == "--secret" else "VALUE"
+        raise UsageError(
+            f"the variable {name} of {flag} is not set here", hint=f"set it, or give {name}={other}"
+        )
     return os.environ[name]
 
 
@@ -144,12 +149,12 @@ def _read(flag: str, path: str) -> str:
         with Path(path).expanduser().open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            raise UsageError(f"{flag}: {path} is larger than {LARGEST >> 20} MB")
+            raise UsageError(f"the file {path} of {flag} is larger than {LARGEST >> 20} MB")
         text = data.decode()
     except OSError as error:
-        raise UsageError(f"{flag}: {path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"the file {path} of {flag} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise UsageError(f"{flag}: {path} is not UTF-8") from None
+        raise UsageError(f"the file {path} of {flag} is not UTF-8") from None
     if "\0" in text:
-        raise UsageError(f"{flag}: {path} contains a zero byte")
+        raise UsageError(f"the file {path} of {flag} contains a zero byte")
     return text

@@ -136,10 +136,9 @@ def _check_kept(role: Role) -> None:
     """
     secret = [name for name, value in role.env.items() if value == MASK]
     if secret:
-        flags = " ".join(f"--secret {name}" for name in secret)
         raise StateError(
             f"the record does not contain the secret value of {', '.join(secret)} of role `{role.name}`",
-            hint=f"provide it: {flags}   from a file: --secret {secret[0]}=@FILE",
+            hint="provide it with the flag --secret, as NAME or NAME=@FILE",
         )
     if any(_contains(part, MASK) for part in (role.entrypoint, role.args, role.metadata)):
         raise StateError(f"role `{role.name}` has masked values, and its application is not on record")
