@@ -151,6 +151,7 @@ def test_an_entry_that_no_supervisor_writes_is_not_plausible() -> None:
 def test_which_pieces_a_query_takes() -> None:
     moment = datetime.fromtimestamp(1_700_000_000, timezone.utc)
     later = datetime.fromtimestamp(1_700_000_001, timezone.utc)
+    earlier = datetime.fromtimestamp(1_699_999_999, timezone.utc)
     out, err, other = entry(0, 1), entry(0, 1, stream=STDERR), entry(0, 1, stream=7)
     expected = {
         Stream.COMBINED: [True, True, True],
@@ -161,4 +162,5 @@ def test_which_pieces_a_query_takes() -> None:
         assert [takes(piece, LogQuery(stream=stream)) for piece in (out, err, other)] == taken
     spans = [({}, True), ({"since": moment}, True), ({"since": later}, False), ({"until": moment}, False)]
     spans += [({"until": later}, True), ({"since": moment, "until": moment}, False)]
+    spans += [({"since": earlier}, True), ({"until": earlier}, False)]
     assert [takes(out, LogQuery(**span)) for span, _ in spans] == [taken for _, taken in spans]
