@@ -57,6 +57,13 @@ def _hide_derived_methods(cls: type[Any]) -> None:
                 setattr(cls, other, getattr(interface, other, None))
 
 
+def method_of_engine(scheduler: object, name: str) -> Callable[..., Any] | None:
+    """Returns an optional method of a scheduler, also one that its class hides, or None."""
+    methods = (vars(base).get(name) for base in type(scheduler).__mro__)
+    method = next((method for method in methods if method is not None), None)
+    return None if method is None else functools.partial(method, scheduler)
+
+
 def _accepted(method: Any) -> int:
     """Returns the number of positional parameters that a function accepts."""
     code = getattr(method, "__code__", None)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from torchx.compat.subclasses import NO_OPTIONS, Adapted
+from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
@@ -209,13 +209,14 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         Raises:
             NotImplementedError: the engine keeps no logs: neither this nor `LogChunks` is implemented.
         """
-        if not isinstance(self, LogChunks):
+        log_chunks = method_of_engine(self, "log_chunks")
+        if log_chunks is None:
             raise NotImplementedError(f"{self.backend} does not provide logs")
         from torchx.scheduling.logs import LogQuery, Stream, lines_of
 
         stream = streams or Stream.COMBINED
         query = LogQuery({role_name: frozenset([k])}, regex, since, until, None, should_tail, stream)
-        return lines_of(self.log_chunks(app_id, query))
+        return lines_of(log_chunks(app_id, query))
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         """Rejects an invalid application before its workspace is built."""
