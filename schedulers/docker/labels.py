@@ -276,6 +276,7 @@ _ROLE: _Shape = {
     "args": (_OPTIONAL, _is_texts),
     "env": (_OPTIONAL, _is_texts_by_name),
     "env_names": (_OPTIONAL, _is_texts),
+    "secret_names": (_OPTIONAL, _is_texts),
     "macros": (_OPTIONAL, _is_mapping),
     "resource": (_OPTIONAL, _is_resource),
     "port_map": (_OPTIONAL, _is_ports),
