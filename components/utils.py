@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -220,7 +221,8 @@ def hydra(
 ) -> specs.AppDef:
     """Runs an application that is described in files of Hydra (needs hydra-core).
 
-    The configuration has a key app whose _target_ is torchx.specs.AppDef.
+    The configuration has a key app whose _target_ is torchx.specs.AppDef. Macros are written as resolvers:
+    ${torchx.app_id:}, ${torchx.replica_id:}, ${torchx.img_root:} and ${torchx.rank0_env:}.
 
     Args:
         overrides: changes to the configuration, as role.num_replicas=2
@@ -230,11 +232,15 @@ def hydra(
     try:
         from hydra import compose, initialize_config_dir
         from hydra.utils import instantiate
+        from omegaconf import OmegaConf
     except ImportError as error:
         raise ValueError("utils.hydra needs Hydra: pip install hydra-core") from error
     folder = Path(config_dir).resolve()
     if not folder.is_dir():
         raise ValueError(f"no folder {config_dir}; set the folder of the configurations with -cd")
+    for macro in ("img_root", "app_id", "replica_id", "rank0_env"):
+        escaped = f"\\{getattr(specs.macros, macro)}"  # Hydra resolves twice, and then removes the backslash
+        OmegaConf.register_new_resolver(f"torchx.{macro}", partial(str, escaped), replace=True)
     with initialize_config_dir(str(folder), version_base=None):
         config = compose(config_name, overrides=list(overrides))
     if "app" not in config:

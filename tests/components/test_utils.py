@@ -137,3 +137,14 @@ def test_hydra_describes_an_application(tmp_path: Path) -> None:
         utils.hydra(config_name="bad", config_dir=str(tmp_path))
     with pytest.raises(ValueError, match="no folder"):
         utils.hydra(config_name="bad", config_dir=str(tmp_path / "none"))
+
+
+def test_hydra_knows_macros(tmp_path: Path) -> None:
+    pytest.importorskip("hydra", reason="no hydra: .venv/bin/pip install hydra-core")
+    text = HYDRA.replace(
+        "args: [train.py]", 'args: ["${torchx.app_id:}/${torchx.replica_id:}", "${torchx.img_root:}"]'
+    )
+    (tmp_path / "job.yaml").write_text(text.replace("name: trainer", 'name: "${torchx.rank0_env:}"'))
+    role = utils.hydra(config_name="job", config_dir=str(tmp_path)).roles[0]
+    assert role.args == ["${app_id}/${replica_id}", "${img_root}"]
+    assert role.name == "${rank0_env}"
