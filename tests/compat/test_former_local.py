@@ -78,6 +78,7 @@ def test_a_derived_scheduler_runs_and_follows(tmp_path: Path) -> None:
     scheduler = Persistent("s")
     app_id = submitted(scheduler, tmp_path)
     assert scheduler.kept == ["r"]
+    assert Path(scheduler._apps[app_id].log_dir, "r", "0", local_scheduler.STDOUT_LOG).is_file()
     assert [*scheduler.log_iter(app_id, "r")] == ["one\n", "two\n"]
     assert [*filter_regex("w", scheduler.log_iter(app_id, "r"))] == ["two\n"]
     found = scheduler.describe(app_id)

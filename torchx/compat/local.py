@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from torchx.schedulers.local.images import CWDImageProvider
 from torchx.schedulers.local.scheduler import ImageProviderFactory
 from torchx.schedulers.local.scheduler import LocalScheduler as Engine
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, is_terminal
 
 if TYPE_CHECKING:
     from torchx.schedulers.local.request import PopenRequest
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
+
+_PATIENCE = 5.0
+"""Maximum seconds until the replicas of a job have logs."""
 
 AppId = str
 STDOUT_LOG, STDERR_LOG, COMBINED_LOG = "stdout.log", "stderr.log", "combined.log"
@@ -94,12 +100,19 @@ class LocalScheduler(Engine):
         return opts.resolve({key: value for key, value in cfg.items() if opts.get(key) is not None})
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:
-        """Starts the supervisor of a job; a request without run options has the default ones."""
+        """Starts a job, and returns once its logs exist; without run options, the default ones apply."""
         if not dryrun_info.cfg:
             dryrun_info._cfg = self._resolved({})
         app_id = super().schedule(dryrun_info)
         request = dryrun_info.request
         self._known(app_id, request.log_dir, request.role_params)
+        params = [param for params in request.role_params.values() for param in params]
+        files = [file for param in params for file in (param.stdout, param.stderr, param.combined)]
+        end = time.monotonic() + _PATIENCE
+        while not all(Path(file or os.sep).exists() for file in files) and time.monotonic() < end:
+            if (found := super().glance(app_id)) is None or is_terminal(found.state):
+                break
+            time.sleep(0.01)
         return app_id
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
