@@ -16,16 +16,16 @@ GC_THRESHOLD = 100_000
 def program() -> NoReturn:
     """Runs the command line of this process and exits."""
     gc.set_threshold(GC_THRESHOLD)
-    from torchx_cli import stand_in
+    from torchx_cli import placeholder
 
     if sys.argv[1:2] != ["__complete"]:
-        stand_in.warn()  # before the first import of `torchx`, which may be that of another distribution
+        placeholder.warn()  # before the first import of `torchx`, which may be that of another distribution
     try:
         from torchx_cli.main import main
     except ImportError as error:
-        if not stand_in.foreign_distributions():
+        if not placeholder.foreign_distributions():
             raise
-        sys.stderr.write(f"error: {error}\n  {stand_in.REPAIR}\n")
+        sys.stderr.write(f"error: {error}\n  {placeholder.REPAIR}\n")
         leave(1)
     leave(main())
 

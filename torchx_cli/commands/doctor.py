@@ -60,7 +60,7 @@ def doctor_(
 def _installation() -> list[Finding]:
     from torchx.scheduling.findings import Finding, Verdict
     from torchx.version import __version__
-    from torchx_cli.stand_in import REPAIR, foreign_distributions
+    from torchx_cli.placeholder import REPAIR, foreign_distributions
 
     if others := foreign_distributions():
         text = f"{' and '.join(others)} and torchx-cli have files of the same names"

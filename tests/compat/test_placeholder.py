@@ -1,4 +1,4 @@
-"""Tests of the distribution `torchx` beside `torchx-cli`, and of the wheels that stand in for it."""
+"""Tests of the distribution `torchx` beside `torchx-cli`, and of the wheels that replace it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from project.sources import ROOT
 
-from torchx_cli import stand_in
+from torchx_cli import placeholder
 from torchx_cli.main import main
 
 
@@ -38,7 +38,7 @@ def test_other_distributions_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_foreign: bool
 ) -> None:
     monkeypatch.setattr(sys, "path", [str(beside(tmp_path, name))])
-    assert stand_in.foreign_distributions() == ([name] if is_foreign else [])
+    assert placeholder.foreign_distributions() == ([name] if is_foreign else [])
 
 
 def torchx(packages: Path, *words: str, first: str = "") -> subprocess.CompletedProcess[str]:
@@ -85,8 +85,8 @@ def test_the_doctor_names_the_distribution(
     assert "pip uninstall -y torchx torchx-nightly" in found["hint"]
 
 
-def test_a_stand_in_is_a_wheel_without_files(tmp_path: Path) -> None:
-    paths = stand_in.write(str(tmp_path / "wheels"))
+def test_a_placeholder_is_a_wheel_without_files(tmp_path: Path) -> None:
+    paths = placeholder.write(str(tmp_path / "wheels"))
     assert [Path(path).name for path in paths] == [
         "torchx-0.7.0+cli-py3-none-any.whl",
         "torchx_nightly-2026.10.26+cli-py3-none-any.whl",
@@ -97,10 +97,10 @@ def test_a_stand_in_is_a_wheel_without_files(tmp_path: Path) -> None:
         assert all(name.startswith("torchx-0.7.0+cli.dist-info/") for name in wheel.namelist())
 
 
-def test_a_package_that_requires_torchx_takes_the_stand_in(tmp_path: Path) -> None:
+def test_a_package_that_requires_torchx_takes_the_placeholder(tmp_path: Path) -> None:
     """As `pip install --find-links wheels -c constraints.txt PACKAGE` in docs/moving.md; without an index."""
     wheels = tmp_path / "wheels"
-    stand_in.write(str(wheels))
+    placeholder.write(str(wheels))
     for name, version, requires in (("user", "1.0", "torchx>=0.7.0"), ("torchx_cli", "0.1.0", "")):
         stem = f"{name}-{version}"
         need = f"Requires-Dist: {requires}\n" if requires else ""

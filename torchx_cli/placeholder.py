@@ -1,7 +1,7 @@
-"""The distribution `torchx` beside `torchx-cli`: detection, and an empty stand-in that replaces it.
+"""The distribution `torchx` beside `torchx-cli`: detection, and an empty placeholder that replaces it.
 
 Both distributions have a package `torchx`. This module imports nothing of it: its files may be of
-either. `python -m torchx_cli.stand_in [FOLDER]` writes the stand-ins: wheels without files, which satisfy
+either. `python -m torchx_cli.placeholder [FOLDER]` writes the placeholders: wheels without files, which satisfy
 packages that require `torchx` or `torchx-nightly`, and require `torchx-cli`.
 """
 
@@ -11,10 +11,10 @@ import os
 import sys
 
 MARK = "+cli"
-"""The local part of the version of a stand-in."""
+"""The local part of the version of a placeholder."""
 
 VERSIONS = {"torchx": "0.7.0", "torchx-nightly": "2026.10.26"}
-"""The versions of the distributions that the stand-ins replace."""
+"""The versions of the distributions that the placeholders replace."""
 
 REPAIR = (
     "pip uninstall -y torchx torchx-nightly && pip install --force-reinstall --no-deps torchx-cli"
@@ -47,7 +47,7 @@ def warn() -> None:
 
 
 def write(folder: str) -> list[str]:
-    """Writes the stand-ins into a folder.
+    """Writes the placeholders into a folder.
 
     Args:
         folder: the folder; created if it does not exist.
@@ -63,7 +63,7 @@ def write(folder: str) -> list[str]:
         stem = f"{name.replace('-', '_')}-{version}{MARK}"
         files = {
             "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}{MARK}\n"
-            "Summary: Stand-in: the package torchx is that of torchx-cli\nRequires-Dist: torchx-cli\n",
+            "Summary: Placeholder: the package torchx is that of torchx-cli\nRequires-Dist: torchx-cli\n",
             "WHEEL": "Wheel-Version: 1.0\nGenerator: torchx-cli\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         lines = [f"{stem}.dist-info/{each},,\n" for each in (*files, "RECORD")]
