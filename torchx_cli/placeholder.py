@@ -1,7 +1,7 @@
 """The distribution `torchx` beside `torchx-cli`: detection, and an empty placeholder that replaces it.
 
 Both distributions have a package `torchx`. This module imports nothing of it: its files may be of
-either. `python -m torchx_cli.placeholder [FOLDER]` writes the placeholders: wheels without files, which satisfy
+either. `python -m torchx_cli.placeholder [FOLDER]` writes the placeholders: wheels without files that satisfy
 packages that require `torchx` or `torchx-nightly`, and require `torchx-cli`.
 """
 
