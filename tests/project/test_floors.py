@@ -117,12 +117,6 @@ def test_nothing_imports_a_component() -> None:
 
 
 CYCLES = {
-    ("torchx.schedulers.docker.container_options", "torchx.schedulers.docker.request"): (
-        "a type only: the options of a user are applied to the container that the request makes"
-    ),
-    ("torchx.schedulers.kubernetes.manifests.pod", "torchx.schedulers.kubernetes.manifests.secrets"): (
-        "a type only: the Secret has the metadata of the application that pods have"
-    ),
     ("torchx.specs.status", "torchx.specs.status_text"): (
         "`format` and `to_json` are methods of AppStatus, and load the text, which few programs need"
     ),
