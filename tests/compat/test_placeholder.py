@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from project.sources import ROOT
 
+from torchx.version import __version__
 from torchx_cli import placeholder
 from torchx_cli.main import main
 
@@ -101,7 +102,7 @@ def test_a_package_that_requires_torchx_takes_the_placeholder(tmp_path: Path) ->
     """As `pip install --find-links wheels -c constraints.txt PACKAGE` in docs/moving.md; without an index."""
     wheels = tmp_path / "wheels"
     placeholder.write(str(wheels))
-    for name, version, requires in (("user", "1.0", "torchx>=0.7.0"), ("torchx_cli", "0.1.0", "")):
+    for name, version, requires in (("user", "1.0", "torchx>=0.7.0"), ("torchx_cli", __version__, "")):
         stem = f"{name}-{version}"
         need = f"Requires-Dist: {requires}\n" if requires else ""
         with zipfile.ZipFile(wheels / f"{stem}-py3-none-any.whl", "w") as wheel:

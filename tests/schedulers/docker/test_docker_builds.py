@@ -134,7 +134,7 @@ def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder:
     # a line that is wrapped by the terminal cannot be taken back
     assert max(map(len, plain.partition("\nbuilt ")[0].splitlines())) <= 70
     # the last that is drawn is taken away whole, and one line stays in its place
-    assert re.search(r"\x1b\[\d+A\r\x1b\[Jbuilt " + name, shown)
+    assert re.search(r"\n\r(?:\x1b\[1A\x1b\[2K){2,5}built " + name, shown)
 
 
 def test_a_large_workspace_is_told_before_it_is_sent(
