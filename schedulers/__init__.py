@@ -6,6 +6,13 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    from torchx import plugins as _plugins
+    from torchx.plugins import foreign as _foreign
+    from torchx.specs import handles as _handles
+
 if TYPE_CHECKING:
     from torchx.scheduling.base import Scheduler
 
@@ -50,9 +57,9 @@ def _wrap_plugin(name: str, make: SchedulerFactory) -> SchedulerFactory:
     """Wraps the factory of a plugin so that its exceptions name the plugin."""
 
     def create(session_name: str, **params: Any) -> Scheduler[Any]:
-        from torchx.plugins.foreign import foreign
-
-        with foreign(f"scheduler plugin `{name}` cannot be made", "find its package with: torchx plugins"):
+        with _foreign.foreign(
+            f"scheduler plugin `{name}` cannot be made", "find its package with: torchx plugins"
+        ):
             made = make(session_name, **params)
         if getattr(made, "records_its_name", False):
             made.backend = name  # its records and handles, not those of the scheduler it derives from
@@ -66,9 +73,7 @@ def get_scheduler_factories() -> dict[str, SchedulerFactory]:
 
     Plugins cannot replace built-in schedulers: local jobs must not depend on installed plugins.
     """
-    from torchx.plugins import PluginType, registry
-
-    plugins = registry().get(PluginType.SCHEDULER)
+    plugins = _plugins.registry().get(_plugins.PluginType.SCHEDULER)
     wrapped = {name: _wrap_plugin(name, make) for name, make in plugins.items()}
     return wrapped | {name: _lazy(reference) for name, reference in BUILT_IN.items()}
 
@@ -83,7 +88,5 @@ def create_scheduler(name: str, session_name: str, **params: Any) -> Scheduler[A
         return _lazy(BUILT_IN[name])(session_name, **params)
     factories = get_scheduler_factories()
     if name not in factories:
-        from torchx.specs.handles import UnknownSchedulerException
-
-        raise UnknownSchedulerException(name, known=list(factories))
+        raise _handles.UnknownSchedulerException(name, known=list(factories))
     return factories[name](session_name, **params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from signal import Signals
 from typing import TYPE_CHECKING
 
 from torchx.machine import files
@@ -24,7 +25,6 @@ def result_of(exit_code: int | None, signal: str | None) -> int | None:
     """
     if signal is None:
         return exit_code
-    from signal import Signals
 
     try:
         return 128 + Signals[signal].value

@@ -7,12 +7,22 @@ In a notebook, ``%load_ext torchx.notebook`` (or the import of this module) turn
 from __future__ import annotations
 
 import html
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.specs.status import AppState, AppStatus, ReplicaStatus
+
+with lazy_imports:
+    import fsspec
+
+    from torchx import excerpts
+    from torchx import runner as torchx_runner
+    from torchx.scheduling import logs
+    from torchx.specs import handles
 
 if TYPE_CHECKING:
     from torchx.runner import Runner
@@ -41,8 +51,6 @@ def workspacefile(line: str, cell: str) -> None:
     Raises:
         UsageError: the path is missing, or outside the workspace.
     """
-    import fsspec
-
     path = line.strip()
     if not path or path.startswith("/") or ".." in path.split("/"):
         raise UsageError(
@@ -67,9 +75,7 @@ class App:
 
     def __init__(self, handle: str, runner: Runner | None = None) -> None:
         if runner is None:
-            from torchx.runner import get_runner
-
-            runner = get_runner()
+            runner = torchx_runner.get_runner()
         self._runner = runner
         self.handle = runner.resolve_handle(handle)
 
@@ -81,9 +87,7 @@ class App:
         """
         status = self._runner.status(self.handle)
         if status is None:
-            from torchx.specs.handles import UnknownAppException
-
-            raise UnknownAppException(self.handle)
+            raise handles.UnknownAppException(self.handle)
         return status
 
     def lines(self, last: int | None = None, *, follow: bool = False) -> Iterator[str]:
@@ -93,9 +97,7 @@ class App:
             last: only this number of last lines.
             follow: go on until it has ended.
         """
-        from torchx.scheduling.logs import LogQuery
-
-        query = LogQuery(tail=last, follow=follow)
+        query = logs.LogQuery(tail=last, follow=follow)
         held: dict[tuple[str, int], bytes] = {}
         for chunk in self._runner.log_chunks(self.handle, query):
             whose = (chunk.role, chunk.replica)
@@ -127,11 +129,8 @@ class App:
         return f"{self.handle} {self.status().state.name}"
 
     def _repr_html_(self) -> str:
-        from torchx.excerpts import last_lines
-        from torchx.scheduling.logs import LogQuery
-
-        chunks = list(self._runner.log_chunks(self.handle, LogQuery(tail=LAST_LINES)))
-        lines = "\n".join(last_lines(chunks, LAST_LINES, names=True))
+        chunks = list(self._runner.log_chunks(self.handle, logs.LogQuery(tail=LAST_LINES)))
+        lines = "\n".join(excerpts.last_lines(chunks, LAST_LINES, names=True))
         log = f"<pre>{html.escape(lines)}</pre>" if lines else ""
         return f"<div><code>{html.escape(self.handle)}</code>{status_html(self.status())}{log}</div>"
 
@@ -191,8 +190,6 @@ def load_ipython_extension(shell: Any) -> None:
 
 def _turn_on() -> None:
     """Activates the notebook support if the module is imported in a notebook."""
-    import sys
-
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import difflib
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -13,8 +19,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     >>> nearest("zzz", ["log_dir"]) is None
     True
     """
-    import difflib  # loaded on demand: only for errors
-
     candidates = list(known)
     by_lower = {c.lower(): c for c in reversed(candidates)}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
@@ -40,6 +44,4 @@ def without_password(text: str) -> str:
     >>> without_password("ftp://me:secret@host/src")
     'ftp://me:***@host/src'
     """
-    import re  # loaded on demand: few texts contain a URL
-
     return re.sub(r"(\w://[^\s/@:]*:)[^\s/@]*@", r"\1***@", text) if "@" in text else text

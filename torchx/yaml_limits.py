@@ -10,6 +10,11 @@ from functools import cache
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import yaml
+
 
 LARGEST = 1 << 20
 """Maximum characters of a YAML text."""
@@ -36,8 +41,6 @@ def load_yaml(text: str, *, source: str, tuples: bool = False) -> object:
     Raises:
         YamlError: it is invalid, contains a tag that is not plain data, or exceeds a limit.
     """
-    import yaml  # loaded on demand: slow to import
-
     if len(text) > LARGEST:
         raise YamlError(f"{source}: more than {LARGEST:,} characters")
     loader = _loader(tuples)
@@ -55,8 +58,6 @@ def load_yaml(text: str, *, source: str, tuples: bool = False) -> object:
 
 def _check(text: str, loader: Any, source: str) -> None:
     """Checks a text before anything is built."""
-    import yaml
-
     sizes: dict[str, int] = {}  # by anchor
     begun: list[
         tuple[str | None, int]
@@ -94,8 +95,6 @@ def _reason(error: Exception) -> str:
 
 @cache
 def _loader(tuples: bool) -> Any:
-    import yaml
-
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one, where it was built
 
     class Loader(base):  # type: ignore[misc]

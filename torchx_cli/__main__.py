@@ -9,6 +9,8 @@ import os
 import sys
 from typing import NoReturn
 
+from torchx_cli import placeholder
+
 GC_THRESHOLD = 100_000
 """New objects before a garbage collection; most belong to modules and are never garbage."""
 
@@ -16,7 +18,6 @@ GC_THRESHOLD = 100_000
 def program() -> NoReturn:
     """Runs the command line of this process and exits."""
     gc.set_threshold(GC_THRESHOLD)
-    from torchx_cli import placeholder
 
     if sys.argv[1:2] != ["__complete"]:
         placeholder.warn()  # before the first import of `torchx`, which may be that of another distribution

@@ -9,10 +9,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
+from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.command import TorchxCommand, expand_flags, flag_table, skip_type_conversion
 from torchx_cli.terminal.output import say
+
+with lazy_imports:
+    from torchx_cli import plugin_commands as torchx_cli_plugin_commands
+    from torchx_cli import session
+
 
 COMMANDS: dict[str, str] = {
     "run": "Run an application from a component.",
@@ -98,17 +106,17 @@ class Torchx(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names of all commands."""
-        from torchx_cli.plugin_commands import plugin_commands
-
-        return [*COMMANDS, *(name for name in plugin_commands() if name not in COMMANDS)]
+        return [
+            *COMMANDS,
+            *(name for name in torchx_cli_plugin_commands.plugin_commands() if name not in COMMANDS),
+        ]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Returns the command with this name, or None."""
         if cmd_name in COMMANDS:
             return load(cmd_name)
-        from torchx_cli.plugin_commands import plugin_commands
 
-        make = plugin_commands().get(cmd_name)
+        make = torchx_cli_plugin_commands.plugin_commands().get(cmd_name)
         return make() if make is not None else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -123,9 +131,6 @@ class Torchx(TyperGroup):
         Raises:
             UsageError: the command does not exist.
         """
-        from torchx.errors import UsageError
-        from torchx.suggestions import did_you_mean
-
         if args[0] not in COMMANDS and self.get_command(ctx, args[0]) is None:
             meant = next((name for name, others in OTHER_NAMES.items() if args[0] in others.split()), args[0])
             hint = did_you_mean(meant, self.list_commands(ctx), "all commands: torchx --help")
@@ -172,9 +177,7 @@ def torchx(
 
     The same application runs on all of them. To get started: torchx run utils.echo --msg hi
     """
-    from torchx_cli.session import Session
-
-    ctx.obj = Session(profile=profile or None, log_level=log_level)
+    ctx.obj = session.Session(profile=profile or None, log_level=log_level)
     if ctx.invoked_subcommand is None:
         say(ctx.get_help())
 

@@ -7,6 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchx.command_line import Flag, FlagTable, looks_like_flag, same
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import ast
+
+    from torchx.discovery import model
+    from torchx.discovery.find import locate
+    from torchx.discovery.source import component_source
+    from torchx.discovery.source import outline as source_outline
 
 if TYPE_CHECKING:
     from torchx.discovery.source.outline import Argument, Outline
@@ -14,19 +23,13 @@ if TYPE_CHECKING:
 
 def outlines(path: str) -> list[Outline]:
     """Returns the outlines of the components in a file; none if it cannot be read."""
-    from torchx.discovery.model import LinterMessage
-    from torchx.discovery.source.component_source import read_source
-    from torchx.discovery.source.outline import components
-
-    source = read_source(os.path.expanduser(path))  # noqa: PTH111  # a string, not a Path
-    return [] if isinstance(source, LinterMessage) else list(components(source))
+    source = component_source.read_source(os.path.expanduser(path))  # noqa: PTH111  # a string, not a Path
+    return [] if isinstance(source, model.LinterMessage) else list(source_outline.components(source))
 
 
 def outline_of(name: str) -> Outline | None:
     """Returns the outline of a component by its name, or None."""
-    from torchx.discovery.find.locate import locate_source
-
-    path, function = locate_source(name)
+    path, function = locate.locate_source(name)
     return next((outline for outline in outlines(str(path)) if outline.name == function), None)
 
 
@@ -36,8 +39,6 @@ def flags_of(outline: Outline) -> FlagTable:
 
 
 def _flag(argument: Argument) -> Flag:
-    import ast  # completion of anything else does not need it
-
     kind = ast.unparse(argument.annotation) if argument.annotation is not None else ""
     is_bool = kind in ("bool", "bool | None", "Optional[bool]")
     return Flag(argument.name, (f"--{argument.name}",), is_bool=is_bool)

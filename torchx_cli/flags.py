@@ -7,6 +7,12 @@ from typing import Annotated
 import typer
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    from torchx.specs import status
+
 
 Handle = Annotated[
     str,
@@ -116,14 +122,10 @@ def states_of(text: str) -> frozenset[str]:
     >>> sorted(states_of("running,FAILED"))
     ['FAILED', 'RUNNING']
     """
-    from torchx.specs.status import AppState
-
-    known = [state.name.lower() for state in AppState if state.name != "UNSUBMITTED"]
+    known = [state.name.lower() for state in status.AppState if state.name != "UNSUBMITTED"]
     states = [state.lower() for state in split_list(text)]
     for state in states:
         if state not in known:
-            from torchx.suggestions import did_you_mean
-
             raise UsageError(
                 f"--state takes states, got `{state}`",
                 hint=did_you_mean(state, known, "states: " + ", ".join(known)),

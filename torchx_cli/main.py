@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from torchx.errors import TorchxError, UsageError
+from torchx.lazy import lazy_imports
+from torchx_cli.app import build
 from torchx_cli.terminal.output import discard_output, error_line, prepare_streams, print_stderr
+
+with lazy_imports:
+    import traceback
+
+    import typer as typer_module
+
+    from torchx_cli.completion import complete as completion_complete
+    from torchx_cli.terminal import display, masking
+
 
 PROG = "torchx"
 COMPLETE = "__complete"
@@ -33,9 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
     if "torchx_cli.terminal.masking" in sys.modules:  # by an earlier call of main
-        from torchx_cli.terminal.masking import forget
-
-        forget()
+        masking.forget()
     try:
         code = _invoke(args)
         sys.stdout.flush()
@@ -72,10 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _invoke(args: list[str]) -> int:
     typer = _import_typer()
     if args[:1] == [COMPLETE]:
-        from torchx_cli.completion.complete import complete
-
-        return complete(args[1:])
-    from torchx_cli.app import build
+        return completion_complete.complete(args[1:])
 
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
     command = build()
@@ -99,13 +105,12 @@ def _import_typer() -> Any:
     if "typer" not in sys.modules and "TYPER_USE_RICH" not in os.environ:
         os.environ["TYPER_USE_RICH"] = "0"
         try:
-            import typer
+            pass
         finally:
             del os.environ["TYPER_USE_RICH"]  # applications inherit this environment
-        return typer
-    import typer
+        return typer_module
 
-    return typer
+    return typer_module
 
 
 def _base_named(cls: type, name: str) -> type:
@@ -121,13 +126,8 @@ def _debug(args: list[str]) -> None:
             break
         before_command.append(arg)
     if "--debug" in before_command:
-        import traceback
-
-        from torchx_cli.terminal.display import show_code
-        from torchx_cli.terminal.masking import mask_text
-
         with contextlib.suppress(OSError):  # stderr is closed
-            show_code(mask_text(traceback.format_exc()), "pytb", sys.stderr)
+            display.show_code(masking.mask_text(traceback.format_exc()), "pytb", sys.stderr)
 
 
 def _working_directory_removed() -> bool:

@@ -7,6 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
+from torchx.errors import PluginError
+from torchx.lazy import lazy_imports
+from torchx.plugins.groups import entry_points
+
+with lazy_imports:
+    import argparse
+
+    import typer
+
+    from torchx.plugins import foreign as plugins_foreign
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -15,7 +26,6 @@ GROUP = "torchx.cli.cmds"
 
 def plugin_commands() -> dict[str, Callable[[], Any]]:
     """Returns the name of each plugin command with a function that loads it."""
-    from torchx.plugins.groups import entry_points
 
     def loader(point: EntryPoint) -> Callable[[], Any]:
         return lambda: _load(point)
@@ -24,10 +34,8 @@ def plugin_commands() -> dict[str, Callable[[], Any]]:
 
 
 def _load(point: EntryPoint) -> Any:
-    from torchx.plugins.foreign import foreign
-
     hint = f"it is the entry point {point.value} of the group {GROUP}"
-    with foreign(f"plugin command `{point.name}` cannot be loaded", hint):
+    with plugins_foreign.foreign(f"plugin command `{point.name}` cannot be loaded", hint):
         return adapt(point.name, point.load())
 
 
@@ -40,16 +48,12 @@ def adapt(name: str, loaded: Any) -> Any:
     Raises:
         PluginError: the object is not a command.
     """
-    import typer
-
     if isinstance(loaded, typer.Typer):
         return typer.main.get_command(loaded)
     if not hasattr(loaded, "add_arguments") and hasattr(loaded, "make_context"):
         return loaded
     command = loaded() if isinstance(loaded, type) else loaded
     if not (hasattr(command, "add_arguments") and hasattr(command, "run")):
-        from torchx.errors import PluginError
-
         raise PluginError(
             f"plugin command `{name}` is not a command: {loaded!r}",
             hint="expected a Typer app or a class with add_arguments(parser) and run(args)",
@@ -73,8 +77,6 @@ class _Argparse(TyperCommand):
         return list(args)
 
     def invoke(self, ctx: Any) -> Any:
-        import argparse
-
         parser = argparse.ArgumentParser(prog=ctx.command_path)
         self._command.add_arguments(parser)
         args = parser.parse_args(ctx.args)

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
+from torchx.specs.app import AppDef
+from torchx.specs.workspace import Workspace
 from torchx_cli.terminal.masking import MASK
+
+with lazy_imports:
+    from torchx.specs import handles, serialize
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -44,16 +50,15 @@ def from_record(handle: str, described: DescribeAppResponse) -> Submission:
     Raises:
         StateError: the record does not contain the roles.
     """
-    from torchx.specs.app import AppDef
-    from torchx.specs.handles import parse_app_handle
-
     if not described.roles:
         raise StateError(
             f"{described.app_id} cannot be submitted again: its record does not contain its roles",
             hint="it was submitted by another program or another user, or its record was removed",
         )
     app = AppDef(described.name or described.app_id, described.roles, described.metadata)
-    return Submission(app, parse_app_handle(handle).scheduler_backend, described.cfg, described.workspaces)
+    return Submission(
+        app, handles.parse_app_handle(handle).scheduler_backend, described.cfg, described.workspaces
+    )
 
 
 def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
@@ -64,8 +69,6 @@ def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
     Raises:
         UsageError: the data is not the output of `describe -o json`.
     """
-    from torchx.specs.serialize import app_from_dict
-
     scheduler, cfg, workspaces = data.get("scheduler"), data.get("cfg") or {}, data.get("workspaces") or {}
     if not isinstance(scheduler, str) or not isinstance(cfg, dict) or not isinstance(workspaces, dict):
         raise UsageError(
@@ -76,19 +79,16 @@ def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
     if isinstance(handle, str) and _contains(data, MASK):
         original = _recorded(handle, runner)
         app, cfg = _unmasked(app, original["app"]), _unmasked(cfg, original["cfg"])
-    return Submission(app_from_dict(app), scheduler, cfg, workspaces)
+    return Submission(serialize.app_from_dict(app), scheduler, cfg, workspaces)
 
 
 def _recorded(handle: str, runner: Runner) -> dict[str, Any]:
     """Returns an application and its run options as plain data; both are None if it is unknown."""
-    from torchx.specs.app import AppDef
-    from torchx.specs.serialize import app_to_dict
-
     described = runner.description(handle)
     if described is None:
         return {"app": None, "cfg": None}
     app = AppDef(described.name or described.app_id, described.roles, described.metadata)
-    return {"app": app_to_dict(app, strict=False), "cfg": dict(described.cfg)}
+    return {"app": serialize.app_to_dict(app, strict=False), "cfg": dict(described.cfg)}
 
 
 def _unmasked(data: Any, original: Any) -> Any:
@@ -156,8 +156,6 @@ def _restore_workspace(role: Role, submission: Submission) -> Iterator[str]:
     Yields:
         Notes for the user.
     """
-    from torchx.specs.workspace import Workspace
-
     if role.workspace is None or not role.workspace.projects:
         return
     repository = role.image.rpartition(":")[0]

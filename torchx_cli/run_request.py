@@ -6,9 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
+from torchx.config import scheduler_options
+from torchx.config.paths import located_component
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
+
+with lazy_imports:
+    import json
+    import shlex
+
+    from torchx import json_limits
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -63,7 +72,6 @@ def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]
     """
     if args and not args[0].startswith("-"):
         return args[0], list(args[1:])
-    from torchx.config.paths import located_component
 
     setting = config.get("cli:run", "component")
     if setting is None:
@@ -98,10 +106,8 @@ def read_stdin(stream: TextIO) -> RunRequest:
     Raises:
         UsageError: the JSON is invalid, or a key is unknown, missing or of the wrong type.
     """
-    from torchx.json_limits import LARGEST, load_json
-
     try:
-        data = load_json(stream.read(LARGEST + 1))
+        data = json_limits.load_json(stream.read(json_limits.LARGEST + 1))
     except ValueError as error:  # not UTF-8, not JSON, too large or nested too deeply
         raise UsageError(f"--stdin takes a JSON object: {error}") from None
     if not isinstance(data, dict):
@@ -140,8 +146,6 @@ def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
 
 def _split_arguments(value: str | list[Any]) -> list[str]:
     """Returns the arguments of the component from a shell-quoted string or a list."""
-    import shlex
-
     try:
         return shlex.split(value) if isinstance(value, str) else [str(item) for item in value]
     except ValueError as error:
@@ -181,13 +185,9 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
     Raises:
         UsageError: an option is unknown, of the wrong type or given twice.
     """
-    from torchx.config import scheduler_options
-
     opts = runner.scheduler_run_opts(scheduler)
     cfg: dict[str, CfgVal] = typed_options(request.scheduler_args, scheduler, opts)
     if request.options is not None:
-        import json
-
         with _origin("--stdin", scheduler):
             cfg.update(opts.cfg_from_json_repr(json.dumps(request.options), strict=True))
     for key, option in scheduler_options(config, scheduler, opts).items():

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from torchx.errors import UsageError
+from torchx.scheduling.query import AppQuery
+from torchx.specs.handles import parse_app_handle
+from torchx_cli.commands.list import gather, newest
 from torchx_cli.flags import states_of
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import is_terminal, note, print_stderr
@@ -89,9 +92,6 @@ def selected(
     Raises:
         UsageError: neither handles nor flags are given, or both.
     """
-    from torchx.scheduling.query import AppQuery
-    from torchx_cli.commands.list import gather, newest
-
     if not any(flags):
         if not handles:
             raise UsageError(
@@ -123,8 +123,6 @@ def confirm(applications: Sequence[ListAppResponse], verb: str, *, yes: bool) ->
         verb: the command.
         yes: the user has confirmed it already.
     """
-    from torchx.specs.handles import parse_app_handle
-
     if yes or len(applications) < 2 or not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return True
     rows = [

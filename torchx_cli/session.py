@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx_cli.terminal.output import note, shown
+
+with lazy_imports:
+    import logging
+    import shlex
+
+    from torchx import config
+    from torchx import runner as torchx_runner
+    from torchx.config import model
+    from torchx.jobs import paths
+    from torchx_cli.terminal import masking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,28 +58,19 @@ class Session:
     def config(self) -> Config:
         """The effective configuration."""
         if self._config is None:
-            from torchx.config import load_config
-
-            self._config = load_config(profile=self.profile)
+            self._config = config.load_config(profile=self.profile)
             files = self._config.found
             for path, why in zip(files.passed_over, files.reasons, strict=True):
-                from torchx_cli.terminal.output import note
-
                 note(f"note: {passed_over(path, why)}")
             if self._config.ignored:
-                from torchx_cli.terminal.output import note
-
                 note(f"note: {unused_sections(self._config.ignored)}")
         return self._config
 
     @property
     def valid_config(self) -> Config:
         """The valid part of the configuration, for commands that must work with any."""
-        from torchx.config.model import examine_config
-        from torchx_cli.terminal.output import note
-
         if self._config is None:
-            self._config, problems = examine_config(self.profile)
+            self._config, problems = model.examine_config(self.profile)
             for error in problems:
                 note(f"note: {error.message}; it is ignored")
         return self._config
@@ -81,27 +85,17 @@ class Session:
         Raises:
             StateError: the state folder belongs to another user, or others may write to it.
         """
-        import threading
-
-        from torchx.runner import get_runner
-
         if check_home:
-            from torchx.jobs.paths import check_user_home
-
-            check_user_home()
+            paths.check_user_home()
         threading.excepthook = _report_thread_error
-        with get_runner(SESSION) as runner:
+        with torchx_runner.get_runner(SESSION) as runner:
             runner.load_config = lambda: self.config
             yield runner
 
 
 def passed_over(path: Path, why: str) -> str:
     """Returns a line about an ignored configuration file, with the command to trust it."""
-    import shlex
-
-    from torchx.config import shown_path
-
-    name = shown_path(path)
+    name = config.shown_path(path)
     return f"{name} is not used: {why}; to use it: torchx config trust {shlex.quote(name)}"
 
 
@@ -112,8 +106,6 @@ def unused_sections(headings: Iterable[str]) -> str:
 
 def _report_thread_error(failed: ExceptHookArgs) -> None:
     """Prints the error of a thread as one line."""
-    from torchx_cli.terminal.output import note
-
     error = failed.exc_value
     if error is None or isinstance(error, SystemExit):
         return
@@ -123,14 +115,10 @@ def _report_thread_error(failed: ExceptHookArgs) -> None:
 
 def _show_log(level: str) -> None:
     """Logs to stderr, printable and with secrets masked."""
-    import logging  # imported only if a level is set
-
-    from torchx_cli.terminal.masking import mask_text
-    from torchx_cli.terminal.output import shown
 
     class Shown(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return shown(mask_text(super().format(record)))
+            return shown(masking.mask_text(super().format(record)))
 
     handler = logging.StreamHandler()
     handler.setFormatter(Shown("torchx %(asctime)s %(levelname)-8s %(message)s"))

@@ -74,8 +74,8 @@ def main() -> None:
 
     port = int(os.environ.get("TORCHX_PORT_WORK", arguments.port))
     with Work(port, arguments.upto, arguments.clients) as work:
-        threading.Thread(target=work.serve_forever, daemon=True).start()
         print(f"serving {len(work.parts)} parts to {work.clients} clients", flush=True)
+        threading.Thread(target=work.serve_forever, daemon=True).start()
         in_time = work.done.wait(arguments.patience)
         work.shutdown()
     if not in_time or work.missing:

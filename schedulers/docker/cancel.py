@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from functools import partial
 
 from torchx.errors import StateError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import CANCELLED, Container, damage_of, read
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
@@ -20,6 +21,10 @@ from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
 from torchx.schedulers.docker.replay import job_of, replay
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
+
+with lazy_imports:
+    from torchx.schedulers.docker import record
+
 
 GONE, CONFLICT, SAME = 404, 409, 304
 KILLED_WITHIN = 10.0
@@ -248,7 +253,6 @@ def delete(engine: Engine, app_id: str) -> None:
         cancel(engine, app_id)
         grace = GRACE if damage_of(containers) else job_of(containers).grace
         _wait_for_end(engine, app_id, time.monotonic() + grace + KILLED_WITHIN)
-    from torchx.schedulers.docker.record import forget  # on demand: a supervisor does not need it
 
     # every listed container, readable or not
     while listed := entries(engine, app_id):
@@ -256,7 +260,7 @@ def delete(engine: Engine, app_id: str) -> None:
         if failed:
             raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
     remove_folder(app_id)
-    forget(app_id)
+    record.forget(app_id)
 
 
 def _wait_for_end(engine: Engine, app_id: str, end: float) -> None:

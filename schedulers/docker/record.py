@@ -17,13 +17,14 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import file_name, user_home
 from torchx.machine import files
 from torchx.masking import MASK
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
+from torchx.specs.serialize import app_from_dict, app_to_dict
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.containers import Container
@@ -42,8 +43,6 @@ _HIDDEN = ("entrypoint", "args", "env", "metadata", "workspace")
 
 def job_data(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> dict[str, Any]:
     """Returns all data of an application, for the private file."""
-    from torchx.specs.serialize import app_to_dict
-
     return {
         "schema": SCHEMA,
         "session": session,
@@ -231,9 +230,6 @@ def load(app_id: str) -> dict[str, Any] | None:
 
 def _is_complete(data: Mapping[str, Any]) -> bool:
     """Returns True if an application can be created from the data."""
-    from torchx.errors import UsageError
-    from torchx.specs.serialize import app_from_dict
-
     try:
         check_job(data)
         app_from_dict(data["app"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine.ports import port_variable
 from torchx.schedulers.devices import get_device_mounts
 from torchx.schedulers.docker.checks import notes_of
@@ -22,6 +23,11 @@ from torchx.specs.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
+
+with lazy_imports:
+    import yaml
+
+    from torchx.schedulers.docker.images import plan
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
@@ -86,9 +92,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
     builds: list[ImagePlan] = []
     notes: list[str] = []
     if any(role.workspace for role in app.roles):
-        from torchx.schedulers.docker.images.plan import plan_images  # on demand: few requests have images
-
-        builds, notes = plan_images(app, cfg)
+        builds, notes = plan.plan_images(app, cfg)
     info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg, builds), as_text)
     info.notes += notes + notes_of(app)
     return info
@@ -164,8 +168,6 @@ def container_name(app_id: str, role: str, replica: int) -> str:
 
 def as_text(job: DockerJob) -> str:
     """Returns the containers as YAML."""
-    import yaml  # on demand: only a dry-run needs it
-
     containers = [{"name": c.name, **c.body} for c in job.containers]
     builds = [
         {"image": b.name, "base": b.base, "workspace": b.workspace, "by": b.dockerfile or "COPY . .",

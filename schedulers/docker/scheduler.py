@@ -7,10 +7,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
+from torchx.lazy import lazy_imports
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
+with lazy_imports:
+    from torchx.schedulers.docker import cancel as docker_cancel
+    from torchx.schedulers.docker import (
+        checks,
+        doctor,
+        logs,
+        options,
+        request,
+        status,
+        submit,
+        supervisor_launch,
+    )
+    from torchx.schedulers.docker import exec as docker_exec
+    from torchx.schedulers.docker import prune as docker_prune
+    from torchx.schedulers.docker import wait as docker_wait
+    from torchx.schedulers.docker.engine import address, client
+    from torchx.schedulers.docker.images import workspace as images_workspace
+
 if TYPE_CHECKING:
-    from torchx.schedulers.docker.engine.client import Engine
     from torchx.schedulers.docker.request import DockerContainer as DockerContainer
     from torchx.schedulers.docker.request import DockerJob as DockerJob
     from torchx.scheduling.findings import Finding
@@ -43,33 +61,23 @@ class DockerScheduler(Scheduler["DockerJob"]):
         super().__init__("local_docker", session_name)
 
     @cached_property
-    def _engine(self) -> Engine:
-        from torchx.schedulers.docker.engine.client import Engine
-
-        return Engine()
+    def _engine(self) -> client.Engine:
+        return client.Engine()
 
     # --- submit ----------------------------------------------------------------------------------
 
     def _run_opts(self) -> runopts:
-        from torchx.schedulers.docker.options import run_options
-
-        return run_options()
+        return options.run_options()
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        from torchx.schedulers.docker.options import check_options
-
-        check_options(cfg)
+        options.check_options(cfg)
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
-        from torchx.schedulers.docker.checks import check
-
-        check(app)
+        checks.check(app)
 
     def build_planned_images(self, dryrun_info: AppDryRunInfo[DockerJob]) -> None:
         """Builds, and pushes where configured, the images that a dry-run has planned for workspaces."""
-        from torchx.schedulers.docker.images.workspace import build_planned
-
-        build_planned(dryrun_info.request.builds, dryrun_info, self._engine)
+        images_workspace.build_planned(dryrun_info.request.builds, dryrun_info, self._engine)
 
     def build_workspace_image(self, img: str, workspace: str) -> str:
         """Builds an image with a workspace on top of another image, unless the engine has it.
@@ -85,14 +93,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
             UsageError: the workspace does not exist or is too large.
             StateError: it cannot be built.
         """
-        from torchx.schedulers.docker.images.workspace import build_workspace_image
-
-        return build_workspace_image(self._engine, img, workspace)
+        return images_workspace.build_workspace_image(self._engine, img, workspace)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
-        from torchx.schedulers.docker.request import dry_run
-
-        return dry_run(app, cfg)
+        return request.dry_run(app, cfg)
 
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
         """Creates and starts the containers of an application, all of them or none.
@@ -101,80 +105,55 @@ class DockerScheduler(Scheduler["DockerJob"]):
             UsageError: the request is invalid, or was submitted before.
             StateError: the engine does not answer, an image is missing, or a container cannot be started.
         """
-        from torchx.schedulers.docker.submit import schedule
-
-        return schedule(self._engine, dryrun_info, self.session_name)
+        return submit.schedule(self._engine, dryrun_info, self.session_name)
 
     # --- status ----------------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, running or ended, with its roles."""
-        from torchx.schedulers.docker.status import describe_app
-
-        return describe_app(self._engine, app_id)
+        return status.describe_app(self._engine, app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""
-        from torchx.schedulers.docker.status import glance
-
-        return glance(self._engine, app_id)
+        return status.glance(self._engine, app_id)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the engine's description of each container of an application, or None."""
-        from torchx.schedulers.docker.status import describe_native
-
-        return describe_native(self._engine, app_id)
+        return status.describe_native(self._engine, app_id)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns all applications on the engine, newest first."""
-        from torchx.schedulers.docker.engine.address import require_socket
+        address.require_socket()
 
-        require_socket()
-        from torchx.schedulers.docker.status import list_apps
-
-        return list_apps(self._engine)
+        return status.list_apps(self._engine)
 
     def reconcile(self, app_id: str) -> None:
         """Starts a supervisor for an application that has lost its own on this machine."""
-        from torchx.schedulers.docker.supervisor_launch import reconcile
-
-        reconcile(self._engine, app_id)
+        supervisor_launch.reconcile(self._engine, app_id)
 
     def exists(self, app_id: str) -> bool:
         """Returns True if the engine has containers of an application."""
-        from torchx.schedulers.docker.status import exists
-
-        return exists(self._engine, app_id)
+        return status.exists(self._engine, app_id)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Waits for an application to end, or for the timeout; returns True if it has ended."""
-        from torchx.schedulers.docker.wait import wait
-
-        return wait(self._engine, app_id, timeout)
+        return docker_wait.wait(self._engine, app_id, timeout)
 
     # --- cancel ----------------------------------------------------------------------------------
 
     def _cancel_existing(self, app_id: str) -> None:
-        from torchx.schedulers.docker.cancel import cancel
-
-        cancel(self._engine, app_id)
+        docker_cancel.cancel(self._engine, app_id)
 
     def kill(self, app_id: str) -> None:
         """Kills all containers of an application immediately."""
-        from torchx.schedulers.docker.cancel import cancel
-
-        cancel(self._engine, app_id, now=True)
+        docker_cancel.cancel(self._engine, app_id, now=True)
 
     def _delete_existing(self, app_id: str) -> None:
-        from torchx.schedulers.docker.cancel import delete
-
-        delete(self._engine, app_id)
+        docker_cancel.delete(self._engine, app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then images of workspaces that no container uses."""
-        from torchx.schedulers.docker.prune import prune
-
-        return prune(self._engine, app_ids, dryrun=dryrun)
+        return docker_prune.prune(self._engine, app_ids, dryrun=dryrun)
 
     # --- logs, programs, checks ------------------------------------------------------------------
 
@@ -184,9 +163,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         Raises:
             StateError: the engine does not know the application.
         """
-        from torchx.schedulers.docker.logs import read_logs
-
-        return read_logs(self._engine, app_id, query)
+        return logs.read_logs(self._engine, app_id, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program in the container of a replica and returns its exit code.
@@ -194,15 +171,11 @@ class DockerScheduler(Scheduler["DockerJob"]):
         Raises:
             StateError: the replica does not run, or its container has no such program.
         """
-        from torchx.schedulers.docker.exec import execute
-
-        return execute(self._engine, app_id, role_name, k, command, streams)
+        return docker_exec.execute(self._engine, app_id, role_name, k, command, streams)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the configured engine."""
-        from torchx.schedulers.docker.doctor import diagnose
-
-        return diagnose()
+        return doctor.diagnose()
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> DockerScheduler:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.cancel import remove
@@ -28,6 +29,9 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDryRunInfo
+
+with lazy_imports:
+    from torchx.schedulers.docker.images import workspace
 
 
 def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> str:
@@ -92,11 +96,10 @@ def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) ->
     """Builds missing images, and replaces their names in the request by ids or digests."""
     if not request.builds:
         return []
-    from torchx.schedulers.docker.images.workspace import provide_image  # on demand: rarely needed
 
     notes: list[str] = []
     for plan in request.builds:
-        image, more = provide_image(engine, plan, report)
+        image, more = workspace.provide_image(engine, plan, report)
         notes += more
         for container in request.containers:
             if container.image == plan.name:

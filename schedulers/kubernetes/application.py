@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.masking import MASK
 from torchx.schedulers.kubernetes.api.objects import count_of, label
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
@@ -17,22 +18,23 @@ from torchx.schedulers.kubernetes.manifests.workspace import FOLDER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.record import HIDDEN
 
+with lazy_imports:
+    from torchx.specs import serialize
+
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
 
 
 def app_of(facts: Facts) -> AppDef:
     """Returns an application as submitted; without a readable record, as far as its jobs describe it."""
-    from torchx.specs.serialize import app_from_dict
-
     record = facts.record
     if record:
         try:
-            return app_from_dict(_whole(facts, record["app"]))
+            return serialize.app_from_dict(_whole(facts, record["app"]))
         except UsageError:
             pass  # a record with values that are invalid for an application
     jobs = facts.jobs or facts.mains
-    return app_from_dict({"name": facts.name, "roles": [_role(job) for job in jobs]})
+    return serialize.app_from_dict({"name": facts.name, "roles": [_role(job) for job in jobs]})
 
 
 def _whole(facts: Facts, app: Mapping[str, Any]) -> dict[str, Any]:

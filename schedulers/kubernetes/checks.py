@@ -11,6 +11,7 @@ from torchx.schedulers.kubernetes.manifests.names import ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.overlays import unused
 from torchx.schedulers.kubernetes.manifests.pod import is_shared_by_others
 from torchx.schedulers.kubernetes.options import JOB, JOBSET, VOLCANO
+from torchx.schedulers.kubernetes.record import write_record
 from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
@@ -39,8 +40,6 @@ def notes_of(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> list[str]:
 
 
 def _notes(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> Iterator[str]:
-    from torchx.schedulers.kubernetes.record import write_record
-
     unknown = {name for role in app.roles for name in role.resource.devices if "/" not in name}
     if unknown:
         names = ", ".join(sorted(unknown))

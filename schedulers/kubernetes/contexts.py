@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.specs.run_options import CfgVal
+
+with lazy_imports:
+    from urllib import parse
+
+    from torchx.schedulers.kubernetes.api import client, config
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.api.client import Cluster
@@ -31,18 +37,18 @@ class Clusters:
     def __init__(self) -> None:
         self._clusters: dict[tuple[str | None, str | None, bool], Cluster] = {}
 
-    def select(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> Cluster:
+    def select(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> client.Cluster:
         """Returns the cluster that run options select.
 
         Args:
             cfg: run options.
             quick: wait only a short time for a connection.
         """
-        from torchx.schedulers.kubernetes.api.client import CONNECT, Cluster
-
         key = text_of(cfg, "context"), text_of(cfg, "kubeconfig"), quick
         if key not in self._clusters:
-            self._clusters[key] = Cluster(key[0], key[1], connect=QUICK_CONNECT if quick else CONNECT)
+            self._clusters[key] = client.Cluster(
+                key[0], key[1], connect=QUICK_CONNECT if quick else client.CONNECT
+            )
         return self._clusters[key]
 
     def require_config(self, cfg: Mapping[str, CfgVal] | None) -> None:
@@ -52,9 +58,7 @@ class Clusters:
             StateError: the requested kubeconfig does not exist.
             AbsentError: no cluster is configured.
         """
-        from torchx.schedulers.kubernetes.api.config import require_config
-
-        require_config(text_of(cfg, "kubeconfig"))
+        config.require_config(text_of(cfg, "kubeconfig"))
 
     def of(self, app_id: str) -> Cluster:
         """Returns the cluster that an application was submitted to, else the default cluster."""
@@ -118,6 +122,4 @@ def _refuse_foreign_home() -> None:
 
 
 def _note(app_id: str) -> Path:
-    from urllib.parse import quote
-
-    return user_home() / "kubernetes" / f"{quote(app_id, safe=':')}.json"
+    return user_home() / "kubernetes" / f"{parse.quote(app_id, safe=':')}.json"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes import logs
 from torchx.schedulers.kubernetes.api.client import Cluster, hang_up, lines_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -23,6 +24,10 @@ from torchx.schedulers.kubernetes.watch import Watch
 from torchx.schedulers.shared.logs import TIME, Position, line_filter, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.status import is_terminal
+
+with lazy_imports:
+    import urllib3
+
 
 BATCH_WINDOW = 0.02
 """Seconds to wait for lines of other replicas after the first line, to sort them by time."""
@@ -90,8 +95,6 @@ class _Reader:
             self._thread.join(timeout=5)
 
     def _run(self, query: LogQuery, pause: float) -> None:
-        import urllib3
-
         self._stopped.wait(pause)
         self.broken = False
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, lines_of, path_of
 from torchx.schedulers.kubernetes.api.connection import why
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -20,6 +21,10 @@ from torchx.schedulers.kubernetes.state.attempts import container_of
 from torchx.schedulers.kubernetes.state.replicas import Member, members_of, number_of, replica_of, run_of
 from torchx.schedulers.shared import logs as shared
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+
+with lazy_imports:
+    import urllib3
+
 
 SECOND = 1_000_000_000
 CHUNK_WINDOW = SECOND // 100
@@ -159,8 +164,6 @@ def is_no_log(raw: bytes) -> bool:
 
 def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query: LogQuery) -> Iterator[Line]:
     """Yields the existing lines of a log; none if it was deleted or has not started."""
-    import urllib3
-
     try:
         response = cluster.stream(
             log_path(facts.namespace, source.pod), log_params(source, query), silence=60.0

@@ -7,8 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers
 from torchx.specs.run_options import CfgVal, runopts
+
+with lazy_imports:
+    from torchx.schedulers.kubernetes.manifests import names
+
 
 AUTO, JOB, JOBSET, VOLCANO = "auto", "job", "jobset", "volcano"
 CHOICES = {
@@ -89,8 +94,6 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     Raises:
         UsageError: a value is invalid.
     """
-    from torchx.schedulers.kubernetes.manifests.names import check_labels
-
     check_choices("kubernetes", cfg, CHOICES)
     check_numbers("kubernetes", cfg, NUMBERS, LARGEST)
     for option in ("namespace", "service_account", "priority_class"):
@@ -98,14 +101,14 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     for secret in strings(cfg, "image_pull_secrets"):
         _require_dns_name("image_pull_secrets", secret)
     for option in ("labels", "annotations", "node_selector"):
-        check_labels(pairs(cfg, option), option)
+        names.check_labels(pairs(cfg, option), option)
     if cfg.get("kind") == VOLCANO and not cfg.get("queue"):
         raise UsageError(
             "Volcano needs a queue, and run option `queue` is not set",
             hint="e.g. -cfg kind=volcano,queue=default   without Volcano: -cfg kind=job",
         )
     if cfg.get("queue"):
-        check_labels({"queue": str(cfg["queue"])}, "queue")
+        names.check_labels({"queue": str(cfg["queue"])}, "queue")
     tolerations(cfg)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.checks import notes_of, process_notes
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
@@ -27,6 +28,10 @@ from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
+
+with lazy_imports:
+    import json
+
 
 LARGEST = 1_500_000
 """Maximum size of an object in a cluster, in bytes of JSON."""
@@ -162,8 +167,6 @@ def as_text(request: KubernetesJob) -> str:
 
 
 def _check_size(manifests: list[dict[str, Any]], kind: str) -> None:
-    import json
-
     for manifest in manifests:
         try:
             size = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())

@@ -6,8 +6,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+
+with lazy_imports:
+    from torchx.schedulers.kubernetes import cancel as kubernetes_cancel
+    from torchx.schedulers.kubernetes import (
+        checks,
+        doctor,
+        images,
+        log_follow,
+        options,
+        request,
+        status,
+        submit,
+    )
+    from torchx.schedulers.kubernetes import exec as kubernetes_exec
+    from torchx.schedulers.kubernetes import reconcile as kubernetes_reconcile
+    from torchx.schedulers.kubernetes import wait as kubernetes_wait
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.request import KubernetesJob as KubernetesJob
@@ -46,30 +63,20 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     # --- submit ----------------------------------------------------------------------------------
 
     def _run_opts(self) -> runopts:
-        from torchx.schedulers.kubernetes.options import run_options
-
-        return run_options()
+        return options.run_options()
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        from torchx.schedulers.kubernetes.options import check_options
-
-        check_options(cfg)
+        options.check_options(cfg)
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
-        from torchx.schedulers.kubernetes.checks import check
-
-        check(app)
+        checks.check(app)
 
     def build_planned_images(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> None:
         """Builds and pushes the images that a dry-run has planned for workspaces."""
-        from torchx.schedulers.kubernetes.images import build_planned_images
-
-        build_planned_images(dryrun_info)
+        images.build_planned_images(dryrun_info)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
-        from torchx.schedulers.kubernetes.request import dry_run
-
-        return dry_run(app, cfg)
+        return request.dry_run(app, cfg)
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
         """Creates the objects of an application, all or none.
@@ -78,29 +85,21 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             UsageError: the request is invalid, or was submitted before.
             StateError: the cluster does not respond, or rejects the request.
         """
-        from torchx.schedulers.kubernetes.submit import schedule
-
-        return schedule(self._clusters, dryrun_info)
+        return submit.schedule(self._clusters, dryrun_info)
 
     # --- status ----------------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the description of an application, running or ended."""
-        from torchx.schedulers.kubernetes.status import describe_app
-
-        return describe_app(self._clusters, app_id)
+        return status.describe_app(self._clusters, app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""
-        from torchx.schedulers.kubernetes.status import glance
-
-        return glance(self._clusters, app_id)
+        return status.glance(self._clusters, app_id)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the cluster's objects of an application, or None."""
-        from torchx.schedulers.kubernetes.status import describe_native
-
-        return describe_native(self._clusters, app_id)
+        return status.describe_native(self._clusters, app_id)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns the applications of a namespace, newest first.
@@ -110,44 +109,33 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
                 context.
         """
         self._clusters.require_config(cfg)
-        from torchx.schedulers.kubernetes.status import list_apps
 
-        return list_apps(self._clusters, cfg)
+        return status.list_apps(self._clusters, cfg)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until an application has ended, by watching its objects."""
-        from torchx.schedulers.kubernetes.wait import wait
-
-        return wait(self._clusters, app_id, timeout)
+        return kubernetes_wait.wait(self._clusters, app_id, timeout)
 
     # --- cancel ----------------------------------------------------------------------------------
 
     def reconcile(self, app_id: str) -> None:
         """Ends the other replicas and roles after a failure, since jobs are independent of each other."""
-        from torchx.schedulers.kubernetes.reconcile import reconcile
-
-        reconcile(self._clusters, app_id)
+        kubernetes_reconcile.reconcile(self._clusters, app_id)
 
     def cancel(self, app_id: str) -> None:
         """Ends an application, if it exists and has not ended."""
         self._cancel_existing(app_id)
 
     def _cancel_existing(self, app_id: str) -> None:
-        from torchx.schedulers.kubernetes.cancel import cancel
-
-        cancel(self._clusters, app_id)
+        kubernetes_cancel.cancel(self._clusters, app_id)
 
     def kill(self, app_id: str) -> None:
         """Ends all pods of an application immediately."""
-        from torchx.schedulers.kubernetes.cancel import kill
-
-        kill(self._clusters, app_id)
+        kubernetes_cancel.kill(self._clusters, app_id)
 
     def delete(self, app_id: str) -> None:
         """Deletes an application with all its objects."""
-        from torchx.schedulers.kubernetes.cancel import delete
-
-        delete(self._clusters, app_id)
+        kubernetes_cancel.delete(self._clusters, app_id)
 
     # --- logs, programs, checks ------------------------------------------------------------------
 
@@ -158,9 +146,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             StateError: the application does not exist.
             UsageError: the query selects a stream; a cluster does not separate them.
         """
-        from torchx.schedulers.kubernetes.log_follow import log_chunks
-
-        return log_chunks(self._clusters, app_id, query)
+        return log_follow.log_chunks(self._clusters, app_id, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program in the container of a replica and returns its exit code.
@@ -168,15 +154,11 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         Raises:
             StateError: the replica is not running, or the program does not exist.
         """
-        from torchx.schedulers.kubernetes.exec import execute
-
-        return execute(self._clusters, app_id, role_name, k, command, streams)
+        return kubernetes_exec.execute(self._clusters, app_id, role_name, k, command, streams)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the default cluster."""
-        from torchx.schedulers.kubernetes.doctor import diagnose
-
-        return diagnose(self._clusters)
+        return doctor.diagnose(self._clusters)
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> KubernetesScheduler:

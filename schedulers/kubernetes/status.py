@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
@@ -30,6 +31,10 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
 
+with lazy_imports:
+    from torchx.schedulers.kubernetes import application
+
+
 HELD_FOR = 60.0
 """Seconds after which an incomplete submission counts as interrupted."""
 
@@ -41,11 +46,8 @@ def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     facts = find(clusters, app_id)
     if facts is None:
         return None
-    from torchx.schedulers.kubernetes.application import (
-        app_of,
-    )  # on demand: the status alone does not need it
 
-    app = app_of(facts)
+    app = application.app_of(facts)
     return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
 
 

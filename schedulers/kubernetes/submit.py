@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -21,6 +22,10 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo
+
+with lazy_imports:
+    from torchx.schedulers.kubernetes import images
+
 
 _PLURALS = {
     "Service": "services",
@@ -54,9 +59,7 @@ def schedule(clusters: Clusters, info: AppDryRunInfo[KubernetesJob]) -> str:
     cluster = clusters.select(cfg)
     request = _with_final_kind(cluster, info, app)
     if request.workspaces.builds:
-        from torchx.schedulers.kubernetes.images import provide_images  # on demand: few requests have images
-
-        request, notes = provide_images(request, progress_of(info))
+        request, notes = images.provide_images(request, progress_of(info))
         info.notes += notes
     other = namespace_hint(cluster, request.namespace)
     try:

@@ -8,10 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, hang_up, lines_of, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.objects import BATCH, Facts, events_of, main_path, selector, waits
+
+with lazy_imports:
+    import urllib3
+
 
 ROUND = 50
 """Seconds after which a watch is restarted, to detect dead connections."""
@@ -86,8 +91,6 @@ class Mirror:
 
     def _follow(self) -> None:
         """Applies events until the connection ends."""
-        import urllib3
-
         params = {
             **self._query,
             "watch": "true",

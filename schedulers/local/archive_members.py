@@ -14,6 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import bz2
+    import gzip
+    import lzma
+
 if TYPE_CHECKING:
     import tarfile
     import zipfile
@@ -294,18 +301,12 @@ def decompressed(path: Path) -> Iterator[Any]:
         start = file.read(6)
         file.seek(0)
         if start.startswith(b"\x1f\x8b"):
-            import gzip
-
             with gzip.GzipFile(fileobj=file) as opened:
                 yield opened
         elif start.startswith(b"BZh"):
-            import bz2
-
             with bz2.BZ2File(file) as unzipped:
                 yield unzipped
         elif start == b"\xfd7zXZ\0":
-            import lzma
-
             with lzma.LZMAFile(file) as expanded:
                 yield expanded
         else:

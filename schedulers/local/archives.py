@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine.files import make_folder, move_folder
 from torchx.schedulers.local.archive_members import (
     MB,
@@ -20,8 +21,17 @@ from torchx.schedulers.local.archive_members import (
     unpack_zip,
 )
 
+with lazy_imports:
+    import gzip
+    import lzma
+    import tarfile as tarfile_module
+    import zipfile
+    import zlib
+
+    import fsspec
+
 if TYPE_CHECKING:
-    import tarfile
+    pass
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 """File name suffixes of archives."""
@@ -96,12 +106,6 @@ def _copy(source: Any, copy: IO[bytes], limit_mb: int) -> None:
 
 
 def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> None:
-    import tarfile
-    import zipfile
-    import zlib
-    from gzip import BadGzipFile
-    from lzma import LZMAError
-
     target = Target(folder, limit_mb)
     try:
         if is_zip:
@@ -114,7 +118,14 @@ def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> Non
                     unpack_tar(tar, target)
                 stream.finish()
         target.finish()
-    except (BadGzipFile, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, LZMAError) as error:
+    except (
+        gzip.BadGzipFile,
+        tarfile_module.TarError,
+        zipfile.BadZipFile,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+    ) as error:
         raise BadArchiveError(str(error).partition("\n")[0].rstrip(":")) from error
     except (ValueError, RuntimeError, OverflowError) as error:  # encrypted, or invalid names and numbers
         raise BadArchiveError(str(error).partition("\n")[0]) from error
@@ -122,18 +133,14 @@ def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> Non
         target.close()
 
 
-def _opened(stream: Any) -> tarfile.TarFile:
-    import tarfile
-
+def _opened(stream: Any) -> tarfile_module.TarFile:
     try:
-        return tarfile.open(fileobj=stream, mode="r:", errors="surrogateescape")
-    except tarfile.ReadError as error:
+        return tarfile_module.open(fileobj=stream, mode="r:", errors="surrogateescape")
+    except tarfile_module.ReadError as error:
         raise BadArchiveError("file could not be opened successfully") from error
 
 
 def _open_fs(url: str) -> tuple[Any, str]:
-    import fsspec
-
     try:
         fs, path = fsspec.core.url_to_fs(url if "://" in url else str(Path(url).expanduser().absolute()))
     except (ImportError, ValueError) as error:

@@ -11,8 +11,12 @@ from pathlib import Path
 
 from torchx.errors import UsageError
 from torchx.jobs.paths import Home, user_home
+from torchx.lazy import lazy_imports
 from torchx.specs.app import Role
 from torchx.specs.run_options import CfgVal
+
+with lazy_imports:
+    from torchx.schedulers.local import archives
 
 
 @dataclass
@@ -132,20 +136,15 @@ class LocalDirectoryImageProvider(ImageProvider):
         Raises:
             UsageError: the image is neither an existing folder nor an existing archive.
         """
-        from torchx.schedulers.local.archives import (  # on demand: few images are archives
-            ARCHIVES,
-            version_of,
-        )
-
         folder = Path(image).expanduser()
         if folder.is_dir():
             return str(folder.absolute())
-        if not image.endswith(ARCHIVES):
+        if not image.endswith(archives.ARCHIVES):
             raise UsageError(
-                f"image `{image}` is neither a folder nor an archive ({', '.join(ARCHIVES)})",
+                f"image `{image}` is neither a folder nor an archive ({', '.join(archives.ARCHIVES)})",
                 hint="local_dir runs programs of a folder; to run in the working directory: -s local_cwd",
             )
-        return str(self._cache / version_of(image))
+        return str(self._cache / archives.version_of(image))
 
     def fetch(self, image: str) -> str:
         """Unpacks an image that is an archive, unless that is done already; returns its folder.
@@ -158,9 +157,7 @@ class LocalDirectoryImageProvider(ImageProvider):
             with suppress(OSError):
                 os.utime(folder)  # in use again: `torchx prune` spares it until the job is on record
         if not folder.is_dir():
-            from torchx.schedulers.local.archives import LIMIT_MB, unpack
-
-            unpack(image, folder, self._limit_mb or LIMIT_MB)
+            archives.unpack(image, folder, self._limit_mb or archives.LIMIT_MB)
         return str(folder)
 
     def get_cwd(self, image: str) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.jobs.paths import Home, LogPaths, user_home
+from torchx.lazy import lazy_imports
 from torchx.schedulers.ids import make_unique
 from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
@@ -20,6 +21,10 @@ from torchx.scheduling.base import replicas_of
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import CfgVal
+
+with lazy_imports:
+    from torchx.schedulers.local import workspaces as local_workspaces
+    from torchx.workspace import sizes
 
 if TYPE_CHECKING:
     from torchx.schedulers.local.workspaces import Snapshot
@@ -89,8 +94,6 @@ class _Builder:
         request = PopenRequest(app_id, str(logs.folder))
         notes: list[str] = []
         if any(role.workspace for role in app.roles):
-            from torchx.schedulers.local import workspaces as local_workspaces  # on demand: few jobs have one
-
             paths = Home(user_home()).job(app_id)
             request.workspaces, notes = local_workspaces.plan(app, paths, self.provider, self.cfg)
         for role in app.roles:
@@ -156,8 +159,6 @@ def as_text(request: PopenRequest) -> str:
 
 
 def _workspaces(request: PopenRequest) -> list[str]:
-    from torchx.workspace.sizes import mb
-
     lines = []
     for folder in dict.fromkeys(snapshot.folder for snapshot in request.workspaces.values()):
         roles = [role for role, snapshot in request.workspaces.items() if snapshot.folder == folder]
@@ -168,7 +169,8 @@ def _workspaces(request: PopenRequest) -> list[str]:
         if snapshot.below:
             lines.append(f"  on top of a copy of {snapshot.below}")
         lines.append(
-            f"  {tree.files:,} file{'' if tree.files == 1 else 's'}, {mb(tree.size)}, digest {tree.digest}"
+            f"  {tree.files:,} file{'' if tree.files == 1 else 's'}, {sizes.mb(tree.size)}, "
+            f"digest {tree.digest}"
         )
         lines += [f"  excluded ({source}): {_some(paths)}" for source, paths in sorted(tree.left.items())]
     return lines

@@ -10,9 +10,14 @@ from pathlib import Path
 from torchx.errors import StateError, UsageError
 from torchx.jobs import shape
 from torchx.jobs.record import is_own_log_dir
+from torchx.lazy import lazy_imports
 from torchx.schedulers.local.request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef
 from torchx.supervisor.replicas import files_needed
+
+with lazy_imports:
+    import resource
+
 
 REQUIRES = "requires"
 """Role metadata key: programs that must be on its PATH, each with how to install it."""
@@ -24,8 +29,6 @@ def check_limits(request: PopenRequest) -> None:
     Raises:
         StateError: the supervisor would need more open files than allowed.
     """
-    import resource
-
     replicas = sum(len(params) for params in request.role_params.values())
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < files_needed(replicas) and os.geteuid() != 0:  # root may raise it

@@ -6,8 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
+from torchx.lazy import lazy_imports
 from torchx.schedulers.local.status import LocalJobs
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+
+with lazy_imports:
+    from torchx.jobs import pruning
+    from torchx.schedulers.local import cancel as local_cancel
+    from torchx.schedulers.local import checks, doctor, images, logs, options, request, submit
+    from torchx.schedulers.local import wait as local_wait
 
 if TYPE_CHECKING:
     from torchx.jobs.view import JobView
@@ -77,24 +84,16 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     # --- submit ----------------------------------------------------------------------------------
 
     def _run_opts(self) -> runopts:
-        from torchx.schedulers.local.options import run_options
-
-        return run_options(self.backend)
+        return options.run_options(self.backend)
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        from torchx.schedulers.local.options import check_options
-
-        check_options(self.backend, cfg)
+        options.check_options(self.backend, cfg)
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
-        from torchx.schedulers.local.checks import check
-
-        check(app)
+        checks.check(app)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
-        from torchx.schedulers.local.request import dry_run
-
-        return dry_run(
+        return request.dry_run(
             app, cfg, self.backend, self.session_name, self._image_provider_class, self._extra_paths
         )
 
@@ -106,9 +105,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
             StateError: this system cannot supervise processes, required GPUs are not free, the state home or
                 the log folder cannot be used, or the supervisor cannot be started.
         """
-        from torchx.schedulers.local.submit import schedule
-
-        return schedule(dryrun_info, self.backend, self.session_name, self._image_provider_class)
+        return submit.schedule(dryrun_info, self.backend, self.session_name, self._image_provider_class)
 
     # --- status ----------------------------------------------------------------------------------
 
@@ -142,60 +139,42 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""
-        from torchx.schedulers.local.wait import wait
-
-        return wait(self._jobs, app_id, timeout)
+        return local_wait.wait(self._jobs, app_id, timeout)
 
     # --- cancel ----------------------------------------------------------------------------------
 
     def _cancel_existing(self, app_id: str) -> None:
-        from torchx.schedulers.local.cancel import cancel
-
-        cancel(self._jobs, app_id)
+        local_cancel.cancel(self._jobs, app_id)
 
     def kill(self, app_id: str) -> None:
         """Kills all processes of a job immediately."""
-        from torchx.schedulers.local.cancel import cancel
-
-        cancel(self._jobs, app_id, now=True)
+        local_cancel.cancel(self._jobs, app_id, now=True)
 
     def delete(self, app_id: str) -> None:
         """Cancels a job and removes it with its logs, even if its record cannot be read."""
-        from torchx.schedulers.local.cancel import delete
-
-        delete(self._jobs, app_id)
+        local_cancel.delete(self._jobs, app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended jobs and leftovers of interrupted commands."""
-        from torchx.jobs.pruning import prune
-
-        return prune(self._jobs.home, app_ids, dryrun=dryrun)
+        return pruning.prune(self._jobs.home, app_ids, dryrun=dryrun)
 
     # --- logs, checks ----------------------------------------------------------------------------
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the logs of the replicas in order of time."""
-        from torchx.schedulers.local.logs import read_logs
-
-        return read_logs(self._jobs, app_id, query)
+        return logs.read_logs(self._jobs, app_id, query)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks this machine for the requirements of local jobs."""
-        from torchx.schedulers.local.doctor import diagnose
-
-        return diagnose()
+        return doctor.diagnose()
 
 
 def _cwd_images(cfg: Mapping[str, CfgVal]) -> ImageProvider:
-    from torchx.schedulers.local.images import CWDImageProvider
-
-    return CWDImageProvider(cfg)
+    return images.CWDImageProvider(cfg)
 
 
 def _dir_images(cfg: Mapping[str, CfgVal]) -> ImageProvider:
-    from torchx.schedulers.local.images import LocalDirectoryImageProvider
-
-    return LocalDirectoryImageProvider(cfg)
+    return images.LocalDirectoryImageProvider(cfg)
 
 
 def create_cwd_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:

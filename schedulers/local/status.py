@@ -21,11 +21,16 @@ from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
 from torchx.jobs.record import LARGEST, damaged
 from torchx.jobs.view import AttemptView, JobView
+from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.shared.listing import local_time
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+
+with lazy_imports:
+    from torchx.specs import serialize
 
 if TYPE_CHECKING:
     pass
@@ -67,10 +72,9 @@ class LocalJobs:
         view = self.find(app_id)
         if view is None:
             return None
-        from torchx.specs.serialize import app_from_dict  # on demand: the status alone does not need it
 
         try:
-            app = app_from_dict(view.record.app)
+            app = serialize.app_from_dict(view.record.app)
         except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(self.home.job(app_id).record, "`app` is not an application") from error
         return replace(describe_job(view), roles=app.roles, metadata=app.metadata)
@@ -204,8 +208,6 @@ class LocalJobs:
 
     def claims(self, paths: JobPaths) -> bool:
         """Returns True if this scheduler lists an unreadable job; exactly one scheduler does."""
-        from torchx.schedulers import get_scheduler_factories  # on demand: few records are damaged
-
         head = b""
         with contextlib.suppress(OSError):
             head = files.read_file(paths.record, LARGEST)

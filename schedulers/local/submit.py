@@ -12,6 +12,7 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
+from torchx.lazy import lazy_imports
 from torchx.schedulers.local.checks import require_system
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest
@@ -23,6 +24,10 @@ from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
 from torchx.supervisor.launch import launch
 from torchx.workspace.options import limit_of
+
+with lazy_imports:
+    from torchx.machine import ports as machine_ports
+    from torchx.schedulers.local import copies
 
 
 def schedule(
@@ -92,9 +97,7 @@ class _Submitter:
             descriptors = list(leases.held)
             names = {name for role in app.roles for name in role.port_map}
             if names:
-                from torchx.machine.ports import PortLeases  # on demand: few applications have ports
-
-                ports = held.enter_context(PortLeases(names))
+                ports = held.enter_context(machine_ports.PortLeases(names))
                 descriptors += ports.descriptors
                 for param in (param for params in request.role_params.values() for param in params):
                     param.env = {**ports.env, **param.env}
@@ -106,8 +109,6 @@ class _Submitter:
         self, request: PopenRequest, app: AppDef, home: Home, report: Callable[[str], None]
     ) -> Callable[[Path], None]:
         """Returns a function that copies the workspaces into a record's folder and checks the programs."""
-        from torchx.schedulers.local import copies  # on demand: few jobs have a workspace
-
         final = home.job(request.app_id).folder
 
         def fill(folder: Path) -> None:

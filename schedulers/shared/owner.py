@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 
 from torchx.errors import OwnershipError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import getpass
 
 
 def user_name() -> str:
@@ -16,8 +20,6 @@ def user_name() -> str:
     try:
         import pwd  # on demand: missing on Windows, which can use remote engines
     except ImportError:
-        import getpass
-
         return getpass.getuser()
     try:
         return pwd.getpwuid(os.geteuid()).pw_name

@@ -9,6 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchx.errors import AbsentError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import socket
+
 
 PORT = 6817
 """Default port of a controller."""
@@ -37,8 +42,6 @@ def refusing_addresses() -> str:
 
     Returns an empty string if one accepts a connection, or if the addresses or their state are unknown.
     """
-    import socket  # on demand: rarely needed
-
     try:
         addresses = list(_controllers(_configuration()))
     except (OSError, ValueError):

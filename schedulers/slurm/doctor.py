@@ -11,6 +11,7 @@ from pathlib import Path
 from torchx.errors import AbsentError, TorchxError
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.parse import name_set
+from torchx.schedulers.slurm.queue import query_json
 from torchx.schedulers.slurm.record import path_exists
 from torchx.schedulers.slurm.submit import NO_MEMORY
 from torchx.schedulers.slurm.workspaces import base_folder
@@ -129,8 +130,6 @@ def _accounting(config: dict[str, str]) -> Finding:
 
 
 def _json() -> Finding:
-    from torchx.schedulers.slurm.queue import query_json
-
     try:
         supported = query_json([f"--user={os.geteuid()}"]) is not None
     except TorchxError as error:

@@ -8,9 +8,17 @@ from functools import cache
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.pairs import to_dict
 from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, runopts
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    import json
+
+    from torchx.schedulers.slurm import commands
+
 
 GPU_OPTIONS = ("gpus-per-task", "gpus-per-node", "gres")
 WORKSPACE_TYPES = ("dir", "docker")
@@ -113,8 +121,6 @@ class SlurmOptions(runopts):
 
     def cfg_from_json_repr(self, json_repr: str, strict: bool = False) -> dict[str, CfgVal]:
         """Reads options from a JSON object."""
-        import json
-
         result = runopts.cfg_from_json_repr(self._with_sbatch(""), "{}")
         try:
             data = json.loads(json_repr)
@@ -130,8 +136,6 @@ class SlurmOptions(runopts):
 
     def _with_sbatch(self, cfg_str: str) -> runopts:
         """Returns a copy of these options with the sbatch options named in a text."""
-        from torchx.pairs import to_dict
-
         plain = _PlainOptions(self)
         plain.update(self)
         for name in to_dict(cfg_str):
@@ -174,9 +178,8 @@ def is_option(name: str) -> bool:
         or name != name.lower()
     ):
         return False
-    from torchx.schedulers.slurm.commands import options_of
 
-    return name in (options_of("sbatch") or ())
+    return name in (commands.options_of("sbatch") or ())
 
 
 def run_options() -> SlurmOptions:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.slurm.paths import clean, parse_json
+
+with lazy_imports:
+    import pwd
+
 
 _QUEUE_FIELDS = ("%i", "%A", "%T", "%V", "%S", "%e", "%u", "%N", "%r", "%j", "%k")
 ACCOUNT_FORMAT = "JobID,JobIDRaw,State,Submit,Start,End,User,NodeList,ExitCode,JobName,Comment"
@@ -23,8 +30,6 @@ def separator() -> str:
 
     Names and comments of jobs can contain any text, including line breaks and bars.
     """
-    import os
-
     return f"|{os.urandom(8).hex()}|"
 
 
@@ -144,7 +149,6 @@ def _user(job: Mapping[str, Any]) -> str:
     number = _number(job.get("user_id"))
     if number is None:
         return ""
-    import pwd
 
     try:
         return pwd.getpwuid(number).pw_name
@@ -288,21 +292,17 @@ def hosts_of(nodes: str) -> Iterator[str]:
     >>> list(hosts_of("gpu[08-10,12],login1"))
     ['gpu08', 'gpu09', 'gpu10', 'gpu12', 'login1']
     """
-    from itertools import islice
-
     parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", nodes[:LONGEST_TEXT])
-    yield from islice((host for part in parts for host in _expand(part)), MAX_HOSTS)
+    yield from itertools.islice((host for part in parts for host in _expand(part)), MAX_HOSTS)
 
 
 def _expand(part: str) -> Iterator[str]:
     """Yields the nodes of one element of a node list, which may have several ranges."""
-    from itertools import product
-
     texts = re.split(r"\[([^\]]*)\]", part)
     if len(texts) > 2 * MAX_RANGES:
         return iter([part])
     choices = [_span(text) if at % 2 else [text] for at, text in enumerate(texts)]
-    return ("".join(choice) for choice in product(*choices))
+    return ("".join(choice) for choice in itertools.product(*choices))
 
 
 MAX_RANGES = 4

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from torchx.jobs.paths import file_name
+from torchx.lazy import lazy_imports
 from torchx.machine import files
+
+with lazy_imports:
+    import json
+
 
 LONGEST_FILE = 1 << 20
 """Maximum size in bytes of a small file."""
@@ -145,8 +150,6 @@ def parse_json(text: str | bytes) -> Any:
     Raises:
         ValueError: the text is not JSON, or nested too deeply.
     """
-    import json
-
     try:
         return json.loads(text if isinstance(text, str) else text.decode("utf-8", "surrogateescape"))
     except RecursionError as error:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.slurm.parse import JobFacts
+
+with lazy_imports:
+    import datetime as datetime_module
+
 
 _NO_FOLDER = 73
 """Exit code of a script that cannot create its folder."""
@@ -63,9 +68,7 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
         msg = reason or "not yet considered by Slurm"
     start = max((part.started for part in parts if part.started), default=None)
     if start is not None and start > time.time() - 60:
-        from datetime import datetime
-
-        when = datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
+        when = datetime_module.datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
         msg = f"{msg}; expected to start at {when}"
     return msg
 

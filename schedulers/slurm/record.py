@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home, user_home
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
@@ -29,6 +30,10 @@ from torchx.schedulers.slurm.paths import (
     write,
 )
 from torchx.schedulers.slurm.request import MARK
+
+with lazy_imports:
+    import json
+
 
 SCHEMA = 1
 DELETED_KEPT = 30 * 24 * 3600.0
@@ -176,8 +181,6 @@ def _damaged_record(job_id: int, token: str, why: str, path: Path) -> SlurmRecor
 
 
 def _as_json(record: SlurmRecord) -> str:
-    import json
-
     data = asdict(record)
     del data["damage"]
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))

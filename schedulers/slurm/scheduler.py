@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
+from torchx.lazy import lazy_imports
+from torchx.schedulers.slurm.options import check_options, run_options
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+
+with lazy_imports:
+    from torchx.schedulers.slurm import cancel as slurm_cancel
+    from torchx.schedulers.slurm import checks, controller, doctor, logs, request, status, submit
+    from torchx.schedulers.slurm import wait as slurm_wait
 
 if TYPE_CHECKING:
     from torchx.schedulers.slurm.options import SlurmOptions
@@ -41,24 +48,16 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     # --- submit ----------------------------------------------------------------------------------
 
     def _run_opts(self) -> SlurmOptions:
-        from torchx.schedulers.slurm.options import run_options
-
         return run_options()
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        from torchx.schedulers.slurm.options import check_options
-
         check_options(cfg)
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
-        from torchx.schedulers.slurm.checks import check
-
-        check(app, cfg)
+        checks.check(app, cfg)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[SlurmRequest]:
-        from torchx.schedulers.slurm.request import dry_run
-
-        return dry_run(app, cfg, self.session_name)
+        return request.dry_run(app, cfg, self.session_name)
 
     def schedule(self, dryrun_info: AppDryRunInfo[SlurmRequest]) -> str:
         """Submits a job.
@@ -67,35 +66,25 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
             UsageError: sbatch does not support an option, or the request was already submitted.
             StateError: Slurm is missing, does not respond or rejects the job, or a folder cannot be created.
         """
-        from torchx.schedulers.slurm.submit import schedule
-
-        return schedule(dryrun_info, self.session_name)
+        return submit.schedule(dryrun_info, self.session_name)
 
     # --- status ----------------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the description of a job, or None if unknown."""
-        from torchx.schedulers.slurm.status import describe_app
-
-        return describe_app(app_id)
+        return status.describe_app(app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a job, without its roles."""
-        from torchx.schedulers.slurm.status import glance
-
-        return glance(app_id)
+        return status.glance(app_id)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the facts of squeue on each part of a job, or None if unknown."""
-        from torchx.schedulers.slurm.status import describe_native
-
-        return describe_native(app_id)
+        return status.describe_native(app_id)
 
     def exists(self, app_id: str) -> bool:
         """Returns True if a job is known; queries Slurm only if it has no record."""
-        from torchx.schedulers.slurm.status import exists
-
-        return exists(app_id)
+        return status.exists(app_id)
 
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns the jobs of torchx, newest first.
@@ -103,36 +92,25 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         Args:
             cfg: run options; ``all_users`` includes jobs of other users.
         """
-        from torchx.schedulers.slurm.controller import require_slurm
+        controller.require_slurm("squeue")
 
-        require_slurm("squeue")
-        from torchx.schedulers.slurm.status import list_apps
-
-        return list_apps(cfg)
+        return status.list_apps(cfg)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; checks its files, and at intervals the queue."""
-        from torchx.schedulers.slurm.wait import wait
-
-        return wait(app_id, timeout)
+        return slurm_wait.wait(app_id, timeout)
 
     # --- cancel ----------------------------------------------------------------------------------
 
     def _cancel_existing(self, app_id: str) -> None:
-        from torchx.schedulers.slurm.cancel import cancel
-
-        cancel(app_id)
+        slurm_cancel.cancel(app_id)
 
     def kill(self, app_id: str) -> None:
         """Kills all processes of a job immediately."""
-        from torchx.schedulers.slurm.cancel import kill
-
-        kill(app_id)
+        slurm_cancel.kill(app_id)
 
     def _delete_existing(self, app_id: str) -> None:
-        from torchx.schedulers.slurm.cancel import delete
-
-        delete(app_id)
+        slurm_cancel.delete(app_id)
 
     # --- logs, checks ----------------------------------------------------------------------------
 
@@ -142,15 +120,11 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         Raises:
             StateError: the job is unknown.
         """
-        from torchx.schedulers.slurm.logs import log_chunks
-
-        return log_chunks(app_id, query)
+        return logs.log_chunks(app_id, query)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the cluster."""
-        from torchx.schedulers.slurm.doctor import diagnose
-
-        return diagnose()
+        return doctor.diagnose()
 
 
 def create_scheduler(session_name: str, **kwargs: Any) -> SlurmScheduler:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.exit_codes import KILLED, read_error_file
+from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.schedulers.slurm.outcome import (
@@ -34,6 +35,10 @@ from torchx.specs.status import (
     is_terminal,
 )
 
+with lazy_imports:
+    from torchx.specs import serialize
+
+
 MAX_LISTED_REPLICAS = 64
 """Maximum replicas of a job whose files are read for a listing."""
 
@@ -43,11 +48,10 @@ def describe_app(app_id: str) -> DescribeAppResponse | None:
     job = _find(app_id)
     if job is None:
         return None
-    from torchx.specs.serialize import app_from_dict  # on demand: the status alone does not need it
 
     status = describe(job.record, job.app_id, job.outcome, job.queue)
     try:
-        app = app_from_dict(job.record.app)
+        app = serialize.app_from_dict(job.record.app)
     except UsageError as error:
         return replace(status, msg=status.msg or f"its record is damaged: {error.message}")
     return replace(status, roles=app.roles, metadata=app.metadata)

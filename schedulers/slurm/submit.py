@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
@@ -27,6 +28,10 @@ from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    from torchx.schedulers.docker.images import workspace
+
 
 NO_MEMORY = 1000
 """Maximum MB of nodes without configured memory, for which Slurm rejects requests for memory."""
@@ -116,10 +121,9 @@ def _provide_workspaces(
         copy(tree, Path(folder), report)
     if not request.builds:
         return request, []
-    from torchx.schedulers.docker.images.workspace import provide_images
 
     script = request.script
-    images, notes = provide_images(request.builds, report)
+    images, notes = workspace.provide_images(request.builds, report)
     for planned, image in images.items():
         script = script.replace(plugin_image_name(planned), plugin_image_name(image))
     return replace(request, script=script), notes

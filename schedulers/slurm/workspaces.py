@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
+from torchx.lazy import lazy_imports
 from torchx.machine.files import make_folder, move_folder
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
+
+with lazy_imports:
+    from torchx.schedulers.docker.images import workspace
+    from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
@@ -55,12 +60,11 @@ def plan_workspaces(
     """
     if not any(role.workspace for role in app.roles):
         return {}, [], []
-    from torchx.workspace.tree import scan_workspaces
 
     copies: dict[str, WorkspaceCopy] = {}
     builds: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
-    for role, tree in scan_workspaces(app.roles, cfg):
+    for role, tree in workspace_tree.scan_workspaces(app.roles, cfg):
         notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "docker":
             if not in_containers(cfg):
@@ -69,9 +73,8 @@ def plan_workspaces(
                 raise UsageError(
                     "workspace_type=docker needs image_repo, from which the nodes pull the image"
                 )
-            from torchx.schedulers.docker.images.workspace import plan_image
 
-            plan = plan_image(role, tree, cfg)
+            plan = workspace.plan_image(role, tree, cfg)
             builds[plan.name] = plan
             role.image = plan.name
             notes[plan.why] = None

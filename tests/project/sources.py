@@ -27,7 +27,7 @@ class Import:
         line: its line.
         target: the imported module.
         at_load: True if it runs when its file is loaded: it is neither in a function nor under
-            ``if TYPE_CHECKING``.
+            ``if TYPE_CHECKING`` nor under ``with lazy_imports``.
     """
 
     line: int
@@ -91,8 +91,9 @@ def _imports(body: list[ast.stmt], package: str, *, at_load: bool) -> Iterator[I
         else:
             later = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
             types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+            lazy = isinstance(node, ast.With) and "lazy_imports" in ast.dump(node.items[0])
             for name in ("body", "orelse", "finalbody"):
-                now = at_load and not later and not (types and name == "body")
+                now = at_load and not later and not lazy and not (types and name == "body")
                 yield from _imports(getattr(node, name, []), package, at_load=now)
             for part in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
                 yield from _imports(part.body, package, at_load=at_load and not later)

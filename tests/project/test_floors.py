@@ -18,6 +18,7 @@ from project.sources import all_imported, imports_of, modules, tree_of
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "torchx.errors",
+        "torchx.lazy",
         "torchx.machine.files",
         "torchx.version",
         "torchx.deprecations",

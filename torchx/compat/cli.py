@@ -8,11 +8,17 @@ from collections.abc import Sequence
 
 from torchx.cli.cmd_base import SubCommand
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle, parse_log_target
 from torchx_cli.main import PROG
 from torchx_cli.main import main as run_program
 from torchx_cli.terminal.output import has_colour
+
+with lazy_imports:
+    from torchx_cli import app as torchx_cli_app
+    from torchx_cli import plugin_commands as torchx_cli_plugin_commands
+
 
 _CODES = {"GREEN": "32", "BLUE": "34", "GRAY": "2", "ORANGE": "38:2:238:76:44", "ENDC": "0"}
 
@@ -56,16 +62,14 @@ class ProgramCommand(SubCommand):
 
 def get_default_sub_cmds() -> dict[str, SubCommand]:
     """Returns the built-in commands by name."""
-    from torchx_cli.app import COMMANDS
-
-    return {name: ProgramCommand(name) for name in COMMANDS}
+    return {name: ProgramCommand(name) for name in torchx_cli_app.COMMANDS}
 
 
 def get_sub_cmds() -> dict[str, SubCommand]:
     """Returns the commands by name: built-in ones and those of plugins."""
-    from torchx_cli.plugin_commands import plugin_commands
-
-    return {name: ProgramCommand(name) for name in plugin_commands()} | get_default_sub_cmds()
+    return {
+        name: ProgramCommand(name) for name in torchx_cli_plugin_commands.plugin_commands()
+    } | get_default_sub_cmds()
 
 
 def run_main(subcmds: dict[str, SubCommand], argv: Sequence[str] | None = None) -> None:

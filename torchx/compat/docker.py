@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from torchx.compat.subclasses import NO_OPTIONS
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import find_address
 from torchx.schedulers.docker.scheduler import DockerScheduler as Engine
 from torchx.specs.status import AppState
+
+with lazy_imports:
+    from torchx.schedulers.docker.engine import client
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
@@ -55,7 +59,6 @@ class DockerScheduler(Engine):
     @functools.cached_property
     def _docker_client(self) -> Any:
         """A client of the package `docker` for the engine."""
-        import docker
         import docker.tls
 
         address = find_address()
@@ -76,10 +79,8 @@ class DockerScheduler(Engine):
 
 def has_docker() -> bool:
     """Returns True if a Docker engine answers."""
-    from torchx.schedulers.docker.engine.client import Engine as Connection
-
     try:
-        return bool(Connection().version)
+        return bool(client.Engine().version)
     except TorchxError:
         return False
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
 
-_PATIENCE = 5.0
+_PATIENCE = 60.0
 """Maximum seconds until the replicas of a job have logs."""
 
 AppId = str

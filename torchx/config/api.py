@@ -11,6 +11,11 @@ from torchx.config.ini import parse_config
 from torchx.config.model import Config, load_config
 from torchx.config.options import FILL_IN, scheduler_options
 from torchx.errors import PluginError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    from torchx import schedulers as torchx_schedulers
+    from torchx.specs import run_options
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopt, runopts
@@ -27,9 +32,9 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
     Raises:
         UnknownSchedulerException: no scheduler has this name.
     """
-    from torchx.schedulers import get_scheduler_factories
-
-    for place, name in enumerate(schedulers if schedulers is not None else get_scheduler_factories()):
+    for place, name in enumerate(
+        schedulers if schedulers is not None else torchx_schedulers.get_scheduler_factories()
+    ):
         lines = [f"[{name}]"] if place == 0 else ["", f"[{name}]"]
         try:
             opts = _opts_of(name)
@@ -126,9 +131,7 @@ def _add(config: Config, scheduler: str, cfg: dict[str, CfgVal]) -> None:
 
 
 def _opts_of(scheduler: str) -> runopts:
-    from torchx.schedulers import create_scheduler
-
-    created = create_scheduler(scheduler, "config")
+    created = torchx_schedulers.create_scheduler(scheduler, "config")
     try:
         return created.run_opts()
     finally:
@@ -136,10 +139,8 @@ def _opts_of(scheduler: str) -> runopts:
 
 
 def _about(opt: runopt) -> str:
-    from torchx.specs.run_options import get_type_name
-
     need = ", required" if opt.is_required else ""
-    return f"{' '.join(opt.help.split())} ({get_type_name(opt.opt_type)}{need})".strip()
+    return f"{' '.join(opt.help.split())} ({run_options.get_type_name(opt.opt_type)}{need})".strip()
 
 
 def _shown(opt: runopt) -> str:

@@ -7,8 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torchx.config.files import Found, find_files
-from torchx.config.ini import DEFAULT, ConfigError, ConfigFile, Setting, read_config
+from torchx.config.ini import DEFAULT, ConfigError, ConfigFile, Setting, read_config, shown_path
+from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean, nearest
+
+with lazy_imports:
+    import difflib
+
+    from torchx import schedulers
+    from torchx.plugins import groups
+
 
 PROFILE = "profile"
 
@@ -244,11 +252,9 @@ def _is_known(file: ConfigFile, heading: str) -> bool:
 
 
 def _is_scheduler(file: ConfigFile, heading: str, section: str) -> bool:
-    from torchx.schedulers import get_scheduler_factories  # loaded on demand: may search for plugins
-
-    if section in FORMER_SCHEDULERS or section in get_scheduler_factories():
+    if section in FORMER_SCHEDULERS or section in schedulers.get_scheduler_factories():
         return True
-    if close := _meant(section, [*get_scheduler_factories(), *(f"{p}:" for p in PREFIXES)]):
+    if close := _meant(section, [*schedulers.get_scheduler_factories(), *(f"{p}:" for p in PREFIXES)]):
         raise _misspelled(file, heading, section, close)
     return False
 
@@ -256,9 +262,8 @@ def _is_scheduler(file: ConfigFile, heading: str, section: str) -> bool:
 def _is_command(file: ConfigFile, heading: str, command: str) -> bool:
     if command in COMMAND_KEYS:
         return True
-    from torchx.plugins.groups import entry_points  # loaded on demand: only unknown sections need it
 
-    if any(point.name == command for point in entry_points("torchx.cli.cmds")):
+    if any(point.name == command for point in groups.entry_points("torchx.cli.cmds")):
         return True
     if close := _meant(f"cli:{command}", (f"cli:{name}" for name in COMMAND_KEYS)):
         raise _misspelled(file, heading, f"cli:{command}", close)
@@ -267,10 +272,8 @@ def _is_command(file: ConfigFile, heading: str, command: str) -> bool:
 
 def _meant(name: str, known: Iterable[str]) -> str | None:
     """Returns the name that a heading misspells; None for `slurm_gpu`, which may be that of a plugin."""
-    from difflib import SequenceMatcher
-
     close = nearest(name, known)
-    return close if close and SequenceMatcher(None, name, close).ratio() >= SIMILAR else None
+    return close if close and difflib.SequenceMatcher(None, name, close).ratio() >= SIMILAR else None
 
 
 def _misspelled(file: ConfigFile, heading: str, section: str, close: str) -> ConfigError:
@@ -287,6 +290,4 @@ def _check_keys(file: ConfigFile, heading: str, keys: tuple[str, ...]) -> None:
 
 
 def _section_error(file: ConfigFile, heading: str, what: str, hint: str | None = None) -> ConfigError:
-    from torchx.config.ini import shown_path
-
     return ConfigError(f"{shown_path(file.path)} line {file.lines[heading]}: {what}", hint=hint)

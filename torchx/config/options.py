@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from torchx.config.ini import DEFAULT, ConfigError, Setting
 from torchx.config.model import Config
 from torchx.config.paths import located
+from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    from torchx.specs import run_options
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopt, runopts
@@ -91,9 +95,7 @@ def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:
     try:
         value: CfgVal = opt.cast_to_type(setting.value)
     except ValueError:
-        from torchx.specs.run_options import get_type_name
-
-        kind = get_type_name(opt.opt_type)
+        kind = run_options.get_type_name(opt.opt_type)
         raise ConfigError(
             f'{setting.origin}: `{key}` takes {article(kind)} {kind}, got "{setting.value}"'
         ) from None

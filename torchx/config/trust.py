@@ -7,7 +7,17 @@ import stat
 from pathlib import Path
 
 from torchx.config.ini import LARGEST, ConfigError
+from torchx.errors import StateError
+from torchx.lazy import lazy_imports
 from torchx.machine.files import read_file, write_file
+
+with lazy_imports:
+    import grp
+    import hashlib
+    import pwd
+
+    from torchx.jobs import paths
+
 
 TRUSTED = "trusted_configs"
 """The file of approvals in the state home: a hash and a path per line."""
@@ -55,9 +65,6 @@ def _is_own_group(gid: int) -> bool:
     """Returns True if a group is the caller's alone: it has their name and no other members."""
     if gid != os.getegid():
         return False
-    import grp
-    import pwd
-
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
         group = grp.getgrgid(gid)
@@ -88,15 +95,12 @@ def approve(file: Path) -> Path:
         ConfigError: it cannot be read.
         StateError: the state home cannot be written.
     """
-    from torchx.errors import StateError
-    from torchx.jobs.paths import state_home
-
     place = Path(os.path.abspath(file))  # noqa: PTH100  # keeps links, since the search finds it by the same path
     try:
         data = read_file(place, LARGEST, own=False, follow=True)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror or error}") from None
-    line, home = _line(place, data), state_home()
+    line, home = _line(place, data), paths.state_home()
     try:
         kept = [each for each in _approved() if each.partition(" ")[2] != str(place)]
         text = "".join(f"{each}\n" for each in [*kept, line])
@@ -107,18 +111,13 @@ def approve(file: Path) -> Path:
 
 
 def _line(file: Path, data: bytes) -> str:
-    import hashlib  # loaded on demand: few files need approval
-
     return f"{hashlib.sha256(data).hexdigest()} {str(file).replace(os.linesep, '?')}"
 
 
 def _approved() -> list[str]:
     """Returns the lines of the file of approvals; it must belong to the user."""
-    from torchx.errors import StateError
-    from torchx.jobs.paths import user_home
-
     try:
-        place = user_home() / TRUSTED
+        place = paths.user_home() / TRUSTED
         status, home = place.lstat(), place.parent.stat()
     except (OSError, StateError):
         return []

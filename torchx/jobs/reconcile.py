@@ -8,8 +8,12 @@ import time
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import JobView, load
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine import locks as lock
+
+with lazy_imports:
+    from torchx.jobs import recovery
 
 
 def is_supervised(paths: JobPaths) -> bool:
@@ -52,9 +56,7 @@ def read(paths: JobPaths) -> JobView:
         return view
     view = load(paths)  # again: the job may have ended properly in the meantime
     if not view.has_ended:
-        from torchx.jobs.recovery import presume_end  # on demand: few supervisors die
-
-        presume_end(view)
+        recovery.presume_end(view)
         view.orphaned = True
     return view
 
@@ -107,9 +109,7 @@ def reconcile(paths: JobPaths) -> JobView:
     try:
         view = load(paths)  # again: the job may have ended properly in the meantime
         if not view.has_ended:
-            from torchx.jobs.recovery import finalize_orphaned_job  # on demand: few supervisors die
-
-            finalize_orphaned_job(view, paths)
+            recovery.finalize_orphaned_job(view, paths)
     finally:
         os.close(held)
     return view

@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 from torchx.errors import StateError
 from torchx.jobs import shape
 from torchx.jobs.paths import file_name
+from torchx.lazy import lazy_imports
 from torchx.machine import files
+
+with lazy_imports:
+    import shlex
+
 
 SCHEMA = 1
 """Version of the record format; all older versions can be read."""
@@ -172,8 +177,6 @@ def is_own_log_dir(log_dir: str, session: str, app_id: str) -> bool:
 
 def damaged(path: Path, why: object) -> StateError:
     """Returns the error for a damaged record."""
-    import shlex  # on demand: few records are damaged
-
     folder = path.parent
     return StateError(
         f"the record {path} is damaged: {why}",

@@ -6,7 +6,11 @@ import contextlib
 import os
 from collections.abc import Collection
 
+from torchx.lazy import lazy_imports
 from torchx.machine.processes import Process, table
+
+with lazy_imports:
+    import resource
 
 
 def marked(name: str, value: str) -> list[Process]:
@@ -29,8 +33,6 @@ def mark_limit(mark: int) -> bool:
     Returns:
         False if the limit is already in use, or is not supported.
     """
-    import resource  # only a supervisor needs it
-
     try:
         _, hard = resource.getrlimit(resource.RLIMIT_RTTIME)
         if hard != resource.RLIM_INFINITY:
@@ -55,8 +57,6 @@ def mark_of(name: str) -> int:
 
 def limit_marked(mark: int) -> list[Process]:
     """Returns this user's other processes that have a mark of :func:`mark_limit`."""
-    import resource  # on demand: only for the recovery of jobs
-
     found = []
     for entry in table() if hasattr(resource, "RLIMIT_RTTIME") else ():
         with contextlib.suppress(OSError):

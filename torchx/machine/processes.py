@@ -15,6 +15,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import ctypes
+    import select
+    import subprocess
+
+
 PR_SET_CHILD_SUBREAPER = 36
 """From Linux's prctl(2)."""
 
@@ -85,7 +93,6 @@ def _system_call(number: int, *args: int | None) -> int:
     """
     if not sys.platform.startswith("linux"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    import ctypes  # on demand: only some Pythons need it
 
     result = int(ctypes.CDLL(None, use_errno=True).syscall(number, *args))
     if result < 0:
@@ -171,8 +178,6 @@ def wait_end(process: Process, timeout: float) -> bool:
     Returns:
         False if it is still running: it timed out, or this system does not support waiting.
     """
-    import select  # on demand: few commands wait
-
     try:
         descriptor = open_descriptor(process.pid)
     except OSError:
@@ -243,8 +248,6 @@ def become_subreaper() -> bool:
     Returns:
         False if the system does not support it.
     """
-    import ctypes  # only a supervisor needs it
-
     try:
         return bool(ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (OSError, AttributeError):
@@ -275,8 +278,6 @@ def spawn(
     Raises:
         OSError: the program cannot be started.
     """
-    import subprocess  # on demand: most commands start no process
-
     child = subprocess.Popen(
         list(args),
         env=None if env is None else dict(env),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -79,9 +80,7 @@ def add_patterns(globs: Iterable[str]) -> None:
 
     They ignore case, and treat ``-`` as ``_``.
     """
-    from fnmatch import translate
-
-    _patterns.extend(re.compile(translate(glob.lower().replace("-", "_"))) for glob in globs)
+    _patterns.extend(re.compile(fnmatch.translate(glob.lower().replace("-", "_"))) for glob in globs)
     looks_secret.cache_clear()
 
 

@@ -6,6 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    from importlib import metadata
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -21,7 +26,6 @@ def entry_points(group: str) -> list[EntryPoint]:
     """
     if not _is_mentioned(group):
         return []
-    from importlib import metadata
 
     return list(metadata.entry_points(group=group))
 

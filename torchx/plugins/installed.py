@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.plugins import resources
 from torchx.plugins.foreign import BROKEN, foreign, one_line
 from torchx.plugins.groups import entry_points
 from torchx.plugins.registration import PluginType, Registration, registrations
+
+with lazy_imports:
+    import importlib
+    import pkgutil
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -104,8 +109,6 @@ class PluginRegistry:
 
     def clear(self) -> None:
         """Discards the results; the next query searches again."""
-        import importlib
-
         importlib.invalidate_caches()  # folders may have changed since Python looked into them
         self._found.clear()
 
@@ -164,9 +167,6 @@ def _from_namespace(plugin_type: PluginType, found: _Found) -> None:
 
 
 def _modules(plugin_type: PluginType, found: _Found) -> Iterator[ModuleType]:
-    import importlib
-    import pkgutil
-
     try:
         package = importlib.import_module(plugin_type.namespace)
     except ModuleNotFoundError as e:

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.plugins.fractions import WHOLE, take_part
 from torchx.plugins.registration import Registration
 from torchx.plugins.tags import resource_tags
+
+with lazy_imports:
+    import inspect
+
 
 Factory = Callable[[], Any]
 
@@ -48,8 +53,6 @@ def _factory(fn: Callable[..., Any], name: str, fraction: float) -> Factory:
 
 
 def _make(fn: Callable[..., Any], fraction: float) -> Any:
-    import inspect
-
     kinds = {p.kind for p in inspect.signature(fn).parameters.values()}
     if kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
         return fn(fraction)

@@ -8,11 +8,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.runner import resolve
 from torchx.runner.applications import Applications
 from torchx.scheduling.base import BuildsImages
 from torchx.specs.handles import make_app_handle
 from torchx.suggestions import without_password
+
+with lazy_imports:
+    from torchx.runner import components
+    from torchx.runner import prepare as runner_prepare
+    from torchx.specs import app as specs_app
+    from torchx.specs import workspace as specs_workspace
 
 if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
@@ -114,9 +121,7 @@ class Runner(Applications):
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
         """Makes the request that :meth:`run_component` would send; same arguments and errors."""
-        from torchx.runner.components import build
-
-        app = build(component, component_args, self._component_defaults.get(component))
+        app = components.build(component, component_args, self._component_defaults.get(component))
         return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
 
     @overload
@@ -180,13 +185,11 @@ class Runner(Applications):
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
         """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors."""
-        from torchx.runner.prepare import check_kinds, prepare
-
-        check_kinds(app)
+        runner_prepare.check_kinds(app)
         masked = None if workspace is None else without_password(str(workspace))
         with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=masked):
             engine = self.scheduler(scheduler)
-            ready = prepare(app, scheduler, self._name, parent_run_id, self.load_config)
+            ready = runner_prepare.prepare(app, scheduler, self._name, parent_run_id, self.load_config)
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
             info.scheduler = scheduler
             return info
@@ -209,11 +212,11 @@ class Runner(Applications):
 
     def build_workspace(
         self,
-        app: AppDef,
+        app: specs_app.AppDef,
         scheduler: str,
         cfg: Mapping[str, CfgVal] | None = None,
-        workspace: str | Workspace | None = None,
-    ) -> AppDef:
+        workspace: str | specs_workspace.Workspace | None = None,
+    ) -> specs_app.AppDef:
         """Builds the images of an application's workspaces; runs nothing.
 
         Args:
@@ -228,12 +231,10 @@ class Runner(Applications):
             UsageError: the scheduler does not accept workspaces, or not this one.
             StateError: an image cannot be built or pushed.
         """
-        from torchx.runner.prepare import check_kinds
-        from torchx.specs.app import AppDef, resolve_overrides
-        from torchx.specs.workspace import Workspace
-
-        check_kinds(app)
-        ready = AppDef(app.name, [resolve_overrides(role) for role in app.roles], dict(app.metadata))
+        runner_prepare.check_kinds(app)
+        ready = specs_app.AppDef(
+            app.name, [specs_app.resolve_overrides(role) for role in app.roles], dict(app.metadata)
+        )
         info = self.dryrun(ready, scheduler, cfg, workspace)
         assert info.app is not None
         engine = self.scheduler(scheduler)
@@ -241,7 +242,7 @@ class Runner(Applications):
             engine.build_planned_images(info)
         for role, done in zip(ready.roles, info.app.roles, strict=True):
             still = done.workspace.projects if done.workspace else {}
-            role.image, role.workspace = done.image, Workspace(dict(still)) if still else None
+            role.image, role.workspace = done.image, specs_workspace.Workspace(dict(still)) if still else None
         return ready
 
     def resolve_handle(self, text: str, prefer: Collection[str] = ()) -> str:

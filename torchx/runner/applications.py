@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
 from torchx.runner.engines import Engines
 from torchx.runner.status import status_of
 from torchx.scheduling.base import DescribeAppResponse, Glances, Kills, ListAppResponse, LogChunks, Waits
+from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException
+
+with lazy_imports:
+    from torchx.runner import logs
+    from torchx.scheduling import checks
+    from torchx.specs import app
 
 if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
-    from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal
     from torchx.specs.status import AppStatus
 
@@ -100,8 +107,6 @@ class Applications(Engines):
 
     def stop(self, app_handle: str) -> None:
         """The older name of :meth:`cancel`."""
-        import warnings
-
         warnings.warn("Runner.stop is now Runner.cancel", DeprecationWarning, stacklevel=2)
         self.cancel(app_handle)
 
@@ -111,12 +116,10 @@ class Applications(Engines):
         with self._event("delete", scheduler.backend, app_id):
             scheduler.delete(app_id)
 
-    def describe(self, app_handle: str) -> AppDef | None:
+    def describe(self, app_handle: str) -> app.AppDef | None:
         """Returns an application as recorded by its scheduler, None if it is unknown."""
-        from torchx.specs.app import AppDef
-
         found = self.description(app_handle)
-        return None if found is None else AppDef(found.name or found.app_id, found.roles, found.metadata)
+        return None if found is None else app.AppDef(found.name or found.app_id, found.roles, found.metadata)
 
     def list(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> Apps:
         """Returns the applications that a scheduler knows, newest first.
@@ -125,8 +128,6 @@ class Applications(Engines):
             scheduler: the scheduler.
             cfg: its run options, if it needs some to connect.
         """
-        from torchx.scheduling.query import AppQuery
-
         with self._event("list", scheduler):
             return [*self.select(scheduler, AppQuery(), cfg)]
 
@@ -162,13 +163,12 @@ class Applications(Engines):
         described = self.description(app_handle, brief=True)
         if described is None:
             raise UnknownAppException(app_handle)
-        from torchx.runner.logs import check_regex
-        from torchx.scheduling.checks import replicas_in, require_replicas
-
         if described.roles_statuses:  # else not known yet
-            require_replicas(described.app_id, replicas_in(described.roles_statuses), role_name, [k])
+            checks.require_replicas(
+                described.app_id, checks.replicas_in(described.roles_statuses), role_name, [k]
+            )
         if regex is not None:
-            check_regex(regex)
+            logs.check_regex(regex)
         with self._event("log_lines", scheduler.backend, app_id):
             return scheduler.log_iter(app_id, role_name, k, regex, since, until, should_tail, streams)
 
@@ -184,6 +184,5 @@ class Applications(Engines):
         described = scheduler.describe(app_id)
         if described is None:
             raise UnknownAppException(app_handle)
-        from torchx.runner.logs import merged
 
-        return merged(scheduler, app_id, described.roles, query)
+        return logs.merged(scheduler, app_id, described.roles, query)

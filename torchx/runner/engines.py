@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import TorchxError
+from torchx.errors import TorchxError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.scheduling.base import Diagnoses, Executes, ListAppResponse, Prunes, Scheduler, Selects
+from torchx.scheduling.query import Pruned
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
+
+with lazy_imports:
+    from torchx import config
+    from torchx import schedulers as torchx_schedulers
+    from torchx.runner import events
+    from torchx.scheduling import findings
 
 if TYPE_CHECKING:
     from torchx.config import Config
-    from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
-    from torchx.scheduling.findings import Finding
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef
@@ -23,9 +29,7 @@ if TYPE_CHECKING:
 
 
 def _load_config() -> Config:
-    from torchx.config import load_config
-
-    return load_config()
+    return config.load_config()
 
 
 class Engines:
@@ -46,14 +50,12 @@ class Engines:
         scheduler_factories: Mapping[str, SchedulerFactory] | None,
         scheduler_params: Mapping[str, object] | None,
     ) -> None:
-        from torchx.schedulers import get_default_scheduler_name
-
         self._name = name
         self._factories = scheduler_factories
         self._scheduler_params = dict(scheduler_params or {})
         self._schedulers: dict[str, Scheduler[Any]] = {}
         self._making = threading.Lock()
-        self.default_scheduler = get_default_scheduler_name()
+        self.default_scheduler = torchx_schedulers.get_default_scheduler_name()
         self.load_config: Callable[[], Config] = _load_config
 
     def close(self) -> None:
@@ -116,8 +118,6 @@ class Engines:
         """
         scheduler, app_id = self._of(app_handle)
         if not isinstance(scheduler, Executes):
-            from torchx.errors import UsageError
-
             raise UsageError(f"{scheduler.backend} cannot run programs in its replicas")
         return scheduler.execute(app_id, role_name, k, command, streams)
 
@@ -152,7 +152,7 @@ class Engines:
         """Returns True if a scheduler implements an optional protocol, such as ``Prunes``."""
         return isinstance(self.scheduler(scheduler), ability)
 
-    def diagnose(self, scheduler: str) -> Iterable[Finding]:
+    def diagnose(self, scheduler: str) -> Iterable[findings.Finding]:
         """Checks the engine of a scheduler and returns the findings.
 
         Raises:
@@ -161,10 +161,9 @@ class Engines:
         engine = self.scheduler(scheduler)
         if isinstance(engine, Diagnoses):
             return engine.diagnose()
-        from torchx.scheduling.findings import Finding, Verdict
 
         next(iter(engine.list()), None)
-        return [Finding("engine", Verdict.GOOD, "reachable")]
+        return [findings.Finding("engine", findings.Verdict.GOOD, "reachable")]
 
     def prune(self, scheduler: str, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications of a scheduler, and leftovers it knows of.
@@ -181,7 +180,6 @@ class Engines:
         if isinstance(engine, Prunes):
             yield from engine.prune(app_ids, dryrun=dryrun)
             return
-        from torchx.scheduling.query import Pruned
 
         for app_id in app_ids:
             if not dryrun:
@@ -210,9 +208,7 @@ class Engines:
 
     def _known(self) -> Mapping[str, SchedulerFactory]:
         if self._factories is None:
-            from torchx.schedulers import get_scheduler_factories
-
-            self._factories = get_scheduler_factories()
+            self._factories = torchx_schedulers.get_scheduler_factories()
         return self._factories
 
     def scheduler(self, name: str) -> Scheduler[Any]:
@@ -242,9 +238,7 @@ class Engines:
 
     def _make(self, name: str) -> Scheduler[Any]:
         if self._factories is None:
-            from torchx.schedulers import create_scheduler
-
-            return create_scheduler(name, self._name, **self._scheduler_params)
+            return torchx_schedulers.create_scheduler(name, self._name, **self._scheduler_params)
         if name not in self._factories:
             raise UnknownSchedulerException(name, self._factories)
         return self._factories[name](self._name, **self._scheduler_params)
@@ -258,17 +252,15 @@ class Engines:
         app: AppDef | None = None,
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | None = None,
-    ) -> log_event:
+    ) -> events.log_event:
         """Returns a context manager that records a call."""
-        from torchx.runner.events import heard, log_event, shown  # loaded on demand: a query is not an event
-
-        return log_event(
+        return events.log_event(
             api,
             scheduler,
             app_id,
             app_image=app.roles[0].image if app is not None and app.roles else None,
             app_metadata=app.metadata if app is not None else None,
-            runcfg=shown(cfg) if cfg is not None and heard() else None,
+            runcfg=events.shown(cfg) if cfg is not None and events.heard() else None,
             workspace=workspace,
             session=self._name,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -27,8 +28,6 @@ def check_regex(regex: str) -> None:
     Raises:
         UsageError: it is not a regular expression.
     """
-    import re
-
     try:
         re.compile(regex)
     except re.error as error:

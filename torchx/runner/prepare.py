@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.scheduling.checks import require_roles
 from torchx.specs.app import MISSING, AppDef, RetryPolicy, Role, resolve_overrides
+
+with lazy_imports:
+    from torchx.tracker import configured
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -151,12 +155,13 @@ def run_env(
 def _tracker_env(configs: Mapping[str, str | None], factories: Mapping[str, str]) -> dict[str, str]:
     if not configs:
         return {}
-    from torchx.tracker.configured import tracker_config_env_var_name, tracker_factory_env_var_name
 
     return {
         settings.TORCHX_TRACKERS: ",".join(configs),
-        **{tracker_config_env_var_name(name): config for name, config in configs.items() if config},
-        **{tracker_factory_env_var_name(name): made_by for name, made_by in factories.items()},
+        **{
+            configured.tracker_config_env_var_name(name): config for name, config in configs.items() if config
+        },
+        **{configured.tracker_factory_env_var_name(name): made_by for name, made_by in factories.items()},
     }
 
 
@@ -182,11 +187,12 @@ def configured_trackers(
         names = [name for name in re.split(r"\s*,\s*", named.strip()) if name]
     if not names:
         return {}, {}
-    from torchx.tracker.configured import tracker_config_env_var_name
 
     found: dict[str, str | None] = {}
     for name in names:
         setting = config.get(f"tracker:{name}", "config")
-        found[name] = env.get(tracker_config_env_var_name(name)) or (setting.value if setting else None)
+        found[name] = env.get(configured.tracker_config_env_var_name(name)) or (
+            setting.value if setting else None
+        )
     factories = {n: section[n].value for n in names if n in section and ":" in section[n].value}
     return found, factories

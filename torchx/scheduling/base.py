@@ -8,6 +8,7 @@ options to a request, and :meth:`Scheduler.schedule`, which submits such a reque
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
 from torchx.scheduling.protocols import Diagnoses as Diagnoses
@@ -29,8 +31,12 @@ from torchx.scheduling.protocols import Waits as Waits
 from torchx.scheduling.responses import DescribeAppResponse as DescribeAppResponse
 from torchx.scheduling.responses import ListAppResponse as ListAppResponse
 
+with lazy_imports:
+    from torchx.scheduling import logs
+    from torchx.specs import app as specs_app
+    from torchx.specs import macro, resources, run_options
+
 if TYPE_CHECKING:
-    from torchx.scheduling.logs import Stream
     from torchx.specs.app import AppDef, AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal, runopts
     from torchx.specs.workspace import Workspace
@@ -106,13 +112,14 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             UsageError: this engine cannot run the application.
         """
         # loaded on demand, here and below: a query of the status does not need these
-        from torchx.specs.app import lay_over, resolve_overrides
 
-        app = replace(app, roles=[resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata))
+        app = replace(
+            app, roles=[specs_app.resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata)
+        )
         resolved = self.run_opts().resolve(cfg)
         self._pre_build_validate(app, self.backend, resolved)
         if workspace:
-            lay_over(workspace, app.roles)
+            specs_app.lay_over(workspace, app.roles)
         if not self.plans_workspaces and any(role.workspace for role in app.roles):
             if not isinstance(self, BuildsWorkspaces):
                 raise UsageError(f"{self.backend} does not accept workspaces")
@@ -135,10 +142,8 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             self._opts = opts | self.workspace_opts() if isinstance(self, BuildsWorkspaces) else opts
         return self._opts
 
-    def _run_opts(self) -> runopts:
-        from torchx.specs.run_options import runopts
-
-        return runopts()
+    def _run_opts(self) -> run_options.runopts:
+        return run_options.runopts()
 
     @abc.abstractmethod
     def describe(self, app_id: str) -> DescribeAppResponse | None:
@@ -192,7 +197,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         since: datetime | None = None,
         until: datetime | None = None,
         should_tail: bool = False,
-        streams: Stream | None = None,
+        streams: logs.Stream | None = None,
     ) -> Iterable[str]:
         """Returns the log lines of one replica, each with its line end.
 
@@ -212,21 +217,18 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         log_chunks = method_of_engine(self, "log_chunks")
         if log_chunks is None:
             raise NotImplementedError(f"{self.backend} does not provide logs")
-        from torchx.scheduling.logs import LogQuery, Stream, lines_of
 
-        stream = streams or Stream.COMBINED
-        query = LogQuery({role_name: frozenset([k])}, regex, since, until, None, should_tail, stream)
-        return lines_of(log_chunks(app_id, query))
+        stream = streams or logs.Stream.COMBINED
+        query = logs.LogQuery({role_name: frozenset([k])}, regex, since, until, None, should_tail, stream)
+        return logs.lines_of(log_chunks(app_id, query))
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         """Rejects an invalid application before its workspace is built."""
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
         """Rejects an application that this engine cannot run (default: one without resources)."""
-        from torchx.specs.resources import NULL_RESOURCE
-
         for role in app.roles:
-            if role.resource == NULL_RESOURCE:
+            if role.resource == resources.NULL_RESOURCE:
                 raise UsageError(f"role `{role.name}` has no resource, and {scheduler} needs one")
 
     def takes_workspaces(self, *, requested: bool = True) -> bool:
@@ -253,11 +255,9 @@ def replicas_of(
     Yields:
         The role, the replica's id within it, and the replica's copy of the role.
     """
-    from torchx.specs.macro import macros
-
     for role in app.roles:
         for replica in range(role.num_replicas):
-            values = macros.Values(
+            values = macro.macros.Values(
                 img_root=img_root, app_id=app_id, replica_id=str(replica), rank0_env=rank0_env
             )
             yield role, replica, values.apply(role)
@@ -269,8 +269,6 @@ def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
     >>> list(filter_regex("o", ["one", "three", "two"]))
     ['one', 'two']
     """
-    import re
-
     search = re.compile(regex).search
     return (line for line in data if search(line))
 

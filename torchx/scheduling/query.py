@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -53,9 +54,7 @@ def begins(app_id: str, text: str) -> bool:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    from fnmatch import fnmatchcase  # loaded on demand: patterns are rare
-
-    return fnmatchcase(name, pattern)
+    return fnmatch.fnmatchcase(name, pattern)
 
 
 class Pruned(NamedTuple):

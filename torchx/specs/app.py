@@ -10,10 +10,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.specs.mounts import Mount
 from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.specs.workspace import Workspace
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    import asyncio
+    import inspect
+    from concurrent import futures
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal
@@ -188,11 +194,7 @@ def resolve_overrides(role: Role) -> Role:
 
 def _await(awaitable: Awaitable[Any], role: str, name: str) -> Any:
     """Runs an awaitable in a separate thread, since the caller's may have an event loop."""
-    import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-    from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
-
-    if iscoroutine(awaitable) and getcoroutinestate(awaitable) != CORO_CREATED:
+    if inspect.iscoroutine(awaitable) and inspect.getcoroutinestate(awaitable) != inspect.CORO_CREATED:
         raise UsageError(
             f"the override `{name}` of role `{role}` is a coroutine that has run already",
             hint="give the async function itself: it is called at each dry-run",
@@ -201,7 +203,7 @@ def _await(awaitable: Awaitable[Any], role: str, name: str) -> Any:
     async def result() -> Any:
         return await awaitable
 
-    with ThreadPoolExecutor(1) as pool:
+    with futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, result()).result()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -10,10 +11,10 @@ from torchx.errors import StateError
 from torchx.machine import files
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 
-def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
+def TORCHX_HOME(*subdir_paths: str) -> pathlib.Path:  # noqa: N802 (its documented name)
     """Returns the state home or a folder below it; creates it with access for the owner only.
 
     It is ``$TORCHX_HOME`` (default: ``~/.torchx``).
@@ -24,14 +25,12 @@ def TORCHX_HOME(*subdir_paths: str) -> Path:  # noqa: N802 (its documented name)
     Raises:
         StateError: it cannot be created, or the state home belongs to another user.
     """
-    from pathlib import Path  # loaded on demand: most imports need no folder
-
-    home = Path(os.environ.get(settings.TORCHX_HOME) or "~/.torchx").expanduser().absolute()
+    home = pathlib.Path(os.environ.get(settings.TORCHX_HOME) or "~/.torchx").expanduser().absolute()
     folder = home
     try:
         files.make_folder(home)
         files.check_home(home)
-        for part in Path(*subdir_paths).parts:
+        for part in pathlib.Path(*subdir_paths).parts:
             folder = folder / part
             files.make_folder(folder)
     except OSError as e:

@@ -6,8 +6,12 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
 from torchx.specs.app import Role
+
+with lazy_imports:
+    import string
 
 
 class macros:
@@ -70,9 +74,7 @@ class macros:
             >>> macros.Values("/", "job-1", "0", "RANK0").substitute("$$${rank0_env} ${app_id} ${x}")
             '$RANK0 job-1 ${x}'
             """
-            from string import Template
-
-            return Template(arg).safe_substitute(self.to_dict())
+            return string.Template(arg).safe_substitute(self.to_dict())
 
         def to_dict(self) -> dict[str, Any]:
             """Returns the value of each macro by its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -170,8 +171,6 @@ def _mount(group: dict[str, str]) -> Mount:
     if kind == MountType.VOLUME.value:
         return VolumeMount(src, dst, read_only)
     if src.startswith("~"):
-        import os.path
-
         src = os.path.expanduser(src)  # noqa: PTH111 (text in, text out: a Path would rewrite it)
     return BindMount(src, dst, read_only)
 

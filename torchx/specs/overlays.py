@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.machine.files import read_file
 from torchx.specs.app import AppDef, Role
 from torchx.specs.overlay_merge import (
     DEL,
@@ -19,6 +22,12 @@ from torchx.specs.overlay_merge import (
     apply_overlay,
     operator_of,
 )
+
+with lazy_imports:
+    import fsspec
+
+    from torchx import yaml_limits
+
 
 __all__ = [
     "DEL",
@@ -159,10 +168,11 @@ def _as_mapping(overlay: Any) -> Mapping[str, Any]:
     """Returns a mapping; for a dataclass, of the fields that are not None."""
     if isinstance(overlay, Mapping):
         return overlay
-    from dataclasses import asdict, is_dataclass
 
-    if is_dataclass(overlay) and not isinstance(overlay, type):
-        return asdict(overlay, dict_factory=lambda pairs: {k: v for k, v in pairs if v is not None})
+    if dataclasses.is_dataclass(overlay) and not isinstance(overlay, type):
+        return dataclasses.asdict(
+            overlay, dict_factory=lambda pairs: {k: v for k, v in pairs if v is not None}
+        )
     raise OverlayError(f"an overlay is a mapping or a dataclass, got {overlay!r}")
 
 
@@ -175,12 +185,10 @@ def load_overlay_file(uri: str) -> dict[str, Any]:
     Raises:
         OverlayError: it cannot be read or is not a mapping.
     """
-    from torchx.yaml_limits import LARGEST, YamlError, load_yaml
-
     try:
-        text = _text(uri, LARGEST)
-        data = load_yaml(text, source=f"overlay file `{uri}` cannot be read", tuples=True)
-    except YamlError as e:
+        text = _text(uri, yaml_limits.LARGEST)
+        data = yaml_limits.load_yaml(text, source=f"overlay file `{uri}` cannot be read", tuples=True)
+    except yaml_limits.YamlError as e:
         raise OverlayError(e.message) from e
     except (OSError, ValueError, ImportError) as e:
         raise OverlayError(f"overlay file `{uri}` cannot be read: {e}") from e
@@ -191,12 +199,8 @@ def load_overlay_file(uri: str) -> dict[str, Any]:
 
 def _text(uri: str, most: int) -> str:
     """Returns the text of a file, cut off slightly above a limit in bytes."""
-    import fsspec
-
     fs, path = fsspec.core.url_to_fs(uri)
     if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
-        from torchx.machine.files import read_file
-
         return read_file(path, 4 * most, own=False, follow=True).decode("utf-8")
     with fs.open(path, "rb") as file:
         data: bytes = file.read(4 * most + 1)

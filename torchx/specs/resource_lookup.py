@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.plugins.tags import resource_tags
 from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    import importlib
+
+    from torchx.plugins import installed, registration
+    from torchx.specs import named_resources_aws, named_resources_generic
 
 
 class UnknownResourceError(UsageError, KeyError):
@@ -107,22 +115,16 @@ def resource(
 
 def get_named_resources(res: str) -> Resource:
     """Returns a resource by its name; an old name of ``resource(h=...)``."""
-    import warnings
-
     warnings.warn("get_named_resources(name) is now resource(h=name)", DeprecationWarning, stacklevel=2)
     return named_resources[res]
 
 
 def _factories() -> dict[str, Callable[[], Any]]:
     """Returns the factory of each resource, in display order; later ones replace earlier ones."""
-    from torchx.plugins.installed import registry
-    from torchx.plugins.registration import PluginType
-    from torchx.specs import named_resources_aws, named_resources_generic
-
     null: dict[str, Callable[[], Any]] = dict.fromkeys(
         ("NULL", "MISSING"), lambda: Resource.copy(NULL_RESOURCE)
     )
-    plugins = registry().get(PluginType.NAMED_RESOURCE)
+    plugins = installed.registry().get(registration.PluginType.NAMED_RESOURCE)
     return {
         **named_resources_generic.NAMED_RESOURCES,
         **named_resources_aws.NAMED_RESOURCES,
@@ -136,10 +138,9 @@ def _custom() -> dict[str, Callable[[], Any]]:
     module = os.environ.get(settings.TORCHX_CUSTOM_NAMED_RESOURCES)
     if not module:
         return {}
-    from importlib import import_module
 
     try:
-        found = import_module(module).NAMED_RESOURCES
+        found = importlib.import_module(module).NAMED_RESOURCES
     except Exception as e:
         raise UsageError(
             f"the named resources of `{module}` cannot be loaded: {type(e).__name__}: {e}",
@@ -165,12 +166,12 @@ def _tagged(made: Any, name: str) -> Resource:
 
 def _hint(name: str, known: list[str]) -> str | None:
     """Returns the nearest name or all generic ones, and the broken plugins, which might define it."""
-    from torchx.plugins.installed import registry
-    from torchx.plugins.registration import PluginType
-
     starts = [k for k in known if name and k.lower().startswith(name.lower())]
     few = [k for k in known if not k.startswith("aws_") and k not in ("NULL", "MISSING")]
     hint = f"did you mean `{starts[0]}`?" if starts else did_you_mean(name, known)
     hint = hint or f"there are {', '.join(few)}, and {len(known) - len(few) - 2} of AWS (aws_...)"
-    broken = [f"{e.module} ({e.error})" for e in registry().load_errors(PluginType.NAMED_RESOURCE)]
+    broken = [
+        f"{e.module} ({e.error})"
+        for e in installed.registry().load_errors(registration.PluginType.NAMED_RESOURCE)
+    ]
     return hint + (f"   broken plugins: {'; '.join(broken)}" if broken else "")

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.pairs import split_elements, to_dict
 from torchx.specs.cases import camel_to_snake
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    from torchx import json_limits
+
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """The value of a run option."""
@@ -238,10 +243,8 @@ class runopts:
             InvalidRunConfigException: the text is no JSON object, a value does not fit its option, or
                 (with ``strict``) an option is unknown.
         """
-        from torchx.json_limits import load_json
-
         try:
-            given = load_json(json_repr)
+            given = json_limits.load_json(json_repr)
         except ValueError as e:
             raise InvalidRunConfigException(f"run options are not valid JSON: {e}", "", {}) from e
         if not isinstance(given, dict):

@@ -10,6 +10,11 @@ from typing import Any
 
 from torchx.errors import TorchxError
 from torchx.exit_codes import result_of
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    from torchx.specs import status_text
+
 
 NONE = "<NONE>"
 """The text of an error that does not exist."""
@@ -288,9 +293,7 @@ class AppStatus:
         Args:
             filter_roles: names of the roles to include (default: all).
         """
-        from torchx.specs.status_text import as_json
-
-        return as_json(self, filter_roles)
+        return status_text.as_json(self, filter_roles)
 
     def format(self, filter_roles: Sequence[str] | None = None) -> str:
         """Returns the status as text for display, without colours.
@@ -298,9 +301,7 @@ class AppStatus:
         Args:
             filter_roles: names of the roles to include (default: all).
         """
-        from torchx.specs.status_text import as_text
-
-        return as_text(self, filter_roles)
+        return status_text.as_text(self, filter_roles)
 
     def __str__(self) -> str:
         return self.format()

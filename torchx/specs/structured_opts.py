@@ -9,8 +9,14 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from torchx.lazy import lazy_imports
 from torchx.specs.cases import snake_to_camel
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopts
+
+with lazy_imports:
+    import ast
+    import inspect
+
 
 S = TypeVar("S", bound="StructuredOpts")
 
@@ -210,9 +216,6 @@ def _default(field: Field[Any]) -> Any:
 
 def _field_docs(cls: type) -> dict[str, str]:
     """Reads the text literals below the fields; empty without source."""
-    import ast
-    import inspect
-
     try:
         source = inspect.getsource(cls)
     except (OSError, TypeError):

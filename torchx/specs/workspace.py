@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import shutil
+
+    from torchx import yaml_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +67,7 @@ class Workspace:
         """Returns True if this is one project that is copied to the root."""
         return list(self.projects.values()) == [""]
 
-    def merge_into(self, outdir: str | Path) -> None:
+    def merge_into(self, outdir: str | pathlib.Path) -> None:
         """Copies each project into ``outdir``, in order; later files replace earlier ones.
 
         Links are copied as links; a project that is one file is copied by its name.
@@ -69,16 +76,13 @@ class Workspace:
             UsageError: a target is outside ``outdir``.
             StateError: a project does not exist or cannot be read.
         """
-        import shutil
-        from pathlib import Path
-
-        root = Path(outdir)
+        root = pathlib.Path(outdir)
         for project, target in self.projects.items():
-            if Path(target).is_absolute() or ".." in Path(target).parts:
+            if pathlib.Path(target).is_absolute() or ".." in pathlib.Path(target).parts:
                 raise UsageError(
                     f"workspace project `{project}` has the target `{target}`, outside the job's root"
                 )
-            src, dst = Path(project).expanduser(), root / target
+            src, dst = pathlib.Path(project).expanduser(), root / target
             try:
                 if src.is_file():
                     dst.mkdir(parents=True, exist_ok=True)
@@ -103,10 +107,8 @@ def _all_but(outdir: Path) -> Callable[[str, list[str]], list[str]]:
 
 
 def _from_yaml(text: str) -> Workspace:
-    from torchx.yaml_limits import load_yaml
-
     short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-    data = load_yaml(text, source=f"workspace `{short}`")
+    data = yaml_limits.load_yaml(text, source=f"workspace `{short}`")
     if isinstance(data, str):
         return Workspace({data: ""})
     if data is None:

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from torchx import settings
+from torchx.lazy import lazy_imports
 from torchx.tracker.base import UNDEFINED as UNDEFINED
 from torchx.tracker.base import Lineage as Lineage
 from torchx.tracker.base import LineageEdge as LineageEdge
 from torchx.tracker.base import TrackerArtifact as TrackerArtifact
 from torchx.tracker.base import TrackerBase as TrackerBase
 from torchx.tracker.base import TrackerSource as TrackerSource
+
+with lazy_imports:
+    from torchx.tracker import configured
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,8 @@ class AppRun:
         job = os.environ.get(settings.TORCHX_JOB_ID)
         if not job:
             return AppRun(UNDEFINED)
-        from torchx.tracker.configured import trackers_from_environ
 
-        run = AppRun(job, tuple(trackers_from_environ()))
+        run = AppRun(job, tuple(configured.trackers_from_environ()))
         parent = os.environ.get(settings.TORCHX_PARENT_RUN_ID)
         if parent:
             for tracker in run.backends:

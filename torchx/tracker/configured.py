@@ -9,9 +9,14 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.plugins.foreign import foreign
 from torchx.suggestions import did_you_mean
 from torchx.tracker.base import TrackerBase
+
+with lazy_imports:
+    from torchx import plugins as torchx_plugins
+
 
 BUILT_IN: Mapping[str, str] = {"fsspec": "torchx.tracker.backend.fsspec:create"}
 """Name of a tracker -> what makes it, as ``module:function``; a plugin of the same name comes before it."""
@@ -83,9 +88,7 @@ def _loaded(name: str, reference: str) -> Callable[[str | None], TrackerBase]:
 
 
 def _factory(name: str) -> Callable[[str | None], TrackerBase]:
-    from torchx.plugins import PluginType, registry
-
-    plugins = registry().get(PluginType.TRACKER)
+    plugins = torchx_plugins.registry().get(torchx_plugins.PluginType.TRACKER)
     if name in plugins:
         return plugins[name]
     if name in BUILT_IN:

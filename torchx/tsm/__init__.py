@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.scheduling.base import DescribeAppResponse, Scheduler
 from torchx.specs import (
     ALL,
@@ -49,6 +50,10 @@ from torchx.tsm.errors import (
     UnknownApp,
 )
 from torchx.tsm.sessions import RunConfig, Session
+
+with lazy_imports:
+    from torchx import runner as _runner  # a program that only describes applications submits none
+    from torchx.tsm import standalone as _standalone
 
 __all__ = [
     "ALL",
@@ -98,7 +103,4 @@ def session(name: str = "torchx", **scheduler_params: Any) -> Session:
         name: the session part of the handles it gives.
         scheduler_params: keyword arguments for the factories of the schedulers.
     """
-    from torchx.runner import get_runner  # on demand: who only tells applications submits nothing
-    from torchx.tsm.standalone import StandaloneSession
-
-    return StandaloneSession(name, get_runner(name, **scheduler_params))
+    return _standalone.StandaloneSession(name, _runner.get_runner(name, **scheduler_params))

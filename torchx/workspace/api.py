@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from torchx.lazy import lazy_imports
 from torchx.workspace.ignore import Rules, State, parse
+
+with lazy_imports:
+    from torchx.specs import run_options
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import CfgVal
     from torchx.specs.workspace import Workspace
 
 T = TypeVar("T")
@@ -38,11 +42,9 @@ class WorkspaceMixin(Generic[T]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
 
-    def workspace_opts(self) -> runopts:
+    def workspace_opts(self) -> run_options.runopts:
         """Returns the run options that workspaces add to the scheduler's."""
-        from torchx.specs.run_options import runopts
-
-        return runopts()
+        return run_options.runopts()
 
     def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
         """Builds the workspace of each role that has one; equal workspaces of equal images only once."""

@@ -9,25 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.workspace.api import WorkspaceMixin
+
+with lazy_imports:
+    from torchx.specs import run_options
+    from torchx.specs import workspace as specs_workspace
+    from torchx.workspace import options, tree
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import CfgVal
     from torchx.specs.workspace import Workspace
 
 
 class DirWorkspaceMixin(WorkspaceMixin[None]):
     """Copies workspaces into the folder given by the run option ``job_dir``, which must not exist."""
 
-    def workspace_opts(self) -> runopts:
+    def workspace_opts(self) -> run_options.runopts:
         """Returns the run options that workspaces add to the scheduler's."""
-        from torchx.specs.run_options import runopts
-        from torchx.workspace.options import add_limit
-
-        opts = runopts()
+        opts = run_options.runopts()
         opts.add("job_dir", type_=str, help="folder to copy the workspace to (default: no copy)")
-        add_limit(opts)
+        options.add_limit(opts)
         return opts
 
     def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
@@ -63,13 +66,10 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
 class TmpDirWorkspaceMixin(DirWorkspaceMixin):
     """Copies workspaces into new temporary folders."""
 
-    def workspace_opts(self) -> runopts:
+    def workspace_opts(self) -> run_options.runopts:
         """Returns the run options that workspaces add to the scheduler's."""
-        from torchx.specs.run_options import runopts
-        from torchx.workspace.options import add_limit
-
-        opts = runopts()
-        add_limit(opts)
+        opts = run_options.runopts()
+        options.add_limit(opts)
         return opts
 
     def build_workspace_and_update_role(
@@ -85,10 +85,6 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
         role.image = str(folder)
 
 
-def _copy(workspace: str | Workspace, folder: Path, cfg: Mapping[str, CfgVal]) -> None:
-    from torchx.specs.workspace import Workspace
-    from torchx.workspace.options import limit_of
-    from torchx.workspace.tree import scan
-
-    parsed = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
-    scan(parsed, limit_of(cfg)).write_to(folder, into_existing=folder.exists())
+def _copy(workspace: str | specs_workspace.Workspace, folder: Path, cfg: Mapping[str, CfgVal]) -> None:
+    parsed = specs_workspace.Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    tree.scan(parsed, options.limit_of(cfg)).write_to(folder, into_existing=folder.exists())

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from torchx.lazy import lazy_imports
 from torchx.workspace.projects import Entry
+
+with lazy_imports:
+    import tarfile
+
 
 MADE = 315_619_200
 """Modification time of all files, 1980-01-02: in any time zone, not before 1980, which zip files require."""
@@ -52,8 +57,6 @@ def pack(
         fileobj: the file object to write to.
         below: a folder of the archive to put the entries in.
     """
-    import tarfile
-
     kinds = {"dir": tarfile.DIRTYPE, "link": tarfile.SYMTYPE, "file": tarfile.REGTYPE}
     # this format keeps names of any bytes unchanged
     form = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
+from torchx.machine.files import read_file
 from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rules, State, maybe_key, parse
 from torchx.workspace.private import is_private_key
 
@@ -126,8 +127,6 @@ class Folder:
         self.notes += set_id_notes(self.set_id)
 
     def _text(self, file: str) -> str:
-        from torchx.machine.files import read_file
-
         try:
             limit = 4 * LARGEST  # maximum bytes of LARGEST characters
             data = read_file(self.local(file), limit, own=False, follow=True)

@@ -8,10 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from torchx.errors import StateError, TorchxError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rule, Rules, State, maybe_key, parse
 from torchx.workspace.private import LARGEST_KEY, holds_private_key
 from torchx.workspace.projects import PIECE, SET_ID, Entry, set_id_notes, unreadable
+
+with lazy_imports:
+    import fsspec
+    from fsspec import registry
+
 
 BATCH = 16 << 20
 """Bytes of small files read in one call; larger files are read in pieces."""
@@ -163,8 +169,6 @@ def open_fs(name: str, url: str) -> tuple[Any, str]:
         UsageError: the address does not exist, its protocol is unknown, or a package is not installed.
         StateError: the address cannot be opened.
     """
-    import fsspec
-
     try:
         fs, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
@@ -174,15 +178,13 @@ def open_fs(name: str, url: str) -> tuple[Any, str]:
     except FileNotFoundError:
         raise UsageError(f"workspace `{name}` does not exist") from None
     except Exception as error:  # fsspec protocols have no common error class
-        from fsspec.registry import known_implementations
-
         protocol = _protocol(url)
-        if isinstance(error, ValueError) and protocol not in known_implementations:
+        if isinstance(error, ValueError) and protocol not in registry.known_implementations:
             raise UsageError(
                 f"workspace `{name}` has an unknown protocol, `{protocol}`",
                 hint=did_you_mean(
                     protocol,
-                    sorted(known_implementations),
+                    sorted(registry.known_implementations),
                     "e.g. a folder, file://, memory://, s3://, gs://, zip://",
                 ),
             ) from None
@@ -196,9 +198,7 @@ def _protocol(url: str) -> str:
 
 def _package(url: str, error: ImportError) -> str:
     """Returns how to install the package that an address needs."""
-    from fsspec.registry import known_implementations
-
-    package = known_implementations.get(_protocol(url), {}).get("class", "").partition(".")[0]
+    package = registry.known_implementations.get(_protocol(url), {}).get("class", "").partition(".")[0]
     return f"pip install {package}" if package not in ("", "fsspec") else _first_line(error)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.specs.workspace import Workspace
 from torchx.suggestions import without_password
 from torchx.workspace.options import LIMIT_MB, limit_of
@@ -22,6 +23,12 @@ from torchx.workspace.packing import MADE as MADE
 from torchx.workspace.packing import Writable, pack
 from torchx.workspace.projects import Entry as Entry
 from torchx.workspace.projects import Folder, Project, set_id_notes
+
+with lazy_imports:
+    from urllib import parse
+
+    from torchx.workspace import copying, remote
+    from torchx.workspace import sizes as workspace_sizes
 
 if TYPE_CHECKING:
     from torchx.specs.app import Role
@@ -172,13 +179,11 @@ class Tree:
         Raises:
             StateError: a file cannot be read or written, or has become shorter since the scan.
         """
-        from torchx.workspace.copying import write
-
         sources = (
             (entry, project.local(path) if entry.kind == "file" else None)
             for entry, project, path in (self._where[entry.path] for entry in self.entries)
         )
-        write(sources, self._pieces, folder, into_existing=into_existing)
+        copying.write(sources, self._pieces, folder, into_existing=into_existing)
 
 
 def scan_workspaces(roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> list[tuple[Role, Tree]]:
@@ -211,12 +216,10 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
             outside the job's root, two projects conflict, or the workspace is too large.
         StateError: a file or folder cannot be read.
     """
-    from torchx.workspace.sizes import Sizes, left_out
-
     where: dict[str, tuple[Entry, Project, str]] = {}
     notes: list[str] = []
     left: dict[str, list[str]] = {}
-    sizes = Sizes(str(workspace), limit_mb)
+    sizes = workspace_sizes.Sizes(str(workspace), limit_mb)
     for name, target in workspace.projects.items():
         project = open_project(name)
         at = _target(name, target)
@@ -233,7 +236,7 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
     _add_parents(where)
     tree = Tree(where, notes, left, workspace)
     if any(left.values()):
-        notes.append(left_out(shown(str(workspace)), tree.files, tree.size, left))
+        notes.append(workspace_sizes.left_out(shown(str(workspace)), tree.files, tree.size, left))
     if not tree.files:
         notes.append(f"workspace `{shown(str(workspace))}` has no files")
     elif tree.size >= LARGE_MB * 1_000_000:
@@ -258,15 +261,12 @@ def open_project(name: str) -> Project:
         StateError: its address cannot be opened.
     """
     if name.startswith(("file://", "local://")) and "::" not in name:
-        from urllib.parse import unquote
-
         path = name.partition("://")[2]
-        return Folder(name, os.path.abspath(path if os.path.exists(path) else unquote(path)))  # noqa: PTH100, PTH110
+        return Folder(name, os.path.abspath(path if os.path.exists(path) else parse.unquote(path)))  # noqa: PTH100, PTH110
     if not _URL.match(name):
         return Folder(name, os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111
-    from torchx.workspace.remote import Remote
 
-    return Remote(shown(name), name)
+    return remote.Remote(shown(name), name)
 
 
 def shown(name: str) -> str:

@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchx.lazy import lazy_imports
 from torchx_cli.flags import LogTarget, count
 from torchx_cli.session import session_of
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED
 from torchx_cli.terminal.output import is_terminal, note, print_stderr
+
+with lazy_imports:
+    from torchx.scheduling import logs
+    from torchx.specs import handles
+    from torchx_cli import applications
+    from torchx_cli.commands import log
+    from torchx_cli.terminal import attach
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -38,22 +46,16 @@ def attach_(
     As with an attached run, logs go to stderr and the exit code is that of the replica that failed
     first. Unlike there, Ctrl-C only detaches: the application keeps running.
     """
-    from torchx.scheduling.logs import LogQuery
-    from torchx.specs.handles import parse_log_target
-    from torchx_cli.applications import find
-    from torchx_cli.commands.log import of_target
-    from torchx_cli.terminal.attach import app_id_of, exit_code, print_result, report_waiting, show_logs
-
     tail = count("-n", lines)
-    parsed = parse_log_target(target)
+    parsed = handles.parse_log_target(target)
     with session_of(ctx).runner() as runner:
-        handle, described = find(runner, parsed.handle)
-        query = LogQuery(tail=RECENT if tail is None else tail, follow=True)
-        query = of_target(query, parsed, described)
+        handle, described = applications.find(runner, parsed.handle)
+        query = logs.LogQuery(tail=RECENT if tail is None else tail, follow=True)
+        query = log.of_target(query, parsed, described)
         roles = [(role.role, len(role.replicas)) for role in described.roles_statuses]
         try:
-            with report_waiting(runner, handle):
-                show_logs(
+            with attach.report_waiting(runner, handle):
+                attach.show_logs(
                     runner, handle, query, (r for r in roles if not query.replicas or r[0] in query.replicas)
                 )
                 status = runner.wait(handle)
@@ -61,17 +63,17 @@ def attach_(
             _print_detached(runner, handle)
             return EXIT_INTERRUPTED
         if status is None:
-            note(f"{app_id_of(handle)} is no longer known to its scheduler")
+            note(f"{attach.app_id_of(handle)} is no longer known to its scheduler")
             return 1
-        print_result(runner, handle, status, seen=not query.replicas)
-        return exit_code(status)
+        attach.print_result(runner, handle, status, seen=not query.replicas)
+        return attach.exit_code(status)
 
 
 def _print_detached(runner: Runner, handle: str) -> None:
-    from torchx_cli.applications import short_name
-    from torchx_cli.terminal.attach import app_id_of
-
-    name = short_name(runner, handle)
+    name = applications.short_name(runner, handle)
     if is_terminal(sys.stderr):
         print_stderr("")  # end the line with the ^C
-    note(f"{app_id_of(handle)} keeps running   cancel: torchx cancel {name}   attach: torchx attach {name}")
+    note(
+        f"{attach.app_id_of(handle)} keeps running   "
+        f"cancel: torchx cancel {name}   attach: torchx attach {name}"
+    )

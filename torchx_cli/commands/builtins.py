@@ -6,9 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from torchx.lazy import lazy_imports
 from torchx_cli.flags import Json, Output
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import emit, output_format, say
+
+with lazy_imports:
+    from torchx import discovery
+    from torchx.discovery.find import catalogue
 
 
 def builtins_(
@@ -22,15 +27,11 @@ def builtins_(
     json: Json = False,
 ) -> None:
     """List the components that can be run by name, built-in and from plugins."""
-    from torchx.discovery.find.catalogue import list_components
-
     form = output_format(output, json)
     if show:
-        from torchx.discovery import builtin_source
-
-        say(builtin_source(show).rstrip())
+        say(discovery.builtin_source(show).rstrip())
         return
-    components = list_components()
+    components = catalogue.list_components()
     if form != "text":
         data: list[dict[str, Any]] = [
             {

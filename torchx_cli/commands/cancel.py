@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import typer
 
+from torchx.runner.status import status_of
+from torchx_cli.applications import ACTIVE, find
 from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, Yes, confirm, selected
 from torchx_cli.session import session_of
+from torchx_cli.terminal.ending import last_line
 from torchx_cli.terminal.output import note, print_stderr
 
 if TYPE_CHECKING:
@@ -32,9 +36,6 @@ def cancel_(
     On a local scheduler the command returns when they have ended. Ended applications are unchanged. Of
     several applications with the same name, a running one is chosen.
     """
-    from torchx.runner.status import status_of
-    from torchx_cli.applications import ACTIVE, find
-
     session = session_of(ctx)
     with session.runner() as runner:
         matching = selected(runner, session, handles or (), Selection(every, state, name, scheduler), ACTIVE)
@@ -59,11 +60,7 @@ def cancel_(
 
 def wait_for_end(runner: Runner, handle: str, app_id: str) -> None:
     """Waits until an application has ended and prints its state, with a message if it takes long."""
-    from threading import Timer
-
-    from torchx_cli.terminal.ending import last_line
-
-    patience = Timer(PATIENCE, note, [f"{app_id} is being cancelled, waiting for it to clean up"])
+    patience = threading.Timer(PATIENCE, note, [f"{app_id} is being cancelled, waiting for it to clean up"])
     patience.daemon = True
     patience.start()
     try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchx.config.model import OWN_SECTION
+from torchx.config import CONFIG_FILE, shown_path
+from torchx.config.model import OWN_SECTION, examine_config
+from torchx.config.options import valid_options
+from torchx.config.trust import approve
 from torchx.errors import TorchxError
 from torchx.printable import one_line
 from torchx_cli.app import TYPER
@@ -50,7 +55,6 @@ def show(
     that use the value.
     """
     form = output_format(output, json)
-    from torchx.config.model import examine_config
 
     session = session_of(ctx)
     config, errors = examine_config(session.profile)
@@ -89,12 +93,7 @@ def trust(
     Such files are ignored by default because they name programs to run; review the file first. A
     changed file must be trusted again.
     """
-    from pathlib import Path
-
-    from torchx.config import CONFIG_FILE, shown_path
-    from torchx.config.trust import approve
-
-    path = Path(file).expanduser()
+    path = pathlib.Path(file).expanduser()
     approved = approve(path / CONFIG_FILE if path.is_dir() else path)
     name = one_line(shown_path(approved))
     note(f"{name} is trusted; if it changes, it must be trusted again")
@@ -111,8 +110,6 @@ def _check_schedulers(
         section: the requested section; empty for all.
         problems: the list to add problems to.
     """
-    from torchx.config.options import valid_options
-
     defaults: list[dict[str, Any]] = []
     named = {entry.section for entry in config.entries()}
     with session.runner() as runner:
@@ -156,8 +153,6 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 def _masked(section: str, key: str, value: str) -> str:
     """Masks a secret value, and secrets inside a value such as `HF_TOKEN:abc`."""
-    import re
-
     if looks_secret(key) and section != OWN_SECTION:
         return MASK
 

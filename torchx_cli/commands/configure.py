@@ -9,8 +9,13 @@ from typing import Annotated
 import typer
 
 from torchx.errors import StateError
+from torchx.lazy import lazy_imports
 from torchx_cli.flags import split_list
 from torchx_cli.terminal.output import note, say
+
+with lazy_imports:
+    from torchx import config
+    from torchx.config import api
 
 
 def configure_(
@@ -37,23 +42,20 @@ def configure_(
 
     An existing file is only overwritten with --force.
     """
-    from torchx.config import CONFIG_FILE
-    from torchx.config.api import dump
-
     text = io.StringIO()
-    dump(text, split_list(schedulers) or None, required_only=not every)
+    api.dump(text, split_list(schedulers) or None, required_only=not every)
     if show:
         say(text.getvalue(), end="")
         return
-    path = Path(CONFIG_FILE)
+    path = Path(config.CONFIG_FILE)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text.getvalue())
     except FileExistsError:
         raise StateError(
-            f"{CONFIG_FILE} already exists",
+            f"{config.CONFIG_FILE} already exists",
             hint="torchx configure --print shows the new content; --force overwrites the file",
         ) from None
     except OSError as error:
-        raise StateError(f"{CONFIG_FILE} cannot be written: {error.strerror}") from error
-    note(f"wrote {CONFIG_FILE}; effective values: torchx config show")
+        raise StateError(f"{config.CONFIG_FILE} cannot be written: {error.strerror}") from error
+    note(f"wrote {config.CONFIG_FILE}; effective values: torchx config show")

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import StateError
+from torchx.runner.status import status_of
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.query import AppQuery
+from torchx.specs.handles import UnknownAppException, parse_app_handle
+from torchx.specs.status import AppState
+from torchx_cli.applications import ACTIVE, find, short_name
 from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, Yes, confirm, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import note
@@ -35,8 +41,6 @@ def delete_(
     If one of them has not ended, none is deleted without --force. With flags instead of handles, only ended
     applications are selected without --force.
     """
-    from torchx_cli.applications import ACTIVE, short_name
-
     session = session_of(ctx)
     with session.runner() as runner:
         states = ENDED | ACTIVE if force else ENDED
@@ -60,12 +64,6 @@ def delete_(
 
 def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
     """Returns the full handle and the description, or the listing if the record cannot be read."""
-    from torchx.scheduling.base import DescribeAppResponse
-    from torchx.scheduling.query import AppQuery
-    from torchx.specs.handles import UnknownAppException, parse_app_handle
-    from torchx.specs.status import AppState
-    from torchx_cli.applications import find
-
     try:
         return find(runner, text, prefer=ENDED)
     except UnknownAppException:
@@ -81,8 +79,5 @@ def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
 
 def _has_ended(described: DescribeAppResponse) -> bool:
     """Returns True if no part of an application is running."""
-    from torchx.runner.status import status_of
-    from torchx.specs.status import AppState
-
     over = described.state is AppState.UNKNOWN and described.ended_at is not None
     return over or status_of(described).is_terminal()

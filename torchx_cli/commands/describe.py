@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from torchx import settings
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
+from torchx.runner.status import status_of
+from torchx.specs.app import AppDef
+from torchx.specs.handles import parse_app_handle
+from torchx.specs.serialize import app_to_dict
+from torchx_cli.applications import find
+from torchx_cli.commands.status import check_watch_format, failure_of
 from torchx_cli.flags import Handle, Json, Output, Watch
 from torchx_cli.session import session_of
+from torchx_cli.terminal.masking import mask, secret_values
 from torchx_cli.terminal.output import (
     LONGEST,
     emit,
@@ -22,9 +30,15 @@ from torchx_cli.terminal.output import (
     say,
     width_of,
 )
+from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.status_text import replica_lines
 from torchx_cli.terminal.times import ago, duration, iso, span
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
+
+with lazy_imports:
+    import json as json_module
+
+    from torchx_cli.terminal import watch as terminal_watch
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
@@ -38,10 +52,6 @@ def describe_(
     Roles with their programs, environment and resources; replicas with their attempts, times and exit
     codes or signals; the location of the logs; and the first failure.
     """
-    from torchx.runner.status import status_of
-    from torchx_cli.applications import find
-    from torchx_cli.commands.status import check_watch_format, failure_of
-
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle, full=True)
@@ -58,11 +68,12 @@ def describe_(
             say("\n".join(lines_of(described)))
         else:
             check_watch_format(form)
-            from torchx_cli.terminal.watch import watch
 
             if not is_terminal(sys.stdout):  # there, watch prints only changes
                 say("\n".join(_lines(as_data(full, described), described)))
-            last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
+            last = terminal_watch.watch(
+                runner, full, described, lines_of, lambda: runner.description(full, brief=True)
+            )
             for line in (
                 failure_of(runner, full, status_of(last)) if last and not is_terminal(sys.stdout) else ()
             ):
@@ -71,13 +82,6 @@ def describe_(
 
 def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     """Returns an application as plain data with secrets masked."""
-    from torchx.runner.status import status_of
-    from torchx.specs.app import AppDef
-    from torchx.specs.handles import parse_app_handle
-    from torchx.specs.serialize import app_to_dict
-    from torchx_cli.terminal.masking import mask, secret_values
-    from torchx_cli.terminal.plain import to_plain
-
     scheduler, session, app_id = parse_app_handle(handle)
     status = status_of(described).to_json()
     metadata = {key: value for key, value in described.metadata.items() if key != settings.COMMAND_LINE}
@@ -182,6 +186,5 @@ _COMMANDS = ("command", _SUBMITTED_BY)
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    import json
 
-    return json.dumps(value)
+    return json_module.dumps(value)

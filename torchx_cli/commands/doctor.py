@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchx.errors import AbsentError, PluginError, TorchxError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
+from torchx.scheduling.findings import Finding, Verdict
+from torchx.version import __version__
 from torchx_cli.flags import Json, Output
+from torchx_cli.placeholder import REPAIR, foreign_distributions
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, is_terminal, output_format, paint, say, wrap
+
+with lazy_imports:
+    from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -33,8 +41,6 @@ def doctor_(
 
     A missing engine is a problem only if it is given by name. The exit code is 1 if there are problems.
     """
-    from torchx.scheduling.findings import Verdict
-
     form = output_format(output, json)
     with session_of(ctx).runner(check_home=False) as runner:
         names = [scheduler] if scheduler else _distinct(runner.scheduler_backends())
@@ -58,10 +64,6 @@ def doctor_(
 
 
 def _installation() -> list[Finding]:
-    from torchx.scheduling.findings import Finding, Verdict
-    from torchx.version import __version__
-    from torchx_cli.placeholder import REPAIR, foreign_distributions
-
     if others := foreign_distributions():
         text = f"{' and '.join(others)} and torchx-cli have files of the same names"
         return [Finding("distributions", Verdict.WRONG, text, REPAIR)]
@@ -73,9 +75,6 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 
 def _diagnose(runner: Runner, name: str) -> Iterable[Finding]:
-    from torchx.errors import AbsentError, PluginError, TorchxError, UsageError
-    from torchx.scheduling.findings import Finding, Verdict
-
     try:
         return list(runner.diagnose(name))
     except PluginError as error:
@@ -92,8 +91,6 @@ def _diagnose(runner: Runner, name: str) -> Iterable[Finding]:
 def _print_findings(findings: Sequence[Finding]) -> None:
     shown = [(finding, finding.hint if finding.verdict.value != "ok" else "") for finding in findings]
     if is_terminal(sys.stdout):
-        from torchx_cli.terminal.drawing import print_table
-
         rows = [
             [
                 (finding.verdict.value, MEANING[finding.verdict.value]),
@@ -102,7 +99,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
             ]
             for finding, hint in shown
         ]
-        print_table(rows, indent=2)
+        drawing.print_table(rows, indent=2)
         return
     width = max((len(finding.what) for finding in findings), default=0)
     for finding, hint in shown:

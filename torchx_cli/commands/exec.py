@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
+from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.streams import Streams
+from torchx.specs.handles import parse_log_target
+from torchx_cli.applications import find
+from torchx_cli.commands.log import of_target
 from torchx_cli.flags import Replica
 from torchx_cli.session import session_of
+
+with lazy_imports:
+    import termios
+    import tty
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
@@ -40,10 +50,6 @@ def exec_(
 
     The default is the first role and replica. On a terminal the program gets a terminal too.
     """
-    from torchx.scheduling.streams import Streams
-    from torchx.specs.handles import parse_log_target
-    from torchx_cli.applications import find
-
     parsed = parse_log_target(target)
     command = command[1:] if command[0] == "--" else command
     if not command:
@@ -65,9 +71,6 @@ def requested_replica(parsed: LogTarget, described: DescribeAppResponse) -> tupl
         UsageError: several replicas are given.
         StateError: the replica does not exist.
     """
-    from torchx.scheduling.logs import LogQuery
-    from torchx_cli.commands.log import of_target
-
     if len(parsed.replicas) > 1:
         raise UsageError("expected a single replica, e.g. @last/trainer/0")
     of_target(LogQuery(), parsed, described)
@@ -87,9 +90,6 @@ def _raw(terminal: bool) -> Iterator[None]:
     if not terminal:
         yield
         return
-    import termios
-    import tty
-
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:

@@ -7,8 +7,12 @@ from typing import Annotated
 
 import typer
 
+from torchx.lazy import lazy_imports
 from torchx_cli.flags import Json, Output
 from torchx_cli.terminal.output import emit, output_format, paint, say
+
+with lazy_imports:
+    from torchx.discovery.find import lint as find_lint
 
 
 def lint_(
@@ -27,10 +31,8 @@ def lint_(
 
     The exit code is 1 if there are problems.
     """
-    from torchx.discovery.find.lint import lint
-
     form = output_format(output, json)
-    report = lint(target)
+    report = find_lint.lint(target)
     if form != "text":
         problems = [
             {

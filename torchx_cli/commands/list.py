@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -9,13 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.config.options import valid_options
 from torchx.errors import AbsentError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
+from torchx.runner.survey import survey
+from torchx.scheduling.query import AppQuery
+from torchx.specs.handles import parse_app_handle
 from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
 from torchx_cli.session import Session, session_of
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, paint, say
 from torchx_cli.terminal.times import ago, duration, iso, parse_time, span
+
+with lazy_imports:
+    import heapq
+
+    from torchx_cli import run_request
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -81,8 +92,6 @@ def list_(
     json: Json = False,
 ) -> None:
     """List running and ended applications, newest first."""
-    from torchx.scheduling.query import AppQuery
-
     form = output_format(output, json)
     if quiet and form != "text":
         raise UsageError(f"-q cannot be combined with -o {form}")
@@ -126,9 +135,8 @@ def newest(listings: list[Iterator[ListAppResponse]]) -> Iterator[ListAppRespons
     """Merges the applications of several schedulers, newest first."""
     if len(listings) == 1:
         return listings[0]
-    from heapq import merge
 
-    return merge(*listings, key=_age, reverse=True)
+    return heapq.merge(*listings, key=_age, reverse=True)
 
 
 def _age(app: ListAppResponse) -> tuple[float, str]:
@@ -177,7 +185,6 @@ def gather(
 
     if scheduler:
         return [select(scheduler)]
-    from torchx.runner.survey import survey
 
     answers = survey(runner.scheduler_backends(), select)
     failed = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
@@ -201,31 +208,24 @@ def _configured(runner: Runner, session: Session) -> str:
 
 def _prefetch(applications: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
     """Fetches the first application, so that an unreachable scheduler raises its error here."""
-    from itertools import chain
-
-    return chain(list(islice(applications, 1)), applications)
+    return itertools.chain(list(islice(applications, 1)), applications)
 
 
 def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> dict[str, Any]:
     config = session.valid_config
     if not cfg and not config.section(backend):
         return {}
-    from torchx.config.options import valid_options
-    from torchx_cli.run_request import typed_options
-
     opts = runner.scheduler_run_opts(backend)
     configured, problems = valid_options(config, backend, opts)
     for error in problems:
         note(f"note: {error.message}; it is ignored")
     return {
         **{key: option.value for key, option in configured.items()},
-        **typed_options(cfg, backend, opts),
+        **run_request.typed_options(cfg, backend, opts),
     }
 
 
 def _row(app: ListAppResponse) -> list[tuple[str, str]]:
-    from torchx.specs.handles import parse_app_handle
-
     started = app.started_at or app.submitted_at
     lasted = span(app.started_at, app.ended_at)
     return [
@@ -242,8 +242,6 @@ def _row(app: ListAppResponse) -> list[tuple[str, str]]:
 
 def as_data(app: ListAppResponse) -> dict[str, Any]:
     """Returns an application as plain data."""
-    from torchx.specs.handles import parse_app_handle
-
     scheduler, session, _ = parse_app_handle(app.app_handle)
     lasted = None if app.ended_at is None else span(app.started_at, app.ended_at)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections.abc import Iterable
@@ -11,10 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.scheduling.logs import LogQuery, Stream, whole_characters
+from torchx.scheduling.protocols import UnavailableError
+from torchx.specs.handles import parse_log_target
+from torchx_cli.applications import find
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.flags import count
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
+
+with lazy_imports:
+    import json as json_module
+
+    from torchx.scheduling import checks
+    from torchx_cli.terminal import attach, streaming, times
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -87,8 +99,6 @@ def log_(
 
     The lines of all replicas are printed in the order in which they were written.
     """
-    from torchx.specs.handles import parse_log_target
-
     form = output_format(output, json)
     if form == "yaml":
         raise UsageError("-o takes text or json, got `yaml`")
@@ -98,24 +108,21 @@ def log_(
         handle, described = _find(runner, parsed.handle, follow=query.follow)
         query = of_target(query, parsed, described)
         chunks = runner.log_chunks(handle, query)
-        from torchx_cli.terminal.attach import report_waiting
 
-        with report_waiting(runner, handle) if query.follow else nullcontext():
+        with attach.report_waiting(runner, handle) if query.follow else nullcontext():
             if form == "json":
                 print_json(chunks)
                 return
-            from torchx_cli.terminal.streaming import LogPrinter, labels_of, print_chunks
 
             counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
-            labels = labels_of(c for c in counts if not query.replicas or c[0] in query.replicas)
-            print_chunks(chunks, LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow))
+            labels = streaming.labels_of(c for c in counts if not query.replicas or c[0] in query.replicas)
+            streaming.print_chunks(
+                chunks, streaming.LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow)
+            )
 
 
 def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppResponse]:
     """Returns the application; if its engine is unreachable, the local record of its logs."""
-    from torchx.scheduling.protocols import UnavailableError
-    from torchx_cli.applications import find
-
     try:
         return find(runner, text)
     except UnavailableError as error:
@@ -130,9 +137,6 @@ def make_query(regex: str, since: str, until: str, lines: str, streams: str, fol
     Raises:
         UsageError: the value of a flag is invalid.
     """
-    from torchx.scheduling.logs import LogQuery, Stream
-    from torchx_cli.terminal.times import parse_time
-
     try:
         re.compile(regex)
     except re.error as error:
@@ -141,8 +145,8 @@ def make_query(regex: str, since: str, until: str, lines: str, streams: str, fol
         raise UsageError(f"--streams takes stdout, stderr or combined, got `{streams}`")
     return LogQuery(
         regex=regex or None,
-        since=parse_time("--since", since) if since else None,
-        until=parse_time("--until", until) if until else None,
+        since=times.parse_time("--since", since) if since else None,
+        until=times.parse_time("--until", until) if until else None,
         tail=count("-n", lines),
         follow=follow,
         stream=Stream(streams) if streams else Stream.COMBINED,
@@ -157,13 +161,10 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
     """
     if target.role is None:
         return query
-    from dataclasses import replace
 
-    from torchx.scheduling.checks import replicas_in, require_replicas
-
-    replicas = replicas_in(described.roles_statuses)
-    require_replicas(described.app_id, replicas, target.role, target.replicas)
-    return replace(query, replicas={target.role: frozenset(target.replicas)})
+    replicas = checks.replicas_in(described.roles_statuses)
+    checks.require_replicas(described.app_id, replicas, target.role, target.replicas)
+    return dataclasses.replace(query, replicas={target.role: frozenset(target.replicas)})
 
 
 def print_json(chunks: Iterable[LogChunk]) -> None:
@@ -172,39 +173,31 @@ def print_json(chunks: Iterable[LogChunk]) -> None:
     An incomplete line is printed in parts; `partial` marks parts without a line end. Multi-byte characters
     are never split.
     """
-    from dataclasses import replace
-
-    from torchx.scheduling.logs import whole_characters
-
     held: dict[tuple[object, ...], LogChunk] = {}  # incomplete characters
     for chunk in chunks:
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
         before = held.pop(source, None)
         if before is not None:
-            chunk = replace(chunk, data=before.data + chunk.data)
+            chunk = dataclasses.replace(chunk, data=before.data + chunk.data)
         end = whole_characters(chunk.data)
         if end < len(chunk.data):
-            held[source] = replace(chunk, data=chunk.data[end:])
+            held[source] = dataclasses.replace(chunk, data=chunk.data[end:])
         _print_lines(chunk, chunk.data[:end])
     for chunk in held.values():
         _print_lines(chunk, chunk.data)
 
 
 def _print_lines(chunk: LogChunk, data: bytes) -> None:
-    import json
-
-    from torchx_cli.terminal.streaming import stamp
-
     head = {
         "role": chunk.role,
         "replica": chunk.replica,
         "attempt": chunk.attempt,
         "stream": chunk.stream.value,
-        "time": stamp(chunk.time) if chunk.time else None,
+        "time": streaming.stamp(chunk.time) if chunk.time else None,
     }
     *whole, last = data.split(b"\n")
     lines = [(line, False) for line in whole] + ([(last, True)] if last else [])
     for line, partial in lines:
         text = line.decode("utf-8", "backslashreplace")
-        sys.stdout.write(json.dumps({**head, "line": text, "partial": partial}) + "\n")
+        sys.stdout.write(json_module.dumps({**head, "line": text, "partial": partial}) + "\n")
     sys.stdout.flush()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
+from torchx.plugins.report import installed_plugins
 from torchx.printable import one_line
 from torchx_cli.app import COMMANDS
 from torchx_cli.flags import Json, Output
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import emit, note, output_format, paint, say
+
+with lazy_imports:
+    from torchx import schedulers
 
 if TYPE_CHECKING:
     from torchx.plugins.report import Installed
@@ -20,8 +26,6 @@ def plugins_(output: Output = "", json: Json = False) -> None:
 
     Each plugin is loaded to check it. Other commands ignore plugins that fail to load.
     """
-    from torchx.plugins.report import installed_plugins
-
     form = output_format(output, json)
     plugins = [_with_conflict(plugin) for plugin in installed_plugins()]
     if form != "text":
@@ -44,13 +48,9 @@ def plugins_(output: Output = "", json: Json = False) -> None:
 
 def _with_conflict(plugin: Installed) -> Installed:
     """Returns the plugin, with an error if its name conflicts with a built-in one."""
-    from dataclasses import replace
-
-    from torchx.schedulers import BUILT_IN
-
-    taken = {"command": COMMANDS, "scheduler": BUILT_IN}.get(plugin.kind, {})
+    taken = {"command": COMMANDS, "scheduler": schedulers.BUILT_IN}.get(plugin.kind, {})
     if plugin.name in taken and not plugin.error:
-        return replace(
+        return dataclasses.replace(
             plugin, error=f"`{plugin.name}` is the name of a built-in {plugin.kind}, which takes precedence"
         )
     return plugin
@@ -61,6 +61,4 @@ def _names(plugin: Installed) -> str:
 
 
 def _as_data(plugin: Installed) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return {**asdict(plugin), "also": list(plugin.also), "error": plugin.error or None}
+    return {**dataclasses.asdict(plugin), "also": list(plugin.also), "error": plugin.error or None}

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.errors import PluginError
+from torchx.scheduling.base import Prunes, Shared
+from torchx.scheduling.query import AppQuery
+from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import AppState, is_terminal
 from torchx_cli.flags import Json, Output, States, count, states_of
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
@@ -61,8 +67,6 @@ def prune_(
     Leftovers are files of interrupted commands, unpacked images that no recorded application uses, and
     workspace images that no container uses. Running applications are never affected.
     """
-    from torchx.scheduling.query import AppQuery
-
     form = output_format(output, json)
     age = seconds("--older-than", older_than or DEFAULT_AGE) if older_than or not keep else 0.0
     kept = count("--keep", keep) or 0
@@ -78,9 +82,6 @@ def prune_(
 
 
 def _backends(runner: Runner, scheduler: str) -> list[str]:
-    from torchx.errors import PluginError
-    from torchx.scheduling.base import Prunes, Shared
-
     if scheduler:
         return [scheduler]
     names = []
@@ -116,10 +117,6 @@ class Pruning:
 
         Applications without a known end are kept.
         """
-        import time
-
-        from torchx.specs.status import AppState, is_terminal
-
         candidates = [
             (app.ended_at.timestamp(), backend, app)
             for backend in backends
@@ -150,8 +147,6 @@ class Pruning:
 
     def as_data(self) -> dict[str, Any]:
         """Returns the removed applications and leftovers as plain data."""
-        from torchx.specs.handles import parse_app_handle
-
         return {
             "dryrun": self.dryrun,
             "applications": [

@@ -10,14 +10,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx import settings
+from torchx.config.paths import component_settings, located
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import Cfg, Detach, Dryrun, Log, RequestOutput, ResultJson, Scheduler, Wait
 from torchx_cli.resubmission import from_description, request_again
 from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_component
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask_text, remember
-from torchx_cli.terminal.output import discard_output, emit, note, output_format, say
+from torchx_cli.terminal.output import (
+    discard_output,
+    emit,
+    has_colour,
+    note,
+    output_format,
+    say,
+    supports_unicode,
+    width_of,
+)
+
+with lazy_imports:
+    from torchx.discovery.call import arguments as call_arguments
+    from torchx.discovery.call import build
+    from torchx.discovery.find import finder
+    from torchx_cli import component_flags
+    from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
 if TYPE_CHECKING:
     from torchx.config import Config, Setting
@@ -143,17 +161,12 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
     for line in info.notes:
         note(f"note: {line}")
     if request.dryrun:
-        from torchx_cli.terminal.dryrun_output import print_dryrun
-
-        print_dryrun(info, form)
+        dryrun_output.print_dryrun(info, form)
         return 0
-    from torchx_cli.terminal.attach import Attached
-    from torchx_cli.terminal.progress import ProgressReporter
-
     follow = follows(request, runner, info)
-    with Attached(runner, info, stream=follow) as attached:
+    with attach.Attached(runner, info, stream=follow) as attached:
         printed = len(info.notes)
-        with ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
+        with progress.ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
             handle = attached.submit()
         for line in info.notes[printed:]:  # added during submission
             note(f"note: {line}")
@@ -168,9 +181,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
 
 def explain_misplaced_flag(request: RunRequest) -> None:
     """Prints a hint if a flag of the component was passed to its program."""
-    from torchx_cli.component_flags import misplaced_flag
-
-    hint = misplaced_flag(request.component, request.argv)
+    hint = component_flags.misplaced_flag(request.component, request.argv)
     if hint:
         note(f"  {hint}")
 
@@ -189,9 +200,7 @@ def check_combination(request: RunRequest, form: str) -> None:
 
 def record_command(app: AppDef) -> None:
     """Records the command line with an application, with secrets masked, unless it is very long."""
-    from torchx_cli.terminal.attach import command_line
-
-    line = mask_text(command_line())
+    line = mask_text(attach.command_line())
     if len(line) <= LONGEST_COMMAND:
         app.metadata = {**app.metadata, settings.COMMAND_LINE: line}
 
@@ -218,27 +227,21 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
     Raises:
         UsageError: the component or its arguments are invalid.
     """
-    from torchx.config.paths import component_settings
-    from torchx.discovery.call.arguments import configured, parse_arguments
-    from torchx.discovery.call.build import build_app
-    from torchx.discovery.find.finder import find_component
-
     with redirect_stdout(sys.stderr):
-        component = find_component(request.component)
+        component = finder.find_component(request.component)
     section: dict[str, Setting] = component_settings(config, request.component)
-    arguments = parse_arguments(component, request.argv, config=request.component_args, section=section)
+    arguments = call_arguments.parse_arguments(
+        component, request.argv, config=request.component_args, section=section
+    )
     if arguments.wants_help:
-        from torchx_cli.terminal.component_help import render
-        from torchx_cli.terminal.output import has_colour, supports_unicode, width_of
-
-        given = configured(component, section)
-        text = render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout), given)
+        given = call_arguments.configured(component, section)
+        text = component_help.render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout), given)
         say(text if supports_unicode(sys.stdout) else text.replace("…", "..."))
         return None
     for line in arguments.notes:
         note(f"note: {line}")
     with redirect_stdout(sys.stderr):
-        return build_app(component, arguments)
+        return build.build_app(component, arguments)
 
 
 def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Config) -> AppDryRunInfo[Any]:
@@ -250,7 +253,6 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     named = config.get("cli:run", "scheduler")
     scheduler = request.scheduler or (named.value if named else runner.default_scheduler)
     cfg = run_options(request, scheduler, runner, config)
-    from torchx.config.paths import located
 
     workspace = request.workspace
     configured = config.get("cli:run", "workspace")

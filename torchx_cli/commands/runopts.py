@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.errors import PluginError
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
+from torchx.specs.run_options import get_type_name
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, is_terminal, note, output_format, paint, say
+
+with lazy_imports:
+    from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -46,9 +52,6 @@ def runopts_(
 
 def _print_table(name: str, opts: runopts) -> None:
     """Prints the options of a scheduler, wrapped to the window."""
-    from torchx.specs.run_options import get_type_name
-    from torchx_cli.terminal.drawing import print_options
-
     say(paint(one_line(name), "bold", sys.stdout))
     rows = []
     for key, opt in opts:
@@ -57,14 +60,12 @@ def _print_table(name: str, opts: runopts) -> None:
         rows.append(
             (key, kind if opt.default is None and not opt.is_required else f"{kind}, {default}", opt.help)
         )
-    print_options(rows)
+    drawing.print_options(rows)
     say()
 
 
 def _of_all(runner: Runner) -> dict[str, runopts]:
     """Returns the run options of all schedulers, with a note for plugins that fail to load."""
-    from torchx.errors import PluginError
-
     options = {}
     for name in runner.scheduler_backends():
         try:
@@ -76,8 +77,6 @@ def _of_all(runner: Runner) -> dict[str, runopts]:
 
 def as_data(opts: runopts) -> list[dict[str, Any]]:
     """Returns the options of a scheduler as plain data."""
-    from torchx.specs.run_options import get_type_name
-
     return [
         {
             "name": name,

@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.runner.status import status_of
+from torchx.specs.handles import parse_app_handle
+from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output, Watch, split_list
 from torchx_cli.session import session_of
+from torchx_cli.terminal.ending import failure_lines
+from torchx_cli.terminal.masking import mask, mask_text
 from torchx_cli.terminal.output import emit, is_terminal, output_format, say
+from torchx_cli.terminal.status_text import status_lines
+
+with lazy_imports:
+    from torchx.scheduling import checks
+    from torchx_cli.terminal import watch as terminal_watch
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -32,25 +44,22 @@ def status_(
 
     The exit code is 0 if the application exists, whatever its state.
     """
-    from torchx.runner.status import status_of
-    from torchx.scheduling.checks import require_role
-    from torchx_cli.applications import find
-
     form = output_format(output, json)
     requested = split_list(roles)
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle)
         status = status_of(described)
         for role in requested:
-            require_role(full, [known.role for known in status.roles], role)
+            checks.require_role(full, [known.role for known in status.roles], role)
         if watched:
             check_watch_format(form)
-            from torchx_cli.terminal.watch import watch
 
             def lines_of(current: DescribeAppResponse) -> list[str]:
                 return _lines(runner, full, status_of(current), requested)
 
-            last = watch(runner, full, described, lines_of, lambda: runner.description(full, brief=True))
+            last = terminal_watch.watch(
+                runner, full, described, lines_of, lambda: runner.description(full, brief=True)
+            )
             if last is not None and not is_terminal(sys.stdout):
                 for line in failure_of(runner, full, status_of(last)):
                     say(line)
@@ -61,9 +70,6 @@ def status_(
 
 
 def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> list[str]:
-    from torchx_cli.terminal.masking import mask_text
-    from torchx_cli.terminal.status_text import status_lines
-
     nodes = not runner.scheduler_of(handle).on_this_machine
     lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes)
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
@@ -71,9 +77,6 @@ def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:
     """Returns the lines about the first failure, if any."""
-    from torchx_cli.applications import short_name
-    from torchx_cli.terminal.ending import failure_lines
-
     return failure_lines(runner, handle, status, sys.stdout, name=short_name(runner, handle))
 
 
@@ -84,8 +87,6 @@ def check_watch_format(form: str) -> None:
         UsageError: the format is not text.
     """
     if form != "text":
-        from torchx.errors import UsageError
-
         raise UsageError(
             f"--watch cannot be combined with -o {form}",
             hint="for the final result as JSON: torchx wait -o json",
@@ -94,9 +95,6 @@ def check_watch_format(form: str) -> None:
 
 def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict[str, Any]:
     """Returns the status as plain data with secrets masked."""
-    from torchx.specs.handles import parse_app_handle
-    from torchx_cli.terminal.masking import mask
-
     scheduler, session, app_id = parse_app_handle(handle)
     return {
         "handle": handle,

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.lazy import lazy_imports
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import emit, note, output_format, say, supports_unicode
+
+with lazy_imports:
+    from torchx import errors, suggestions
+    from torchx.runner import prepare
+    from torchx.tracker import configured as tracker_configured
+    from torchx_cli.terminal import masking
 
 if TYPE_CHECKING:
     from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase
@@ -80,12 +87,12 @@ def jobs(
 @register("metadata")
 def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = False) -> None:
     """Show the metadata of a run."""
-    from torchx_cli.terminal.masking import mask
-
     form = output_format(output, json)
     trackers = _trackers(ctx)
     run = _run_id(ctx, run, trackers)
-    values = mask({name: value for tracker in trackers for name, value in tracker.metadata(run).items()})
+    values = masking.mask(
+        {name: value for tracker in trackers for name, value in tracker.metadata(run).items()}
+    )
     if form != "text":
         emit(values, form)
         return
@@ -108,12 +115,10 @@ def artifacts(
     json: Json = False,
 ) -> None:
     """Show the artifacts of a run and their paths."""
-    from torchx_cli.terminal.masking import mask
-
     form = output_format(output, json)
     trackers = _trackers(ctx)
     run = _run_id(ctx, run, trackers)
-    artifacts = mask(
+    artifacts = masking.mask(
         {name: artifact for tracker in trackers for name, artifact in tracker.artifacts(run).items()}
     )
     kept = [value for name, value in artifacts.items() if artifact in ("", name)]
@@ -166,46 +171,37 @@ def _trackers(ctx: typer.Context) -> list[TrackerBase]:
     Raises:
         UsageError: no tracker is configured.
     """
-    from torchx.errors import UsageError
-    from torchx.runner.prepare import configured_trackers
-    from torchx.tracker.configured import build_trackers
-
-    configured, factories = configured_trackers(session_of(ctx).config)
+    configured, factories = prepare.configured_trackers(session_of(ctx).config)
     if not configured:
-        raise UsageError(
+        raise errors.UsageError(
             "no tracker is configured",
             hint="in .torchxconfig: `fsspec =` in [torchx:tracker], `config = FOLDER` in [tracker:fsspec]",
         )
-    return list(build_trackers(configured, factories))
+    return list(tracker_configured.build_trackers(configured, factories))
 
 
 def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
     """Returns the id of a run in the trackers."""
-    from torchx.errors import TorchxError, UsageError
-
     known = [run for tracker in trackers for run in tracker.run_ids()]
     if text in known or any(_is_source(tracker, text) for tracker in trackers):
         return text
     try:
         with session_of(ctx).runner() as runner:
             return runner.resolve_handle(text)
-    except TorchxError:
+    except errors.TorchxError:
         ends = [run for run in known if run.rpartition("/")[2] == text]
         if len(set(ends)) == 1:
             return ends[0]
-        from torchx.suggestions import did_you_mean
 
-        hint = did_you_mean(text, known, "all runs: torchx tracker jobs")
-        raise UsageError(f"no tracked run `{text}`", hint=hint) from None
+        hint = suggestions.did_you_mean(text, known, "all runs: torchx tracker jobs")
+        raise errors.UsageError(f"no tracked run `{text}`", hint=hint) from None
 
 
 def _is_source(tracker: TrackerBase, text: str) -> bool:
     """Returns True if the text names the source of a tracked run; not all trackers support this."""
-    from torchx.errors import TorchxError
-
     try:
         return any(True for _ in tracker.run_ids(parent_run_id=text))
-    except (NotImplementedError, TypeError, ValueError, TorchxError):
+    except (NotImplementedError, TypeError, ValueError, errors.TorchxError):
         return False
 
 

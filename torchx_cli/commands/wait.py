@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchx.lazy import lazy_imports
+from torchx_cli.applications import ACTIVE, find
 from torchx_cli.flags import Json, Output
 from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, selected
 from torchx_cli.session import session_of
+from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_result
 from torchx_cli.terminal.output import emit, note, output_format
+from torchx_cli.terminal.times import seconds
+
+with lazy_imports:
+    import queue
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -44,10 +52,6 @@ def wait_(
     The exit code is 0 if all succeeded, else that of the first application that failed: the exit code
     of its replica that failed first. It is 124 after a timeout; the applications keep running.
     """
-    from torchx_cli.applications import ACTIVE, find
-    from torchx_cli.terminal.attach import as_data
-    from torchx_cli.terminal.times import seconds
-
     form = output_format(output, json)
     limit = seconds("--timeout", timeout) if timeout else None
     session = session_of(ctx)
@@ -73,8 +77,6 @@ def _end_of(status: AppStatus | None) -> float:
 
 def _result(status: AppStatus | None) -> int | None:
     """Returns the exit code for an application, or None if it has not ended."""
-    from torchx_cli.terminal.attach import exit_code
-
     if status is None:
         return 1  # no longer known to its scheduler
     return exit_code(status) if status.is_terminal() else None
@@ -88,13 +90,8 @@ def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dic
         handles: the applications.
         limit: maximum wait in seconds, or None.
     """
-    from queue import Queue
-    from threading import Thread, Timer
-
-    from torchx_cli.terminal.attach import app_id_of, print_result
-
     end = None if limit is None else time.monotonic() + limit
-    ready: Queue[tuple[str, AppStatus | Exception | None]] = Queue()
+    ready: queue.Queue[tuple[str, AppStatus | Exception | None]] = queue.Queue()
 
     def wait(handle: str) -> None:
         left = None if end is None else max(0.0, end - time.monotonic())
@@ -104,9 +101,9 @@ def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dic
             ready.put((handle, error))
 
     for handle in handles:
-        Thread(target=wait, args=(handle,), daemon=True).start()
+        threading.Thread(target=wait, args=(handle,), daemon=True).start()
     ended: dict[str, AppStatus | None] = dict.fromkeys(handles)
-    patience = Timer(PATIENCE, _print_waiting, [runner, handles])
+    patience = threading.Timer(PATIENCE, _print_waiting, [runner, handles])
     patience.daemon = True
     patience.start()
     for _ in handles:
@@ -125,8 +122,6 @@ def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dic
 
 
 def _print_waiting(runner: Runner, handles: list[str]) -> None:
-    from torchx_cli.terminal.attach import app_id_of
-
     if len(handles) > 1:
         note(f"waiting for {len(handles)} applications")
         return

@@ -8,10 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torchx.command_line import same
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx_cli.command import flag_table
 from torchx_cli.completion.offers import Offer
 from torchx_cli.terminal.output import say
+
+with lazy_imports:
+    from torchx_cli import app
+    from torchx_cli.completion import offers as completion_offers
 
 
 def complete(args: Sequence[str]) -> int:
@@ -78,19 +83,17 @@ def offers(args: list[str], current: str) -> Iterator[Offer]:
         args: the arguments before it.
         current: the partial argument.
     """
-    from torchx_cli.app import COMMANDS, build, load
-
-    root = Line(build(), args, interspersed=False)
+    root = Line(app.build(), args, interspersed=False)
     if root.pending is not None or not root.rest:
         if root.pending is None and not current.startswith("-"):
-            yield from (Offer(name, text) for name, text in COMMANDS.items())
+            yield from (Offer(name, text) for name, text in app.COMMANDS.items())
             return
         yield from root.offers("", current)
         return
     name, *rest = root.rest
-    if name not in COMMANDS:
+    if name not in app.COMMANDS:
         return
-    command = load(name)
+    command = app.load(name)
     below = getattr(command, "commands", None)
     if below is not None:  # a command group
         if not rest:
@@ -120,19 +123,17 @@ class Line:
 
     def offers(self, command: str, current: str) -> Iterator[Offer]:
         """Yields the candidates for the partial argument."""
-        from torchx_cli.completion import offers
-
         if self.pending is not None:
-            yield from offers.of_flag(self.pending.name, command, current, self.values, self.rest)
+            yield from completion_offers.of_flag(self.pending.name, command, current, self.values, self.rest)
         elif command == "run" and self.rest:
-            yield from offers.of_component(self.rest[0], self.rest[1:], current)
+            yield from completion_offers.of_component(self.rest[0], self.rest[1:], current)
         elif self._ended or not current.startswith("-"):
-            yield from offers.of_argument(command, self.rest, current)
+            yield from completion_offers.of_argument(command, self.rest, current)
         elif "=" in current:
             spelling, _, value = current.partition("=")
             hit = self._table.exact.get(same(spelling))
             if hit is not None:
-                for offer in offers.of_flag(hit.flag.name, command, value, self.values, self.rest):
+                for offer in completion_offers.of_flag(hit.flag.name, command, value, self.values, self.rest):
                     yield Offer(f"{spelling}={offer.text}", offer.help)
         else:
             for hit in self._table.exact.values():

@@ -7,7 +7,22 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx.lazy import lazy_imports
 from torchx_cli.component_flags import flags_of, outline_of, outlines
+
+with lazy_imports:
+    import ast
+    import datetime as datetime_module
+
+    from torchx import config
+    from torchx import runner as torchx_runner
+    from torchx.discovery.find import catalogue
+    from torchx.discovery.source import docstrings
+    from torchx.runner import survey
+    from torchx.scheduling import query as scheduling_query
+    from torchx_cli import applications as torchx_cli_applications
+    from torchx_cli import session
+    from torchx_cli.terminal import times
 
 if TYPE_CHECKING:
     from torchx.discovery.source.outline import Argument
@@ -58,9 +73,7 @@ def of_flag(
     elif name == "show":
         yield from components()
     elif name == "log_level":
-        from torchx_cli.session import LEVELS
-
-        yield from map(Offer, LEVELS)
+        yield from map(Offer, session.LEVELS)
 
 
 def _list_items(current: str, known: tuple[str, ...] | list[str]) -> Iterator[Offer]:
@@ -76,10 +89,8 @@ def schedulers() -> Iterator[Offer]:
 
 def run_options(scheduler: str, current: str) -> Iterator[Offer]:
     """Yields the run options of a scheduler, or the values of the option being typed."""
-    from torchx.config import load_config
-
     with _runner() as runner:
-        named = load_config().get("cli:run", "scheduler")
+        named = config.load_config().get("cli:run", "scheduler")
         opts = runner.scheduler_run_opts(
             scheduler or (named.value if named else "") or runner.default_scheduler
         )
@@ -132,10 +143,10 @@ _SINGLE_HANDLE = ("rerun", "status", "log", "describe", "attach", "exec")
 
 def applications(command: str, current: str) -> Iterator[Offer]:
     """Yields the applications that a command accepts, running ones first."""
-    from torchx.scheduling.query import AppQuery
-
     ended = command not in ("cancel", "attach", "wait", "exec")
-    query = AppQuery(states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING")))
+    query = scheduling_query.AppQuery(
+        states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING"))
+    )
     running: list[Offer] = []
     others: list[Offer] = []
     with _runner() as runner:
@@ -154,20 +165,14 @@ def applications(command: str, current: str) -> Iterator[Offer]:
 
 
 def _is_cheap_to_list(runner: Runner, backend: str) -> bool:
-    from torchx.runner.survey import EXPECTED
-
     try:
         return runner.scheduler(backend).cheap_to_list
-    except EXPECTED:
+    except survey.EXPECTED:
         return False  # not available
 
 
 def _description(state: str, when: object) -> str:
-    from datetime import datetime
-
-    from torchx_cli.terminal.times import ago
-
-    return f"{state}  {ago(when)}" if isinstance(when, datetime) else state
+    return f"{state}  {times.ago(when)}" if isinstance(when, datetime_module.datetime) else state
 
 
 def of_replicas(current: str) -> Iterator[Offer]:
@@ -187,10 +192,8 @@ def of_replicas(current: str) -> Iterator[Offer]:
 
 
 def _roles(text: str) -> list[tuple[str, int]]:
-    from torchx_cli.applications import find
-
     with _runner() as runner:
-        _, described = find(runner, text)
+        _, described = torchx_cli_applications.find(runner, text)
     return [(role.role, len(role.replicas)) for role in described.roles_statuses]
 
 
@@ -199,11 +202,9 @@ def _roles(text: str) -> list[tuple[str, int]]:
 
 def components() -> Iterator[Offer]:
     """Yields the named components."""
-    from torchx.discovery.find.catalogue import list_components
-
     yield from (
         Offer(component.name, component.description)
-        for component in list_components()
+        for component in catalogue.list_components()
         if not component.problems
     )
 
@@ -212,10 +213,8 @@ def component_references(current: str) -> Iterator[Offer]:
     """Yields named components, component files, and the components of a file."""
     path, colon, _ = current.rpartition(":")
     if colon and path.endswith(".py"):
-        from torchx.discovery.source.docstrings import summary
-
         for outline in outlines(path):
-            yield Offer(f"{path}:{outline.name}", summary(outline.docstring))
+            yield Offer(f"{path}:{outline.name}", docstrings.summary(outline.docstring))
         return
     yield from components()
     for offer in files(current, ".py"):
@@ -243,17 +242,13 @@ def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
     elif pending is not None or split.ended or not current.startswith("-"):
         yield from files(current)
     else:
-        from torchx.discovery.source.docstrings import Docs
-
-        docs = Docs(outline.docstring)
+        docs = docstrings.Docs(outline.docstring)
         for hit in table.exact.values():
             yield Offer(hit.spelling, docs.of(hit.flag.name))
         yield Offer("--help", "Show the help of the component.")
 
 
 def _choices(argument: Argument) -> list[str]:
-    import ast
-
     node = argument.annotation
     if not isinstance(node, ast.Subscript) or ast.unparse(node.value).rpartition(".")[2] != "Literal":
         return []
@@ -289,7 +284,4 @@ def files(current: str, ending: str = "", *, folders: bool = False) -> Iterator[
 
 
 def _runner() -> Runner:
-    from torchx.runner import get_runner
-    from torchx_cli.session import SESSION
-
-    return get_runner(SESSION)
+    return torchx_runner.get_runner(session.SESSION)

@@ -10,8 +10,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
+from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
-from torchx_cli.terminal.output import is_terminal, note, print_stderr, redirect_to_devnull
+from torchx_cli.terminal.output import is_terminal, note, print_stderr, redirect_to_devnull, wrap
+
+with lazy_imports:
+    from torchx.scheduling import logs
+    from torchx_cli import applications
+    from torchx_cli.terminal import ending, masking, streaming, times, waiting
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -80,14 +87,12 @@ class Attached:
             lambda: self._runner.kill(self.handle),
         )
         if self._stream:
-            from torchx.scheduling.logs import LogQuery
-
             roles = self._info.app.roles if self._info.app is not None else []
             with report_waiting(self._runner, self.handle):
                 show_logs(
                     self._runner,
                     self.handle,
-                    LogQuery(follow=True),
+                    logs.LogQuery(follow=True),
                     ((role.name, role.num_replicas) for role in roles),
                 )
         with report_waiting(self._runner, self.handle):
@@ -105,8 +110,6 @@ class Attached:
 
 def app_id_of(handle: str) -> str:
     """Returns the app id of a handle."""
-    from torchx.specs.handles import parse_app_handle
-
     return parse_app_handle(handle).app_id
 
 
@@ -114,15 +117,12 @@ def report_waiting(runner: Runner, handle: str) -> AbstractContextManager[object
     """Returns a context that reports why an application is waiting; a no-op if no application waits there."""
     if runner.scheduler_of(handle).on_this_machine:
         return nullcontext()
-    from torchx_cli.terminal.waiting import Waiting
 
-    return Waiting(runner, handle)
+    return waiting.Waiting(runner, handle)
 
 
 def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
     """Returns the result of an application as plain data."""
-    from torchx.specs.handles import parse_app_handle
-
     scheduler, _, app_id = parse_app_handle(handle)
     data = {
         "handle": handle,
@@ -147,11 +147,9 @@ def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tupl
         query: selects the lines.
         roles: name and number of replicas of each role, for alignment.
     """
-    from torchx_cli.terminal.streaming import labels_of, print_chunks, stderr_printer
-
-    printer = stderr_printer(labels_of(roles))
+    printer = streaming.stderr_printer(streaming.labels_of(roles))
     try:
-        print_chunks(runner.log_chunks(handle, query), printer)
+        streaming.print_chunks(runner.log_chunks(handle, query), printer)
     except OSError:
         if not printer.failed:
             raise
@@ -170,25 +168,20 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         seen: whether its logs were shown.
         command: the command that ran it.
     """
-    from torchx_cli.applications import short_name
-    from torchx_cli.terminal.ending import failure_lines, last_line, unreported_message
-    from torchx_cli.terminal.output import wrap
-    from torchx_cli.terminal.times import duration, span
-
-    lasted = span(status.started_at, status.ended_at)
+    lasted = times.span(status.started_at, status.ended_at)
     if seen and status.state.name == "SUCCEEDED" and not status.msg and (lasted is None or lasted < QUICK):
         if is_terminal(sys.stderr):
             print_stderr(
-                f"{app_id_of(handle)} succeeded" + ("" if lasted is None else f" in {duration(lasted)}")
+                f"{app_id_of(handle)} succeeded" + ("" if lasted is None else f" in {times.duration(lasted)}")
             )
         return
-    lines = [last_line(app_id_of(handle), status, sys.stderr)]
+    lines = [ending.last_line(app_id_of(handle), status, sys.stderr)]
     if status.state.name == "SUCCEEDED" or status.first_failure is not None:
-        lines += [wrap(text, sys.stderr, "  ") for text in [unreported_message(status)] if text]
+        lines += [wrap(text, sys.stderr, "  ") for text in [ending.unreported_message(status)] if text]
     alone = sum(len(role.replicas) for role in status.roles) == 1
-    lines += failure_lines(
+    lines += ending.failure_lines(
         runner, handle, status, sys.stderr,
-        name=short_name(runner, handle), command=command,
+        name=applications.short_name(runner, handle), command=command,
         excerpt=not (seen and alone),  # otherwise its last lines are right above
     )  # fmt: skip
     print_stderr("\n".join(lines))
@@ -207,9 +200,7 @@ def exit_code(status: AppStatus) -> int:
 
 def command_line() -> str:
     """Returns the current command line, quoted for a shell, with secrets masked."""
-    from torchx_cli.terminal.masking import command_line as masked_command_line
-
     args = [os.path.basename(sys.argv[0]), *sys.argv[1:]]  # noqa: PTH119  # a string, not a path
     if args[0] in ("__main__.py", "-c", "-m"):
         args[:1] = ["torchx"]
-    return masked_command_line(args)
+    return masking.command_line(args)

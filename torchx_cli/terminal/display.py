@@ -6,8 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
 from torchx_cli.terminal.output import Row, columns, fit, has_colour, is_terminal, paint, say, width_of
+
+with lazy_imports:
+    from torchx_cli.terminal import drawing
+
 
 _ROOM_FOR_LAST = 24
 """Columns of the last cell of a table for which other columns are dropped."""
@@ -36,9 +41,7 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
 def show_table(rows: Sequence[Row], heads: Sequence[str]) -> None:
     """Prints a table on stdout, with likely secrets masked; on a terminal its cells are wrapped."""
     if is_terminal(sys.stdout):
-        from torchx_cli.terminal.drawing import print_table
-
-        print_table([[(fit(text, None), meaning) for text, meaning in row] for row in rows], heads)
+        drawing.print_table([[(fit(text, None), meaning) for text, meaning in row] for row in rows], heads)
     else:
         say("\n".join(table(rows, heads, sys.stdout)), hide=True)
 
@@ -52,9 +55,7 @@ def show_code(text: str, language: str, stream: TextIO) -> None:
         stream: stdout or stderr.
     """
     if has_colour(stream):
-        from torchx_cli.terminal.drawing import highlight
-
-        text = highlight(text, language, stream)
+        text = drawing.highlight(text, language, stream)
     else:
         text = printable(text)
     stream.write(text if text.endswith("\n") else f"{text}\n")

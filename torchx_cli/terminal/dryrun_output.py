@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.printable import has_controls, printable
 from torchx.specs.app import Manifests
+from torchx.specs.serialize import app_to_dict
 from torchx_cli.terminal.display import show_code
 from torchx_cli.terminal.masking import mask, mask_text, secret_names, secret_values
 from torchx_cli.terminal.output import data_text, is_terminal, note, say, yaml_text
@@ -82,8 +83,6 @@ def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
     Keys: scheduler; cfg, the run options; app, the application; request, the scheduler request; notes,
     about requested features that the scheduler does not support.
     """
-    from torchx.specs.serialize import app_to_dict
-
     data = {
         "scheduler": info.scheduler,
         "cfg": to_plain(info.cfg),

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
+from torchx.specs.status import NONE
+from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import (
     LONGEST,
     bar_of,
@@ -18,6 +21,11 @@ from torchx_cli.terminal.output import (
 )
 from torchx_cli.terminal.times import duration, span
 from torchx_cli.terminal.wrapping import wrap_command
+
+with lazy_imports:
+    from torchx import excerpts
+    from torchx.scheduling import logs
+    from torchx.specs import status_text
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -75,8 +83,6 @@ def failure_lines(
         command: the command that ran it; empty if unknown.
         excerpt: whether to show the last lines of the log.
     """
-    from torchx_cli.terminal.masking import mask_text
-
     first = status.first_failure
     if first is None:
         return _unexplained(status, stream) if status.state.name == "FAILED" else []
@@ -95,8 +101,6 @@ def failure_lines(
 
 
 def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:
-    from torchx_cli.terminal.masking import mask_text
-
     return [wrap(mask_text(fit(status.msg, None)), stream, "  ")] if status.msg else []
 
 
@@ -133,27 +137,19 @@ def _others(first: FirstFailure, status: AppStatus) -> str:
 
 def _error_file(status: AppStatus) -> list[str]:
     """Returns the last lines of the error file written by the replica."""
-    from torchx.specs.status import NONE
-
     if not status.structured_error_msg or status.structured_error_msg == NONE:
         return []
-    from torchx.excerpts import last_lines_of
-    from torchx.specs.status_text import ErrorFile
-
-    error_file = ErrorFile.read(status.structured_error_msg)
+    error_file = status_text.ErrorFile.read(status.structured_error_msg)
     text = status.structured_error_msg if error_file is None else error_file.message
-    return last_lines_of(text.rstrip(), LAST_LINES)
+    return excerpts.last_lines_of(text.rstrip(), LAST_LINES)
 
 
 def _tail(runner: Runner, handle: str, first: FirstFailure) -> list[str]:
     """Returns the last lines of the log of the replica that failed first."""
-    from torchx.excerpts import last_lines
-    from torchx.scheduling.logs import LogQuery
-
-    query = LogQuery({first.role: frozenset({first.replica})}, tail=LAST_LINES)
+    query = logs.LogQuery({first.role: frozenset({first.replica})}, tail=LAST_LINES)
     try:
         chunks = list(runner.log_chunks(handle, query))
     except (TorchxError, NotImplementedError, OSError):
         return []  # report the failure without its log
     # only the failed attempt, if the log distinguishes attempts
-    return last_lines([c for c in chunks if c.attempt == first.attempt] or chunks, LAST_LINES)
+    return excerpts.last_lines([c for c in chunks if c.attempt == first.attempt] or chunks, LAST_LINES)

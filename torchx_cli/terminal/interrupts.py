@@ -10,7 +10,12 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx_cli.terminal.output import shown
+
+with lazy_imports:
+    from torchx_cli.terminal import masking
+
 
 EXIT_INTERRUPTED = 130
 """128 + SIGINT."""
@@ -83,9 +88,7 @@ class Interrupts:
         try:
             step()
         except Exception as error:  # reported here, as a thread has no caller
-            from torchx_cli.terminal.masking import mask_text
-
-            _say(mask_text(f"error: {error}"))
+            _say(masking.mask_text(f"error: {error}"))
 
 
 def _say(text: str) -> None:

@@ -8,7 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx import masking
+from torchx.lazy import lazy_imports
 from torchx.masking import MASK as MASK
+
+with lazy_imports:
+    from torchx.config import masks
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
@@ -24,9 +28,7 @@ def read_configuration() -> None:
 
     All profiles are included. Unreadable files are ignored; the command that needs them reports the error.
     """
-    from torchx.config.masks import masked_names
-
-    masking.add_patterns(masked_names())
+    masking.add_patterns(masks.masked_names())
 
 
 def looks_secret(name: str) -> bool:

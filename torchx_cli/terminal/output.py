@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.printable import escape_json, has_controls, one_line, printable
+
+with lazy_imports:
+    import json
+    import textwrap
+    import unicodedata
+
+    import yaml
+
+    from torchx_cli.terminal import masking
+
 
 COLOURS = {"good": "32", "bad": "31", "wait": "33", "dim": "2", "bold": "1"}
 """Meaning -> terminal colour code."""
@@ -101,9 +112,7 @@ def say(text: str = "", *, end: str = "\n", flush: bool = False, hide: bool = Fa
         hide: mask likely secrets.
     """
     if hide:
-        from torchx_cli.terminal.masking import mask_text
-
-        text = mask_text(text)
+        text = masking.mask_text(text)
     print(shown(text), end=end, flush=flush)
 
 
@@ -134,9 +143,9 @@ def columns(text: str) -> int:
 
 
 def _width(character: str) -> int:
-    from unicodedata import combining, east_asian_width
-
-    return 0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1
+    return (
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    )
 
 
 def fit(text: str, width: int | None) -> str:
@@ -170,7 +179,6 @@ def wrap(text: str, stream: TextIO, indent: str = "") -> str:
     text, window = printable(text), width_of(stream)
     if window is None or columns(indent + text) <= window:
         return indent + text
-    import textwrap
 
     return textwrap.fill(
         text, window, initial_indent=indent, subsequent_indent=indent + "  ",
@@ -199,10 +207,8 @@ def print_stderr(text: str) -> None:
 
     All output on stderr uses this function.
     """
-    from torchx_cli.terminal.masking import mask_text  # imported on demand, to keep startup fast
-
     try:
-        print(shown(mask_text(text)), file=sys.stderr)
+        print(shown(masking.mask_text(text)), file=sys.stderr)
     except OSError:
         redirect_to_devnull(sys.stderr)
 
@@ -232,9 +238,7 @@ def emit(data: Any, form: str, *, hide: bool = False) -> None:
         hide: mask likely secrets.
     """
     if hide:
-        from torchx_cli.terminal.masking import mask
-
-        data = mask(data)
+        data = masking.mask(data)
     print(data_text(data, form), end="")
 
 
@@ -243,15 +247,12 @@ def data_text(data: Any, form: str) -> str:
     unicode = supports_unicode(sys.stdout)
     if form == "yaml":
         return yaml_text(data, unicode)
-    import json
 
     return escape_json(json.dumps(data, indent=2, ensure_ascii=not unicode)) + "\n"
 
 
 def yaml_text(data: Any, unicode: bool = True) -> str:
     """Returns plain data as YAML with control characters escaped."""
-    import yaml
-
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=unicode)
     return yaml_text(data, unicode=False) if unicode and has_controls(text) else text
 

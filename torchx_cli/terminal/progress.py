@@ -8,7 +8,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
 from torchx_cli.terminal.output import is_terminal, note
+
+with lazy_imports:
+    from torchx.scheduling import progress
+    from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +55,9 @@ class ProgressReporter:
         self._allow_stop(True)
         self._ongoing = ongoing
         if self._terminal:
-            from torchx.scheduling.progress import PATIENCE
-
-            self._timer = threading.Timer(0.0 if ongoing.at_once else PATIENCE, self._draw, [ongoing])
+            self._timer = threading.Timer(
+                0.0 if ongoing.at_once else progress.PATIENCE, self._draw, [ongoing]
+            )
             self._timer.daemon = True
             self._timer.start()
         return self._terminal
@@ -71,8 +76,6 @@ class ProgressReporter:
             self._live = None
 
     def _draw(self, ongoing: Ongoing) -> None:
-        from torchx_cli.terminal.drawing import progress_of
-
-        self._live = progress_of(ongoing, sys.stderr)
+        self._live = drawing.progress_of(ongoing, sys.stderr)
         with suppress(OSError):  # the terminal was closed
             self._live.start()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.printable import one_line
+from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.ending import unreported_message
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
 from torchx_cli.terminal.times import duration, span
@@ -30,8 +32,6 @@ def status_lines(
         stream: the output stream.
         nodes: whether to show the host names of the replicas.
     """
-    from torchx.specs.handles import parse_app_handle
-
     scheduler, _, app_id = parse_app_handle(handle)
     lasted = span(status.started_at, status.ended_at)
     head = [
@@ -72,8 +72,6 @@ def _is_in_replica_lines(message: str, status: AppStatus, roles: list[str]) -> b
 
 def _home(path: str) -> str:
     """Abbreviates the home folder as `~`, unless the path needs quotes in a shell."""
-    import os
-
     home = os.environ.get("HOME", "")
     rest = path[len(home) :]
     plain = rest.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum()

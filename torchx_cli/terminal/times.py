@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 
 from torchx.errors import UsageError
@@ -143,8 +144,6 @@ def seconds(flag: str, text: str) -> float:
 
 def _length(text: str) -> float | None:
     """Returns the seconds of a duration such as `1h30m` or `2 days`, or None if invalid."""
-    import re
-
     if not re.fullmatch(rf"(\d+(\.\d+)?\s*({_UNIT})\s*)+", text):
         return None
     total = sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"([\d.]+)\s*(\w)", text))

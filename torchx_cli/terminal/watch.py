@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import collections
 import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx_cli.terminal.output import fit, is_terminal, note, say
 from torchx_cli.terminal.times import duration
+
+with lazy_imports:
+    from torchx.runner import status as runner_status
+    from torchx_cli.terminal import drawing, status_text, times
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppStatus
-    from torchx_cli.terminal.drawing import Screen
 
 POLL_INTERVAL = 0.5
 """Seconds between two queries; ends are noticed immediately if the scheduler notifies us."""
@@ -45,17 +50,13 @@ def watch(
     Returns:
         The final description, or None if the scheduler no longer knows the application.
     """
-    from torchx.runner.status import status_of
-
-    screen: Screen | None = None
+    screen: drawing.Screen | None = None
     if is_terminal(sys.stdout):
-        from torchx_cli.terminal.drawing import Screen
-
-        screen = Screen(sys.stdout)
+        screen = drawing.Screen(sys.stdout)
     printed: dict[str, str] = {}
     current: DescribeAppResponse | None = first
     while current is not None:
-        status = status_of(current)
+        status = runner_status.status_of(current)
         if screen is not None:
             screen.show(lines_of(current), final=status.is_terminal())
         else:
@@ -82,26 +83,21 @@ def changes(app_id: str, status: AppStatus) -> dict[str, str]:
 
     A role with many replicas is summarized; only failed or restarted replicas are listed.
     """
-    from collections import Counter
-
-    from torchx_cli.terminal.status_text import MAX_REPLICAS, how_ended
-    from torchx_cli.terminal.times import span
-
     now: dict[str, str] = {}
     for role in status.roles:
-        counts = Counter(replica.state.name for replica in role.replicas)
-        many = len(role.replicas) > MAX_REPLICAS
+        counts = collections.Counter(replica.state.name for replica in role.replicas)
+        many = len(role.replicas) > status_text.MAX_REPLICAS
         if many:
             summary = ", ".join(f"{n} {state.lower()}" for state, n in sorted(counts.items()))
             now[role.role] = f"{summary} of {len(role.replicas)}"
         for replica in role.replicas:
-            ended = how_ended(replica.attempts[-1]) if replica.attempts else ""
+            ended = status_text.how_ended(replica.attempts[-1]) if replica.attempts else ""
             if many and not ended and replica.attempt == 1:
                 continue
             attempt = f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)}"
             parts = [replica.state.name, ended, attempt if replica.attempt > 1 else ""]
             now[f"{role.role}/{replica.id}"] = "  ".join(part for part in parts if part)
-    lasted = span(status.started_at, status.ended_at) if status.ended_at is not None else None
+    lasted = times.span(status.started_at, status.ended_at) if status.ended_at is not None else None
     parts = [status.state.name, "" if lasted is None else f"after {duration(lasted)}"]
     parts += [status.msg] if status.msg and not status.first_failure else []
     now[app_id] = "  ".join(part for part in parts if part)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from torchx.lazy import lazy_imports
 from torchx.printable import printable
 from torchx_cli.terminal.output import LONGEST, columns, plain, width_of
+
+with lazy_imports:
+    import shlex
+    import textwrap
 
 
 def wrap_value(value: str, indent: int, stream: TextIO) -> str:
@@ -26,7 +31,6 @@ def wrap_value(value: str, indent: int, stream: TextIO) -> str:
         or all(columns(v) <= window - indent for v in value.split("\n"))
     ):
         return value.replace("\n", below)
-    import textwrap
 
     if max(map(columns, value.split())) > window - indent:
         indent = 4
@@ -52,7 +56,6 @@ def wrap_command(start: str, command: str, stream: TextIO) -> str:
     window = width_of(stream)
     if window is None or len(command) > LONGEST or columns(plain(start) + command) <= window:
         return start + command
-    import shlex
 
     room, line, used = max(10, window - 6), start, columns(plain(start))
     for number, argument in enumerate(shlex.split(command)):

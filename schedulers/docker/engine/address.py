@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from torchx.errors import AbsentError, StateError, UsageError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import hashlib
+    import ssl as ssl_module
+
+    from torchx.schedulers.docker.engine import ssh
 
 if TYPE_CHECKING:
-    import ssl
+    pass
 
 DEFAULT = "unix:///var/run/docker.sock"
 PLAIN_PORT, TLS_PORT = 2375, 2376
@@ -135,9 +142,7 @@ def parse_address(
         if parts.hostname and port:
             return Address(text, origin, "", parts.hostname, port, certificates, verify)
     if scheme == "ssh":
-        from torchx.schedulers.docker.engine.ssh import dial_command  # on demand: rarely needed
-
-        command = dial_command(text)
+        command = ssh.dial_command(text)
         if command is not None:
             return Address(text, origin, command=command)
     where = origin or "the address of the engine"
@@ -159,8 +164,6 @@ def _current_context() -> str:
 
 
 def _of_context(name: str) -> Address:
-    import hashlib  # on demand: only needed for contexts
-
     digest = hashlib.sha256(name.encode()).hexdigest()
     folder = _config_folder() / "contexts"
     try:
@@ -180,16 +183,14 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
-def tls_context(where: Address) -> ssl.SSLContext:
+def tls_context(where: Address) -> ssl_module.SSLContext:
     """Returns the TLS settings for an engine; its certificate is verified unless that is turned off."""
-    import ssl  # on demand: only needed for encrypted connections
-
     folder = Path(where.certificates or "")
     authority, certificate = folder / "ca.pem", folder / "cert.pem"
-    context = ssl.create_default_context(cafile=str(authority) if authority.exists() else None)
+    context = ssl_module.create_default_context(cafile=str(authority) if authority.exists() else None)
     if not where.verify:
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+        context.verify_mode = ssl_module.CERT_NONE
     if certificate.exists():
         context.load_cert_chain(str(certificate), str(folder / "key.pem"))
     return context

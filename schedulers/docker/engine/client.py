@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from torchx.errors import StateError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import (
     NO_SOCKET,
     START,
@@ -28,9 +29,11 @@ from torchx.schedulers.docker.engine.address import (
 from torchx.schedulers.docker.engine.http import keep_alive, plain_request, read_all, reason, status_of
 from torchx.schedulers.docker.engine.versions import choose_version, parse_version
 
+with lazy_imports:
+    from torchx.schedulers.docker.engine import duplex, ssh
+
 if TYPE_CHECKING:
-    from torchx.schedulers.docker.engine.duplex import Duplex
-    from torchx.schedulers.docker.engine.ssh import Tunnels
+    pass
 
 PATIENCE = 60.0
 """Default timeout of a request in seconds."""
@@ -189,7 +192,7 @@ class Engine:
         head, _, rest = data.partition(b"\r\n\r\n")
         return connection, head, rest
 
-    def exchange(self, path: str, body: Any) -> tuple[Duplex, bytes]:
+    def exchange(self, path: str, body: Any) -> tuple[duplex.Duplex, bytes]:
         """Returns a two-way connection, and the bytes received so far.
 
         Args:
@@ -200,12 +203,10 @@ class Engine:
             EngineError: the engine rejects the request.
             NoEngineError: the engine does not answer.
         """
-        from torchx.schedulers.docker.engine.duplex import Duplex  # on demand: only exec needs it
-
         sent = json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
         try:
-            connection = Duplex(self._plain(PATIENCE), self.address)
+            connection = duplex.Duplex(self._plain(PATIENCE), self.address)
             try:
                 connection.send(plain_request("POST", self._url(path, None), headers) + sent)
                 head, rest = connection.head(PATIENCE)
@@ -284,13 +285,12 @@ class Engine:
             yield connection
 
     @cached_property
-    def _tunnels(self) -> Tunnels | None:
+    def _tunnels(self) -> ssh.Tunnels | None:
         """The ssh connections, if the engine is reached over ssh."""
         if not self.address.command:
             return None
-        from torchx.schedulers.docker.engine.ssh import Tunnels  # on demand: rarely needed
 
-        return Tunnels(self.address.command)
+        return ssh.Tunnels(self.address.command)
 
     def _connect(self, patience: float | None) -> socket.socket:
         plain = self._plain(patience)

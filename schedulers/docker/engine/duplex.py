@@ -12,7 +12,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import Address, tls_context
+
+with lazy_imports:
+    import ssl as ssl_module
 
 if TYPE_CHECKING:
     import ssl
@@ -47,26 +51,22 @@ class Duplex:
         plain.setblocking(False)
 
     def _handshake(self, where: Address) -> None:
-        import ssl  # on demand: only needed for encrypted connections
-
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming, self._outgoing = ssl_module.MemoryBIO(), ssl_module.MemoryBIO()
         self._tls = tls_context(where).wrap_bio(self._incoming, self._outgoing, server_hostname=where.host)
         self._shake_hands(self._tls)
 
-    def _shake_hands(self, tls: ssl.SSLObject) -> None:
-        import ssl
-
+    def _shake_hands(self, tls: ssl_module.SSLObject) -> None:
         while True:
             try:
                 tls.do_handshake()
                 break
-            except ssl.SSLWantReadError:
+            except ssl_module.SSLWantReadError:
                 self._plain.sendall(self._outgoing.read())
                 data = self._plain.recv(AT_A_TIME)
                 if not data:
                     raise ConnectionResetError("connection closed") from None
                 self._incoming.write(data)
-            except ssl.SSLError:
+            except ssl_module.SSLError:
                 with suppress(OSError):
                     self._plain.sendall(self._outgoing.read())  # TLS's alert with the reason
                 raise
@@ -103,11 +103,9 @@ class Duplex:
         """Closes the sending direction after all data is sent; receiving stays open."""
         self._finishing = True
         if self._tls is not None:
-            import ssl
-
             # sends the close notice, then fails as the peer's has not arrived; data received before is
             # already decrypted, so nothing is lost
-            with suppress(ssl.SSLError):
+            with suppress(ssl_module.SSLError):
                 self._tls.unwrap()
             self._unsent += self._outgoing.read()
         self.flush()
@@ -146,8 +144,6 @@ class Duplex:
 
     def _decrypted(self) -> tuple[bytes, bool]:
         """Returns the decrypted data, and True if the peer has sent its close notice."""
-        import ssl
-
         assert self._tls is not None
         pieces: list[bytes] = []
         ended = False
@@ -156,9 +152,9 @@ class Duplex:
                 piece = self._tls.read(AT_A_TIME)
                 pieces.append(piece)
                 ended = not piece
-            except ssl.SSLWantReadError:
+            except ssl_module.SSLWantReadError:
                 break
-            except ssl.SSLZeroReturnError:
+            except ssl_module.SSLZeroReturnError:
                 ended = True
         self._unsent += self._outgoing.read()
         return b"".join(pieces), ended

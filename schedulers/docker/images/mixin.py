@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.workspace.api import WorkspaceMixin
+
+with lazy_imports:
+    from torchx.schedulers.docker.engine import client
+    from torchx.schedulers.docker.images import pull
+    from torchx.schedulers.docker.images import push as images_push
+    from torchx.schedulers.docker.images import workspace as images_workspace
+    from torchx.schedulers.shared import options
+    from torchx.specs import run_options
+    from torchx.specs import workspace as specs_workspace
+    from torchx.workspace import options as workspace_options
+    from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
-    from torchx.specs.run_options import CfgVal, runopts
-    from torchx.specs.workspace import Workspace
+    from torchx.specs.run_options import CfgVal
 
 _LOCAL = "sha256:"
 """Prefix of an image id, which only the engine that built it can resolve."""
@@ -43,17 +55,14 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
     def __init__(self, *args: Any, docker_client: object = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
 
-    def workspace_opts(self) -> runopts:
+    def workspace_opts(self) -> run_options.runopts:
         """Returns the run options that workspaces add to the scheduler's."""
-        from torchx.schedulers.shared.options import add_shared
-        from torchx.specs.run_options import runopts
-
-        opts = runopts()
-        add_shared(opts, "image_repo", "workspace_limit_mb", "quiet")
+        opts = run_options.runopts()
+        options.add_shared(opts, "image_repo", "workspace_limit_mb", "quiet")
         return opts
 
     def build_workspace_and_update_role(
-        self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
+        self, role: Role, workspace: str | specs_workspace.Workspace, cfg: Mapping[str, CfgVal]
     ) -> None:
         """Builds an image of a role's image and a workspace, and sets ``role.image`` to its id.
 
@@ -61,19 +70,13 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             UsageError: the workspace does not exist, or is too large.
             StateError: no engine answers, or the build fails.
         """
-        from dataclasses import replace
-
-        from torchx.schedulers.docker.engine.client import Engine
-        from torchx.schedulers.docker.images.workspace import plan_image, provide_image
-        from torchx.specs.workspace import Workspace
-        from torchx.workspace.options import limit_of
-        from torchx.workspace.tree import scan
-
-        parsed = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
-        copy = replace(role, workspace=parsed)
-        tree = scan(parsed, limit_of(cfg))
+        parsed = specs_workspace.Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+        copy = dataclasses.replace(role, workspace=parsed)
+        tree = workspace_tree.scan(parsed, workspace_options.limit_of(cfg))
         # it is named after a registry when it is pushed
-        role.image = provide_image(Engine(), plan_image(copy, tree, {}), _ignore)[0]
+        role.image = images_workspace.provide_image(
+            client.Engine(), images_workspace.plan_image(copy, tree, {}), _ignore
+        )[0]
 
     def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> dict[str, tuple[str, str]]:
         """Replaces the ids of images that are only on this machine's engine by their names in a registry.
@@ -111,19 +114,15 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         Raises:
             StateError: no engine answers, it lacks an image, or the registry rejects one.
         """
-        from torchx.schedulers.docker.engine.client import Engine
-        from torchx.schedulers.docker.images.pull import inspect_image
-        from torchx.schedulers.docker.images.push import push
-
         if not images_to_push:
             return
-        engine = Engine()
+        engine = client.Engine()
         for image, (repository, tag) in images_to_push.items():
-            info = inspect_image(engine, image)
+            info = pull.inspect_image(engine, image)
             if info is None:
                 raise StateError(f"the engine no longer has image {image}", hint="repeat the dry-run")
             engine.call("POST", f"/images/{image}/tag", {"repo": repository, "tag": tag})
-            push(engine, f"{repository}:{tag}", info, _ignore)
+            images_push.push(engine, f"{repository}:{tag}", info, _ignore)
 
 
 def _ignore(line: str) -> None:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.config import load
 from torchx.schedulers.kubernetes.api.connection import BROKEN_OFF, ended_at, why, within
 from torchx.schedulers.kubernetes.api.connection import hang_up as hang_up
@@ -16,6 +17,10 @@ from torchx.schedulers.kubernetes.api.connection import lines_of as lines_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.version import __version__
+
+with lazy_imports:
+    import urllib3
+
 
 Object = dict[str, Any]
 """An object of the API as plain data."""
@@ -171,8 +176,6 @@ class Cluster:
             pause *= 2
 
     def _once(self, request: _Request, timeout: float) -> Object:
-        import urllib3
-
         end = time.monotonic() + timeout
         response = self._send(request, timeout)
         data = bytearray()
@@ -212,8 +215,6 @@ class Cluster:
         return response
 
     def _send(self, request: _Request, timeout: float) -> Any:
-        import urllib3
-
         url = f"{self.host}{request.path}" + (f"?{urlencode(request.query)}" if request.query else "")
         headers = {"Accept": "application/json, */*", "User-Agent": f"torchx/{__version__}", **self._auth()}
         data = None

@@ -10,6 +10,14 @@ from queue import Empty, Queue
 from threading import Event, Thread, Timer
 from typing import Any
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import socket
+
+    from urllib3 import exceptions
+
+
 BROKEN_OFF = "it closed the connection"
 LATE = "it timed out"
 
@@ -78,34 +86,30 @@ def within(limit: float, make: Callable[[], Any]) -> Any:
 
 def why(error: BaseException) -> str:
     """Returns the reason of a connection error, as a short phrase."""
-    import urllib3.exceptions as kinds
-
     inner = error
-    while isinstance(inner, kinds.MaxRetryError) and inner.reason is not None:
+    while isinstance(inner, exceptions.MaxRetryError) and inner.reason is not None:
         inner = inner.reason
     text = str(inner)
-    if isinstance(inner, kinds.ProxyError):
+    if isinstance(inner, exceptions.ProxyError):
         return "its proxy rejected the connection"
     if "Failed to resolve" in text or "[Errno -2]" in text or "nodename nor servname" in text:
         return "unknown host"
     for known in ("Connection refused", "No route to host", "Network is unreachable"):
         if known in text:
             return known.lower()
-    if isinstance(inner, kinds.ConnectTimeoutError):
+    if isinstance(inner, exceptions.ConnectTimeoutError):
         return "the connection timed out"
-    if isinstance(inner, (kinds.ReadTimeoutError, TimeoutError)):
+    if isinstance(inner, (exceptions.ReadTimeoutError, TimeoutError)):
         return LATE
-    if isinstance(inner, kinds.SSLError):
+    if isinstance(inner, exceptions.SSLError):
         return "its certificate is not trusted" if "CERTIFICATE_VERIFY_FAILED" in text else f"TLS: {text}"
-    if isinstance(inner, (kinds.ProtocolError, ConnectionError)):
+    if isinstance(inner, (exceptions.ProtocolError, ConnectionError)):
         return BROKEN_OFF
     return " ".join(text.split())[:200] or type(inner).__name__
 
 
 def hang_up(response: Any) -> None:
     """Closes a stream; a thread that reads from it sees its end."""
-    import socket
-
     with suppress(OSError, ValueError):  # it is closed already
         sock = getattr(response.connection, "sock", None)
         if sock is not None:

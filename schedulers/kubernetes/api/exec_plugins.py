@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import logging
+
 
 _MAX_LENGTH = 300
 
@@ -105,8 +110,6 @@ def _first(
 @contextmanager
 def logged_errors() -> Iterator[list[str]]:
     """Collects errors that the package ``kubernetes`` logs instead of raising."""
-    import logging  # loaded on demand: it is slow to import
-
     messages: list[str] = []
 
     class Collector(logging.Handler):

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    from torchx.schedulers.docker.images import workspace
+    from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
@@ -70,19 +75,16 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> WorkspacePlans:
     plans = WorkspacePlans()
     if not any(role.workspace for role in app.roles):
         return plans
-    from torchx.workspace.tree import scan_workspaces
 
     images: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
     known: dict[int, Archive] = {}
-    for role, tree in scan_workspaces(app.roles, cfg):
+    for role, tree in workspace_tree.scan_workspaces(app.roles, cfg):
         notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "image" or (
             cfg.get("workspace_type") != "configmap" and cfg.get("image_repo")
         ):
-            from torchx.schedulers.docker.images.workspace import plan_image
-
-            plan = plan_image(role, tree, cfg)
+            plan = workspace.plan_image(role, tree, cfg)
             images[plan.name] = plan
             role.image = plan.name
             notes[plan.why] = None

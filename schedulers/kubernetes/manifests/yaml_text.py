@@ -6,7 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.masking import MASK, SecretValue
+
+with lazy_imports:
+    import yaml
+
 
 _PLAIN = re.compile(r"[A-Za-z/$][A-Za-z0-9_./$-]*")
 _BREAKS = frozenset("\x85\u2028\u2029")  # line ends in YAML, which a block scalar would change
@@ -27,7 +32,6 @@ def dump(manifests: Iterable[Mapping[str, Any]]) -> str:
       echo a
       echo b
     """
-    import yaml  # on demand: slow to import
 
     class Dumper(yaml.SafeDumper):
         """Writes plain data without aliases."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,9 +73,7 @@ def why(job: JobFacts) -> str:
 
 def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
     """Returns why an application waits: the most common reason of its replicas."""
-    from collections import Counter
-
-    counts: Counter[str] = Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for status in statuses:
         if status.state is AppState.PENDING and status.attempts:
             last = status.attempts[-1]

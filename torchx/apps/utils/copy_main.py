@@ -7,6 +7,11 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import fsspec
+
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     """Returns the arguments of the program."""
@@ -19,8 +24,6 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
 
 def main(argv: Sequence[str]) -> None:
     """Copies the file."""
-    import fsspec
-
     args = parse_args(argv)
     with fsspec.open(args.src, "rb") as source, fsspec.open(args.dst, "wb") as target:
         shutil.copyfileobj(source, target, args.bufsize)

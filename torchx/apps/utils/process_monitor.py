@@ -8,6 +8,12 @@ import sys
 import time
 from collections.abc import Sequence
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import fsspec
+
+
 TIMEOUT_EXIT_CODE = 34
 """The exit code if the program did not start in time."""
 
@@ -53,8 +59,6 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _exists(path: str) -> bool:
-    import fsspec
-
     filesystem, name = fsspec.core.url_to_fs(path)
     found: bool = filesystem.exists(name)
     return found

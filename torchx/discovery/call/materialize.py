@@ -11,10 +11,14 @@ from torchx.discovery.errors import ArgumentError
 from torchx.discovery.find.finder import component_of
 from torchx.discovery.model import Arguments, Component
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.specs.app import AppDef
 
+with lazy_imports:
+    import argparse as argparse_module
+
 if TYPE_CHECKING:
-    import argparse
+    pass
 
 
 class ComponentArgs(NamedTuple):
@@ -88,18 +92,16 @@ def parse_args(
     cmpnt_args: Sequence[str],
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
-) -> argparse.Namespace:
+) -> argparse_module.Namespace:
     """Parses command-line arguments into the attributes of one object.
 
     Args and errors are those of :func:`materialize_appdef`.
     """
-    import argparse  # loaded on demand: only for its Namespace class
-
     component, arguments = _arguments(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
     values = dict(arguments.values)
     if component.varargs:
         values[component.varargs.name] = arguments.varargs
-    return argparse.Namespace(**values)
+    return argparse_module.Namespace(**values)
 
 
 def _arguments(

@@ -15,6 +15,7 @@ from torchx.discovery.source.component_source import SourceFile, read_source
 from torchx.discovery.source.docstrings import summary
 from torchx.discovery.source.linter import problems
 from torchx.discovery.source.outline import Outline, components
+from torchx.plugins.groups import entry_points
 
 GROUP = "torchx.components"
 """The group of entry points, and the package of the built-in components."""
@@ -91,8 +92,6 @@ class Listed(NamedTuple):
 
 def component_sources() -> list[ComponentSource]:
     """Returns all sources in order of precedence: entry points, then the built-in components."""
-    from torchx.plugins.groups import entry_points
-
     found: dict[tuple[str, str], ComponentSource] = {}
     for entry in entry_points(GROUP):
         module, _, function = entry.value.partition(":")

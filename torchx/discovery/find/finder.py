@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import typing
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +23,7 @@ from torchx.discovery.source.linter import no_such_function, problems
 from torchx.discovery.source.outline import BUILD, Outline, outline
 from torchx.discovery.source.places import blame, describe_exception, shown
 from torchx.errors import TorchxError
+from torchx.specs.app import AppDef
 
 TRACEBACK = "full traceback: torchx --debug"
 
@@ -186,10 +188,6 @@ def _check_return(name: str, target: Any) -> None:
 
 
 def _resolves_to_appdef(function: Any) -> bool:
-    import typing
-
-    from torchx.specs.app import AppDef
-
     try:
         return typing.get_type_hints(function).get("return") is AppDef
     except Exception:  # evaluates the user's annotations, which may raise anything

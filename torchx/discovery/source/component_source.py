@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +13,11 @@ from functools import cached_property
 from torchx.discovery.model import LinterMessage
 from torchx.discovery.source.places import shown
 from torchx.errors import StateError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import tokenize
+
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -92,8 +99,6 @@ def read_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
     Raises:
         OSError: the file cannot be read.
     """
-    import warnings
-
     with open(path, "rb") as file:
         data = file.read()
     where = os.fspath(path)
@@ -122,9 +127,6 @@ def open_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
 
 
 def _decoded(data: bytes) -> str:
-    import io
-    import tokenize
-
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     return data.decode(encoding, errors="replace").replace("\r\n", "\n").replace("\r", "\n")
 

@@ -7,6 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import docstring_parser
+
+
 TIP = "TIP: add a docstring with a summary and an `Args:` section; this page and `torchx builtins` show it"
 """The description of a function without a docstring, after its name."""
 
@@ -25,14 +31,9 @@ class Docs:
 
     @cached_property
     def _parsed(self) -> tuple[str, dict[str, str]]:
-        from docstring_parser import (
-            ParseError,
-            parse,
-        )  # loaded on demand: as slow to import as all of discovery
-
         try:
-            parsed = parse(self.text)
-        except ParseError:  # a docstring of an unknown style is still a text
+            parsed = docstring_parser.parse(self.text)
+        except docstring_parser.ParseError:  # a docstring of an unknown style is still a text
             return self.text, {}
         parts = [parsed.short_description, parsed.long_description]
         between = "\n\n" if parsed.blank_after_short_description else "\n"

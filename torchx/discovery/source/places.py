@@ -7,6 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import linecache
+    import traceback
+
 
 _LONGEST = 300
 _LONGEST_LINE = 80
@@ -87,9 +93,6 @@ def blame(error: BaseException, path: str) -> Place | None:
         error: the exception.
         path: the component's file.
     """
-    import linecache  # loaded on demand: only for errors
-    import traceback
-
     folder = Path(path).absolute().parent
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return Place(error.filename, error.lineno, (error.text or "").strip())

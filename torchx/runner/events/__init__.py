@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.masking import mask, mask_text
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    import json
+    import logging as logging_module
+    import traceback
+
+    from torchx import plugins as torchx_plugins
 
 if TYPE_CHECKING:
     import logging
@@ -88,8 +97,6 @@ class TorchxEvent:
 
     def serialize(self) -> str:
         """Returns the event as one line of JSON."""
-        import json
-
         return json.dumps(asdict(self))
 
     @staticmethod
@@ -101,7 +108,6 @@ class TorchxEvent:
         """
         if isinstance(data, TorchxEvent):
             return data
-        import json
 
         values = json.loads(data)
         return TorchxEvent(**{**values, "source": SourceType(values.get("source", SourceType.UNKNOWN))})
@@ -155,16 +161,10 @@ class log_event:
         if not heard():
             return
         if self.event.app_metadata:
-            from torchx.masking import mask
-
             self.event.app_metadata = mask(self.event.app_metadata)
         self.event.wall_time_usec = (time.perf_counter_ns() - self._wall) // 1000
         self.event.cpu_time_usec = (time.process_time_ns() - self._cpu) // 1000
         if kind is not None:
-            import traceback
-
-            from torchx.masking import mask_text
-
             self.event.raw_exception = mask_text("".join(traceback.format_exception(kind, error, trace)))
             self.event.exception_type = kind.__name__
             self.event.exception_message = mask_text(str(error))
@@ -199,10 +199,6 @@ def shown(cfg: Mapping[str, CfgVal]) -> str:
     >>> shown({"queue": "gpu", "env": {"HF_TOKEN": "x"}})
     '{"queue": "gpu", "env": ["HF_TOKEN"]}'
     """
-    import json
-
-    from torchx.masking import mask
-
     return json.dumps(mask({key: list(val) if isinstance(val, dict) else val for key, val in cfg.items()}))
 
 
@@ -210,42 +206,35 @@ def _destination() -> str:
     return os.environ.get(settings.TORCHX_EVENTS) or "null"
 
 
-def _listening() -> logging.Logger | None:
+def _listening() -> logging_module.Logger | None:
     """Returns the logger of all events; None if it is not active."""
     if "logging" not in sys.modules:  # then no level can have been set
         return None
-    import logging
 
-    logger = logging.getLogger(LOGGER)
-    return logger if logger.level and logger.isEnabledFor(logging.INFO) else None
+    logger = logging_module.getLogger(LOGGER)
+    return logger if logger.level and logger.isEnabledFor(logging_module.INFO) else None
 
 
-def get_events_logger(destination: str = "null") -> logging.Logger:
+def get_events_logger(destination: str = "null") -> logging_module.Logger:
     """Returns the logger of a destination, with one line of JSON for each event.
 
     Raises:
         UsageError: the destination is unknown.
     """
-    import logging
-
-    logger = logging.getLogger(f"torchx-event.{destination}")
+    logger = logging_module.getLogger(f"torchx-event.{destination}")
     with _making:  # only one of two concurrent threads adds the handler
         if _made.get(destination) not in logger.handlers:
             _made[destination] = _handler(destination)
             logger.addHandler(_made[destination])
-            logger.setLevel(logging.INFO)
+            logger.setLevel(logging_module.INFO)
             logger.propagate = False
     return logger
 
 
-def _handler(destination: str) -> logging.Handler:
-    import logging
-
-    from torchx.plugins import PluginType, registry
-
-    plugins = registry().get(PluginType.EVENT_HANDLER)
+def _handler(destination: str) -> logging_module.Handler:
+    plugins = torchx_plugins.registry().get(torchx_plugins.PluginType.EVENT_HANDLER)
     if destination in plugins:
-        handler: logging.Handler = plugins[destination]()
+        handler: logging_module.Handler = plugins[destination]()
         return handler
     if destination not in BUILT_IN:
         known = [*BUILT_IN, *plugins]
@@ -253,4 +242,4 @@ def _handler(destination: str) -> logging.Handler:
             f"unknown destination of events `{destination}` (from ${settings.TORCHX_EVENTS})",
             hint=did_you_mean(destination, known, "destinations: " + ", ".join(known)),
         )
-    return logging.NullHandler() if destination == "null" else logging.StreamHandler()
+    return logging_module.NullHandler() if destination == "null" else logging_module.StreamHandler()

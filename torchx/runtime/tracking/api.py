@@ -7,6 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import fsspec
+
+
 Key: TypeAlias = int | str
 Result: TypeAlias = int | float | str
 
@@ -47,15 +53,11 @@ class FsspecResultTracker(ResultTracker):
 
     def put(self, key: Key, **results: Result) -> None:
         """Stores results in the file of a key."""
-        import fsspec
-
         with fsspec.open(self._file(key), "w", auto_mkdir=True) as file:
             json.dump(results, file, indent=2)
 
     def get(self, key: Key) -> dict[str, Result]:
         """Returns the results in the file of a key; empty if it does not exist."""
-        import fsspec
-
         try:
             with fsspec.open(self._file(key), "r") as file:
                 results: dict[str, Result] = json.load(file)

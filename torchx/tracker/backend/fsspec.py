@@ -17,8 +17,13 @@ from typing import Any
 
 from torchx.errors import StateError, UsageError
 from torchx.json_limits import load_json
+from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx.tracker.base import TrackerArtifact, TrackerBase, TrackerSource
+
+with lazy_imports:
+    import fsspec
+
 
 PARTIAL = ".partial"
 """End of the name of a file that is being written."""
@@ -179,8 +184,6 @@ def create(config_file: str | None) -> FsspecTracker:
     Raises:
         UsageError: the file does not exist, or has no ``root_path``.
     """
-    import fsspec
-
     if not config_file:
         raise UsageError(
             "the tracker `fsspec` needs a configuration",
