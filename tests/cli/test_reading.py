@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from program import COMMAND, answer, environment, on_terminal, start, torchx
 from support import wait_until
+
+from torchx.scheduling.responses import ListAppResponse
+from torchx.specs.status import AppState
+from torchx_cli.commands.list import _row
 
 COMPONENT = """
 import torchx.specs as specs
@@ -277,3 +282,9 @@ def test_a_short_command_imports_little() -> None:
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines()[-1] == "[]", words
+
+
+def test_a_message_that_repeats_the_state_takes_no_column() -> None:
+    cancelled = ListAppResponse("a", AppState.CANCELLED, "memory://s/a", msg="cancelled")
+    assert _row(cancelled)[-1][0] == ""
+    assert _row(replace(cancelled, msg="by b"))[-1][0] == "by b"
