@@ -8,12 +8,16 @@ import re
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 
 import pytest
 
 from project.sources import PACKAGES, ROOT, all_files, modules, tree_of
 
 MOST_LINES = 350
+MOST_FILES_OF_A_FOLDER = 25
+MOST_FILES_OF_SCHEDULERS = 12
+"""Files directly in the folder, which holds the documented names; the engines have folders."""
 MOST_LINES_OF_A_FUNCTION = 60
 """Parameters and docstring are not counted: they are the help page of a component or a command."""
 
@@ -38,6 +42,13 @@ def test_every_file_begins_with_its_purpose() -> None:
 def test_files_are_short() -> None:
     long = {p: n for p in all_files() if (n := len(p.read_text(encoding="utf-8").splitlines())) > MOST_LINES}
     assert not long, long
+
+
+def test_folders_are_small() -> None:
+    counts = Counter(path.parent for path in modules().values())
+    large = {folder: count for folder, count in counts.items() if count > MOST_FILES_OF_A_FOLDER}
+    assert not large, large
+    assert counts[PACKAGES["torchx.schedulers"]] <= MOST_FILES_OF_SCHEDULERS
 
 
 def test_functions_fit_a_screen() -> None:
