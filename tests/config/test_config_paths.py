@@ -86,7 +86,7 @@ def test_the_nearer_spelling_of_a_file_takes_precedence(project: Path) -> None:
 
 def test_the_help_shows_the_defaults_in_force(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "run", "../components/train.py:train", "--help")
-    assert "default 7 (from ../.torchxconfig line 5)" in " ".join(out.split())
+    assert "default 7, from ../.torchxconfig line 5" in " ".join(out.split())
     assert "default x" in out
 
 

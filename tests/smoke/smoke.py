@@ -80,7 +80,7 @@ CASES = (
     Case("run utils.echo --help", (r"--msg TEXT +\S+",)),
     Case(
         "run greet.py:greet --help",
-        (r"Greets somebody", r"--name TEXT +the name of the person", r"how often +default 2"),
+        (r"--name TEXT +the name of the person", r"how often .default 3, from .torchxconfig line 2"),
     ),
     Case("run --dryrun -s local_cwd greet.py:greet --name you", (r"- hello you\n( *- hello you\n){2}",)),
     Case("run --dryrun -s local_docker utils.echo --msg hi", (r"=== SCHEDULER REQUEST ===\napp_id: echo-",)),

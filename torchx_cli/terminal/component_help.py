@@ -108,7 +108,7 @@ def _in_force(row: _Row, parameter: Parameter, given: RawValue | None) -> _Row:
     if given is None:
         return row
     value = mask({parameter.name: given.value})[parameter.name]
-    text = f"default {value} (from {given.origin})"
+    text = f"default {value}, from {given.origin}"
     if len(text) > _LONGEST_DEFAULT:
         return replace(row, text=f"{row.text} ({text})" if row.text else text, default="", required=False)
     return replace(row, default=text, required=False)
