@@ -73,6 +73,38 @@ def test_the_last_lines_begin_with_their_begin(writer: Writer) -> None:
     assert writer.text(tail=1) == "begin end\n"
 
 
+def test_a_line_that_matches_in_one_piece_is_shown_to_its_end(writer: Writer) -> None:
+    writer.put(0, b"none\n")
+    part(writer, 0, b"the begin matches ")
+    part(writer, 0, b"and goes on ")
+    writer.put(0, b"to the end\nnone\n")
+    writer.end()
+    assert writer.text(regex="begin") == "the begin matches and goes on to the end\n"
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 7, 20])
+def test_the_last_lines_of_an_index_of_many_blocks(
+    writer: Writer, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "BLOCK", 3 * log_reader.LAYOUT.size)
+    for n in range(30):
+        writer.put(n % 2, b"%d\n" % n)
+    writer.end()
+    assert writer.text(tail=lines) == "".join(f"{n}\n" for n in range(30 - lines, 30))
+
+
+def test_earlier_lines_do_not_belong_to_an_unfinished_one(writer: Writer) -> None:
+    writer.put(0, b"one\n")
+    writer.put(0, b"two\n")
+    part(writer, 0, b"begin ")
+    middle = writer.clock.seconds - START + 0.5
+    writer.put(0, b"end\n")
+    writer.end()
+    assert writer.text(until=at(middle)) == "one\ntwo\nbegin end\n"
+    assert writer.text(since=at(middle)) == ""
+    assert writer.text(tail=1) == "begin end\n"
+
+
 lines_of_text = st.lists(
     st.tuples(
         st.integers(0, 1), st.sampled_from([STDOUT, STDERR]), st.text("ab\né", max_size=6).map(str.encode)
