@@ -236,7 +236,7 @@ def _row(app: ListAppResponse) -> list[tuple[str, str]]:
         ("" if started is None else ago(started), ""),
         ("" if lasted is None else duration(lasted), ""),
         ("" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code), ""),
-        ("" if app.msg.upper() == app.state.name else app.msg, "dim"),  # no repetition of the state
+        ("" if str(app.msg).upper() == app.state.name else app.msg, "dim"),  # no repetition of the state
     ]
 
 
