@@ -90,9 +90,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
     if outcome is None:
-        account = [
-            part for part in query_accounting([record]) if record.is_of(part) and not is_foreign(part.user)
-        ]
+        account = _account_of(record, query_accounting([record]), queue)
         outcome = outcome_of(record, (), account) or outcome_without_slurm(record)
     newest = records.find(int(number)) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
@@ -255,6 +253,22 @@ def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
         return []
 
 
+def _account_of(
+    record: SlurmRecord, account: Iterable[JobFacts], queue: Iterable[JobFacts]
+) -> tuple[JobFacts, ...]:
+    """Returns the facts of sacct on a job.
+
+    Accounting may lack the comment that marks a job, and two jobs with the same id may have the same name:
+    facts with the submission time of another job in the queue are of that one.
+    """
+    others = {part.submitted for part in queue if not record.is_of(part)} - {None}
+    return tuple(
+        part
+        for part in account
+        if record.is_of(part) and not is_foreign(part.user) and part.submitted not in others
+    )
+
+
 def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
     """Yields all jobs of torchx, newest first: those with a record, and marked jobs in the queue.
 
@@ -282,7 +296,7 @@ def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
     if unresolved:
         account = by_job(query_accounting([record for _, record in unresolved]))
         for app_id, record in unresolved:
-            parts = tuple(part for part in account.get(record.job_id, ()) if record.is_of(part))
+            parts = _account_of(record, account.get(record.job_id, ()), queue.get(record.job_id, ()))
             jobs.append(
                 SlurmJob(app_id, record, (), outcome_of(record, (), parts) or outcome_without_slurm(record))
             )
