@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -23,8 +24,13 @@ from torchx_cli.main import main
 _opened: Counter[str] = Counter()
 
 
-@pytest.fixture(scope="module")
-def _hook() -> None:
+@functools.cache
+def _add_hook() -> None:
+    """Counts from now on: a hook cannot be removed, and a second one would count twice.
+
+    A fixture of the module would add one each time that another module's test came in between.
+    """
+
     def count(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[0], str):
             _opened[Path(args[0]).name] += 1
@@ -33,11 +39,12 @@ def _hook() -> None:
 
 
 @pytest.fixture
-def opened(_hook: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counter[str]]:
+def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counter[str]]:
     """The number of times that a file of each name was opened."""
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # a session sets its own
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reconcile, "_last", None)
+    _add_hook()
     _opened.clear()
     yield _opened
 
