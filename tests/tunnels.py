@@ -59,7 +59,7 @@ def _bridge(left: Duplex, right: Duplex) -> None:
                 wants = select.POLLIN if side in reading and other[side].is_sent else 0
                 if wants or not side.is_sent:
                     poll.register(side, wants | (0 if side.is_sent else select.POLLOUT))
-            poll.poll(1000)
+            poll.poll(0 if left.is_received or right.is_received else 1000)
             for side in other:
                 side.flush()
                 if side not in reading or not other[side].is_sent:

@@ -42,6 +42,7 @@ class Duplex:
         self._tls: ssl.SSLObject | None = None
         self._unsent = bytearray()
         self._finishing = False
+        self._early = (b"", False)  # received with the end of the handshake, as by `receive`
         if where.certificates is not None:
             try:
                 self._handshake(where)
@@ -71,6 +72,7 @@ class Duplex:
                     self._plain.sendall(self._outgoing.read())  # TLS's alert with the reason
                 raise
         self._plain.sendall(self._outgoing.read())
+        self._early = self._decrypted()
 
     def fileno(self) -> int:
         """Returns the file descriptor, for polling."""
@@ -122,9 +124,16 @@ class Duplex:
             self._finishing = False
             self._plain.shutdown(socket.SHUT_WR)
 
+    @property
+    def is_received(self) -> bool:
+        """Whether data, or the end, was received already: polling does not report it."""
+        return self._early != (b"", False)
+
     def receive(self) -> tuple[bytes, bool]:
         """Returns the received data, and True if the peer has closed its direction."""
-        data = b""
+        (data, ended), self._early = self._early, (b"", False)
+        if ended:
+            return data, True
         while len(data) < MOST_AT_ONCE:
             try:
                 more = self._plain.recv(AT_A_TIME)
@@ -161,6 +170,8 @@ class Duplex:
 
     def wait(self, timeout: float) -> bool:
         """Waits until data can be received, or unsent data can be sent; returns False on timeout."""
+        if self.is_received:
+            return True
         poll = select.poll()
         poll.register(self._plain, select.POLLIN | (0 if self.is_sent else select.POLLOUT))
         return bool(poll.poll(timeout * 1000))

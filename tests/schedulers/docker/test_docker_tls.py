@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,3 +128,35 @@ def test_a_context_says_whether_a_certificate_is_verified(
     material = tmp_path / "config" / "contexts" / "tls" / digest / "docker"
     (material / "ca.pem").write_bytes((certificates / "ca.pem").read_bytes())
     assert outcome() == "1.41"
+
+
+def test_data_that_arrives_with_the_end_of_the_handshake_is_received(certificates: Path) -> None:
+    here, there = socket.socketpair()
+    received: list[tuple[bytes, bool]] = []
+
+    def serve() -> None:
+        end = Served(there, certificates)
+        assert end.wait(10.0), "no more arrives on the connection"
+        received.append(end.receive())
+
+    with here, there:
+        there.settimeout(10)
+        server = threading.Thread(target=serve)
+        server.start()
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+        client = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        with pytest.raises(ssl.SSLWantReadError):
+            client.do_handshake()
+        here.sendall(outgoing.read())
+        while True:
+            incoming.write(here.recv(1 << 16))
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                continue
+        client.write(b"GET /")
+        here.sendall(outgoing.read())  # the end of the handshake and the data in one piece
+        server.join()
+    assert received == [(b"GET /", False)]
