@@ -7,12 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 from support import wait_until
 
 from torchx.errors import StateError
 from torchx.machine.ports import POOL, PortLeases
+
+FIRST = 12_000
+"""The first port that these tests use; no other test or job uses any from it up to the pool."""
 
 HOLDER = """
 import sys, time
@@ -24,14 +28,22 @@ time.sleep(600)
 
 
 @pytest.fixture
-def free() -> range:
-    """Three ports in a row that nobody holds or listens on."""
-    for first in range(POOL[0], POOL[-1], 3):
-        try:
-            with PortLeases("abc", range(first, first + 3)):
-                return range(first, first + 3)
-        except StateError:
-            continue
+def free() -> Iterator[range]:
+    """Three ports in a row that are free, reserved among all tests that use this fixture.
+
+    They are below those that the kernel and other jobs choose, and a socket of their own name reserves them:
+    two tests at the same time would otherwise find the same ports.
+    """
+    for first in range(FIRST, POOL[0] - 2, 3):
+        with socket.socket(socket.AF_UNIX) as reserved:
+            try:
+                reserved.bind(f"\0torchx-tests-ports-{first}")
+                with PortLeases("abc", range(first, first + 3)):
+                    pass
+            except (OSError, StateError):
+                continue
+            yield range(first, first + 3)
+            return
     raise AssertionError("no three free ports")
 
 
