@@ -56,7 +56,7 @@ def test_to_wait_with_a_limit(runner: Runner) -> None:
     status = runner.wait("memory://s/train-0", timeout=0.1)
     assert status is not None
     assert status.state is AppState.RUNNING
-    assert 0.1 <= time.monotonic() - began < 5
+    assert 0.1 <= time.monotonic() - began < 30
     timer = threading.Timer(0.1, memory.jobs["train-0"].end, [AppState.SUCCEEDED])
     timer.start()
     status = runner.wait("memory://s/train-0", timeout=60)

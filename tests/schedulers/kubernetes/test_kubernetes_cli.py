@@ -64,7 +64,7 @@ def test_a_run_says_why_it_waits(cluster: FakeCluster, big: str) -> None:
     known = time.monotonic()
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert time.monotonic() - known < 5
+    assert time.monotonic() - known < 30
     assert line == (
         "waiting: no node can run it: 0/1 nodes are available: 1 Insufficient cpu (2 of 2 replicas)\n"
     )

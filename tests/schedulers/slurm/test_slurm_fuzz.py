@@ -144,9 +144,9 @@ def test_the_formats_have_as_many_fields_as_are_read() -> None:
 )
 @BOUND
 def test_lists_of_nodes(nodes: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     assert sum(1 for _ in hosts_of(nodes)) <= 100_000
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 RECORD = {
