@@ -6,6 +6,7 @@ from torchx.scheduling.base import Glances as Glances
 from torchx.scheduling.base import Kills as Kills
 from torchx.scheduling.base import ListAppResponse as ListAppResponse
 from torchx.scheduling.base import LogChunks as LogChunks
+from torchx.scheduling.base import Measures as Measures
 from torchx.scheduling.base import Scheduler as Scheduler
 from torchx.scheduling.base import Waits as Waits
 from torchx.scheduling.base import filter_regex as filter_regex
@@ -13,6 +14,9 @@ from torchx.scheduling.base import split_lines as split_lines
 from torchx.scheduling.logs import LogChunk as LogChunk
 from torchx.scheduling.logs import LogQuery as LogQuery
 from torchx.scheduling.logs import Stream as Stream
+from torchx.scheduling.usage import AppUsage as AppUsage
+from torchx.scheduling.usage import ReplicaUsage as ReplicaUsage
+from torchx.scheduling.usage import Sample as Sample
 from torchx.specs.app import AppDef as AppDef
 from torchx.specs.app import AppDryRunInfo as AppDryRunInfo
 from torchx.specs.app import Role as Role

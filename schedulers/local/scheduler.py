@@ -14,6 +14,7 @@ with lazy_imports:
     from torchx.jobs import pruning
     from torchx.schedulers.local import cancel as local_cancel
     from torchx.schedulers.local import checks, doctor, images, logs, options, request, submit
+    from torchx.schedulers.local import usage as local_usage
     from torchx.schedulers.local import wait as local_wait
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
@@ -140,6 +142,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""
         return local_wait.wait(self._jobs, app_id, timeout)
+
+    def usage(self, app_id: str) -> AppUsage | None:
+        """Returns the measurements that the supervisor of a job recorded."""
+        return local_usage.usage(self._jobs, app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 

@@ -150,6 +150,11 @@ class JobPaths(NamedTuple):
         return self.folder / "reserve"
 
     @property
+    def usage(self) -> Path:
+        """The measurements of its replicas."""
+        return self.folder / "usage"
+
+    @property
     def workspaces(self) -> Path:
         """The copies of workspaces that the job runs in."""
         return self.folder / "workspace"

@@ -14,11 +14,15 @@ from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, damaged
 from torchx.machine.processes import Process
+from torchx.scheduling.usage import Sample
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 _LARGEST_PID = 1 << 22
 """The maximum pid of Linux."""
+
+_LARGEST_RATE = 1e15
+"""The maximum value of a measurement."""
 
 
 @dataclass
@@ -35,6 +39,7 @@ class AttemptView:
         stopped: why the supervisor ended it; empty if it ended by itself.
         msg: why it could not be started, or a remark about its end.
         peak_kib: peak memory of its largest process, KiB.
+        usage: the measurements of the whole attempt; None while it runs, or if there are none.
     """
 
     number: int
@@ -46,6 +51,7 @@ class AttemptView:
     stopped: str = ""
     msg: str = ""
     peak_kib: int | None = None
+    usage: Sample | None = None
 
     @property
     def state(self) -> str:
@@ -228,8 +234,25 @@ def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
     stopped, msg = shape.text(event.get("stopped", ""), "stopped"), shape.text(event.get("msg", ""), "msg")
     peak = event.get("peak_kib")
     attempt.peak_kib = None if peak is None else shape.integer(peak, "peak_kib")
+    attempt.usage = _usage(event.get("usage"), at)
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
     attempt.stopped, attempt.msg = stopped, msg
+
+
+def _usage(usage: Any, at: float) -> Sample | None:
+    """Returns the measurements in an event; None if they are damaged, which must not hide the end."""
+    if not isinstance(usage, dict):
+        return None
+    known = {name: usage[name] for name in Sample._fields[1:] if usage.get(name) is not None}
+    try:
+        for name, value in known.items():
+            if name in ("memory", "gpu_memory"):
+                shape.integer(value, name)
+            else:
+                shape.number(value, name, _LARGEST_RATE)
+        return Sample(at, **known)
+    except (TypeError, ValueError):
+        return None
 
 
 def _retry(view: JobView, event: dict[str, Any], at: float) -> None:

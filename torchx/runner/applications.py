@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from torchx.lazy import lazy_imports
 from torchx.runner.engines import Engines
 from torchx.runner.status import status_of
-from torchx.scheduling.base import DescribeAppResponse, Glances, Kills, ListAppResponse, LogChunks, Waits
+from torchx.scheduling.base import (
+    DescribeAppResponse,
+    Glances,
+    Kills,
+    ListAppResponse,
+    LogChunks,
+    Measures,
+    Waits,
+)
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException
 
@@ -23,6 +31,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.run_options import CfgVal
     from torchx.specs.status import AppStatus
 
@@ -58,6 +67,15 @@ class Applications(Engines):
         """Returns the status of an application, None if it is unknown."""
         described = self.description(app_handle, brief=True)
         return None if described is None else status_of(described)
+
+    def usage(self, app_handle: str) -> AppUsage | None:
+        """Returns the measurements of an application, None if there are none.
+
+        Raises:
+            StateError: the engine cannot be queried.
+        """
+        scheduler, app_id = self._of(app_handle)
+        return scheduler.usage(app_id) if isinstance(scheduler, Measures) else None
 
     def wait(
         self, app_handle: str, wait_interval: float = 10, timeout: float | None = None

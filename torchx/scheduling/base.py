@@ -24,6 +24,7 @@ from torchx.scheduling.protocols import Executes as Executes
 from torchx.scheduling.protocols import Glances as Glances
 from torchx.scheduling.protocols import Kills as Kills
 from torchx.scheduling.protocols import LogChunks as LogChunks
+from torchx.scheduling.protocols import Measures as Measures
 from torchx.scheduling.protocols import Prunes as Prunes
 from torchx.scheduling.protocols import Selects as Selects
 from torchx.scheduling.protocols import Shared as Shared

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.responses import DescribeAppResponse, ListAppResponse
     from torchx.scheduling.streams import Streams
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal, runopts
 
@@ -148,4 +149,13 @@ class LogChunks(Protocol):
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the matching lines; with ``follow``, until the application has ended."""
+        ...
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A scheduler that measures what the replicas use: CPU, memory, GPUs."""
+
+    def usage(self, app_id: str) -> AppUsage | None:
+        """Returns the measurements of an application, running or ended, or None if there are none."""
         ...

@@ -1,0 +1,200 @@
+"""The measurements of a job: a small file of samples, and the totals in its events.
+
+The supervisor appends one round of samples at a time, one for each running replica. The number of rounds is
+limited: when it is reached, old rounds are merged and the file is replaced, so that the whole run stays
+covered and the latest rounds keep their resolution.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.shape import LATEST
+from torchx.jobs.view import JobView
+from torchx.machine import files
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample, merged
+
+LAYOUT = struct.Struct("<dfIHxxfIfIfff")
+HEADER = b"torchx usage 1\n".ljust(LAYOUT.size, b"\0")
+"""The beginning of the file, one record long."""
+
+MOST_ROUNDS = 240
+"""Maximum rounds of samples that a job keeps; fewer if it has many replicas."""
+
+FEWEST_ROUNDS = 32
+"""Rounds of samples that each job keeps."""
+
+MOST_ROWS = 1 << 15
+"""Maximum samples of all replicas together, unless that is less than :data:`FEWEST_ROUNDS`."""
+
+MOST_ATTEMPTS = 2
+"""Maximum attempts of a replica in one round."""
+
+LARGEST = 1 << 28
+"""Maximum bytes of the file that are read."""
+
+SOURCE = "/proc"
+_LARGEST_VALUE = 1e15
+_UNKNOWN = 0xFFFFFFFF
+
+
+class Row(NamedTuple):
+    """One sample in the file.
+
+    Attributes:
+        replica: ordinal of the replica within the application.
+        attempt: from 1.
+        sample: the measurements.
+    """
+
+    replica: int
+    attempt: int
+    sample: Sample
+
+
+def rounds_kept(replicas: int) -> int:
+    """Returns the maximum number of rounds for a number of replicas.
+
+    >>> rounds_kept(1), rounds_kept(1000)
+    (240, 32)
+    """
+    return max(min(MOST_ROUNDS, MOST_ROWS // max(replicas, 1)), FEWEST_ROUNDS)
+
+
+# --- the format ----------------------------------------------------------------------------------
+
+
+def encode(row: Row) -> bytes:
+    """Returns the bytes of a sample."""
+    time, span, cpu, memory, gpu, gpu_memory, output, read, write = row.sample
+    attempt = min(row.attempt, 0xFFFF)
+    return LAYOUT.pack(
+        time, span, row.replica, attempt, _float(cpu), _kib(memory), _float(gpu), _kib(gpu_memory),
+        _float(output), _float(read), _float(write),
+    )  # fmt: skip
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _kib(value: int | None) -> int:
+    return _UNKNOWN if value is None else min(value >> 10, _UNKNOWN - 1)
+
+
+def decode(data: bytes, replicas: int) -> Iterator[Row]:
+    """Yields the samples of a file in order; ignores damaged and incomplete ones.
+
+    Args:
+        data: the whole file.
+        replicas: the number of replicas of the job.
+    """
+    if data[: len(HEADER)] != HEADER:
+        return
+    whole = len(data) - len(data) % LAYOUT.size
+    for time, span, replica, attempt, cpu, memory, gpu, gpu_memory, *rates in LAYOUT.iter_unpack(
+        data[len(HEADER) : whole]
+    ):
+        # NaN is an unknown value; it is neither negative nor too large
+        values = (cpu, gpu, *rates)
+        if replica >= replicas or not attempt or not 0 <= time <= LATEST or not 0 <= span <= LATEST:
+            continue
+        if any(value < 0 or value > _LARGEST_VALUE for value in values):
+            continue
+        cpu, gpu, output, read, write = (None if value != value else value for value in values)
+        memory = None if memory == _UNKNOWN else memory << 10
+        gpu_memory = None if gpu_memory == _UNKNOWN else gpu_memory << 10
+        yield Row(replica, attempt, Sample(time, span, cpu, memory, gpu, gpu_memory, output, read, write))
+
+
+# --- merging -------------------------------------------------------------------------------------
+
+
+def rounds_of(rows: Iterable[Row]) -> list[list[Row]]:
+    """Divides samples into rounds, which are ordered by replica and attempt."""
+    rounds: list[list[Row]] = []
+    last = (-1, -1)
+    for row in rows:
+        if not rounds or row[:2] <= last:
+            rounds.append([])
+        rounds[-1].append(row)
+        last = row[:2]
+    return rounds
+
+
+def thin(rounds: list[list[Row]], limit: int) -> list[list[Row]]:
+    """Merges old rounds; returns at most three quarters of `limit` rounds, with the latest unchanged."""
+    recent = limit // 4
+    old, latest = rounds[:-recent], rounds[-recent:]
+    if not old:
+        return rounds
+    begin = min(row.sample.time - row.sample.span for row in old[0])
+    span = (_end(old[-1]) - begin) / (limit // 4)
+    groups: list[list[list[Row]]] = []
+    group_begin = begin
+    for number, rows in enumerate(old):
+        # two neighbouring groups together are longer than `span`, so at most twice as many fit into the time
+        if not groups or _end(rows) - group_begin > span:
+            groups.append([])
+            group_begin = _end(old[number - 1]) if number else begin
+        groups[-1].append(rows)
+    return [_merged(group) for group in groups] + latest
+
+
+def _end(rows: list[Row]) -> float:
+    return max(row.sample.time for row in rows)
+
+
+def _merged(group: list[list[Row]]) -> list[Row]:
+    if len(group) == 1:
+        return group[0]
+    samples: dict[int, dict[int, list[Sample]]] = {}
+    for rows in group:
+        for row in rows:
+            samples.setdefault(row.replica, {}).setdefault(row.attempt, []).append(row.sample)
+    return [
+        Row(replica, attempt, merged(attempts[attempt]))
+        for replica, attempts in sorted(samples.items())
+        for attempt in sorted(attempts)[-MOST_ATTEMPTS:]
+    ]
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_usage(view: JobView, paths: JobPaths) -> AppUsage | None:
+    """Returns the measurements of a job, or None if there are none.
+
+    Args:
+        view: the job.
+        paths: its record.
+    """
+    try:
+        data = files.read_file(paths.usage, LARGEST)
+    except OSError:  # none yet, removed, or not a file of this user
+        data = b""
+    samples: dict[tuple[int, int], list[Sample]] = {}
+    for row in decode(data, len(view.replicas)):
+        samples.setdefault((row.replica, row.attempt), []).append(row.sample)
+    measured = []
+    for ordinal, replica in enumerate(view.replicas):
+        for attempt in replica.attempts:
+            known = samples.get((ordinal, attempt.number), [])
+            total = attempt.usage or (merged(known) if known else None)
+            if total is not None:
+                running = attempt.ended_at is None and not view.has_ended
+                measured.append(
+                    ReplicaUsage(
+                        replica.role, replica.id, attempt.number, total, tuple(_ordered(known)), running
+                    )
+                )
+    interval = min((r.latest.span for r in measured if r.latest is not None), default=None)
+    return AppUsage(tuple(measured), SOURCE, interval) if measured else None
+
+
+def _ordered(samples: list[Sample]) -> list[Sample]:
+    return sorted(samples, key=lambda sample: sample.time)

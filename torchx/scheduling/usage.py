@@ -1,0 +1,208 @@
+"""Measurements of the replicas of an application: CPU, memory, GPUs, output and storage.
+
+``torchx.schedulers.api`` is the documented name of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Sample(NamedTuple):
+    """Measurements of one replica, with all of its processes, during a span of time.
+
+    A value that could not be measured is None. ``cpu``, ``gpu`` and the rates are means of the span, and
+    ``memory`` and ``gpu_memory`` are the largest values in it.
+
+    Attributes:
+        time: the end of the span, seconds since the epoch.
+        span: its duration in seconds.
+        cpu: CPU cores in use.
+        memory: resident memory, bytes.
+        gpu: utilisation of its GPUs from 0 to 1, the mean of all of them.
+        gpu_memory: memory of its GPUs in use, bytes.
+        output: output to its log, bytes per second.
+        read: reads from storage, bytes per second.
+        write: writes to storage, bytes per second.
+    """
+
+    time: float
+    span: float
+    cpu: float | None = None
+    memory: int | None = None
+    gpu: float | None = None
+    gpu_memory: int | None = None
+    output: float | None = None
+    read: float | None = None
+    write: float | None = None
+
+
+def merged(samples: Sequence[Sample]) -> Sample:
+    """Returns one sample that covers the spans of several, which are at least one.
+
+    >>> merged([Sample(1.0, 1.0, cpu=3.0, memory=5), Sample(3.0, 2.0, cpu=0.0, memory=7)])[:5]
+    (3.0, 3.0, 1.0, 7, None)
+    """
+    if len(samples) == 1:
+        return samples[0]
+    spans = [sample.span for sample in samples]
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        known = [(value, span) for value, span in zip(values, spans, strict=True) if value is not None]
+        total = sum(span for _, span in known)
+        if not total:
+            return sum(value for value, _ in known) / len(known) if known else None
+        return sum(value * span for value, span in known) / total
+
+    return Sample(
+        max(sample.time for sample in samples),
+        sum(spans),
+        mean(sample.cpu for sample in samples),
+        _largest(sample.memory for sample in samples),
+        mean(sample.gpu for sample in samples),
+        _largest(sample.gpu_memory for sample in samples),
+        mean(sample.output for sample in samples),
+        mean(sample.read for sample in samples),
+        mean(sample.write for sample in samples),
+    )
+
+
+def _largest(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+@dataclass(frozen=True)
+class ReplicaUsage:
+    """The measurements of one attempt of one replica.
+
+    Attributes:
+        role: name of its role.
+        replica: its id within the role, from 0.
+        attempt: the number of the attempt, from 1.
+        total: all of its time as one sample: means, and the largest memory.
+        samples: its time in order, in spans of different durations; may be empty even if ``total`` is known.
+        running: whether the attempt is running, so that the last sample is its current use.
+    """
+
+    role: str
+    replica: int
+    attempt: int
+    total: Sample
+    samples: tuple[Sample, ...] = ()
+    running: bool = False
+
+    @property
+    def name(self) -> str:
+        """``role/replica``."""
+        return f"{self.role}/{self.replica}"
+
+    @property
+    def latest(self) -> Sample | None:
+        """The last sample of a running replica; None if it has ended or has no samples yet."""
+        return self.samples[-1] if self.running and self.samples else None
+
+    def to_json(self, samples: bool = False) -> dict[str, Any]:
+        """Returns plain data for ``json``; with the samples if requested."""
+        data = {
+            "role": self.role,
+            "replica": self.replica,
+            "attempt": self.attempt,
+            "running": self.running,
+            **_as_json(self.total),
+        }
+        if samples:
+            data["samples"] = [sample._asdict() for sample in self.samples]
+        return data
+
+
+@dataclass(frozen=True)
+class AppUsage:
+    """The measurements of an application.
+
+    Attributes:
+        replicas: one entry for each measured attempt, in the order of roles, replicas and attempts.
+        source: the origin of the measurements, for display, such as ``/proc``.
+        interval: seconds between two samples; None if the engine is queried on demand.
+    """
+
+    replicas: tuple[ReplicaUsage, ...]
+    source: str
+    interval: float | None = None
+
+    def of_role(self, role: str) -> AppUsage:
+        """Returns the measurements of one role."""
+        return AppUsage(tuple(r for r in self.replicas if r.role == role), self.source, self.interval)
+
+    @property
+    def largest(self) -> ReplicaUsage | None:
+        """The attempt that used the most memory; None if no memory was measured."""
+        known = [replica for replica in self.replicas if replica.total.memory is not None]
+        return max(known, key=lambda replica: replica.total.memory or 0, default=None)
+
+    @property
+    def total(self) -> Sample | None:
+        """The mean replica over all time, and the memory of the largest; None without measurements."""
+        return merged([replica.total for replica in self.replicas]) if self.replicas else None
+
+    @property
+    def peak_memory(self) -> int | None:
+        """The most memory that one replica used, bytes."""
+        return self.total.memory if self.total else None
+
+    @property
+    def mean_cpu(self) -> float | None:
+        """CPU cores that a replica used on average."""
+        return self.total.cpu if self.total else None
+
+    @property
+    def mean_gpu(self) -> float | None:
+        """Utilisation of the GPUs of a replica from 0 to 1 on average."""
+        return self.total.gpu if self.total else None
+
+    @property
+    def peak_gpu_memory(self) -> int | None:
+        """The most GPU memory that one replica used, bytes."""
+        return self.total.gpu_memory if self.total else None
+
+    @property
+    def now(self) -> Sample | None:
+        """The current use of all running replicas together; None if none is measured."""
+        latest = [replica.latest for replica in self.replicas if replica.latest is not None]
+        if not latest:
+            return None
+        columns = list(zip(*latest, strict=True))
+        gpu = [value for value in columns[4] if value is not None]
+        cpu, memory, _, gpu_memory, *rates = (
+            sum(value for value in column if value is not None)
+            if any(v is not None for v in column)
+            else None
+            for column in columns[2:]
+        )
+        mean = sum(gpu) / len(gpu) if gpu else None
+        return Sample(max(columns[0]), max(columns[1]), cpu, memory, mean, gpu_memory, *rates)
+
+    def to_json(self, samples: bool = False) -> dict[str, Any]:
+        """Returns plain data for ``json``; with the samples if requested."""
+        largest = self.largest
+        return {
+            "source": self.source,
+            "interval": self.interval,
+            **({} if self.total is None else _as_json(self.total)),
+            "largest": None if largest is None else largest.name,
+            "replicas": [replica.to_json(samples) for replica in self.replicas],
+        }
+
+
+def _as_json(total: Sample) -> dict[str, Any]:
+    return {
+        "seconds": total.span,
+        "mean_cpu": total.cpu,
+        "peak_memory": total.memory,
+        "mean_gpu": total.gpu,
+        "peak_gpu_memory": total.gpu_memory,
+        "output_rate": total.output,
+        "read_rate": total.read,
+        "write_rate": total.write,
+    }
