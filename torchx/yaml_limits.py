@@ -15,7 +15,6 @@ from torchx.lazy import lazy_imports
 with lazy_imports:
     import yaml
 
-
 LARGEST = 1 << 20
 """Maximum characters of a YAML text."""
 

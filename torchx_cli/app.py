@@ -15,12 +15,11 @@ from torchx.printable import one_line
 from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.command import TorchxCommand, expand_flags, flag_table, skip_type_conversion
+from torchx_cli.flags import option
 from torchx_cli.terminal.output import say
 
 with lazy_imports:
-    from torchx_cli import plugin_commands as torchx_cli_plugin_commands
-    from torchx_cli import session
-
+    from torchx_cli import plugin_commands, session
 
 COMMANDS: dict[str, str] = {
     "run": "Run an application from a component.",
@@ -108,7 +107,7 @@ class Torchx(TyperGroup):
         """Returns the names of all commands."""
         return [
             *COMMANDS,
-            *(name for name in torchx_cli_plugin_commands.plugin_commands() if name not in COMMANDS),
+            *(name for name in plugin_commands.plugin_commands() if name not in COMMANDS),
         ]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -116,7 +115,7 @@ class Torchx(TyperGroup):
         if cmd_name in COMMANDS:
             return load(cmd_name)
 
-        make = torchx_cli_plugin_commands.plugin_commands().get(cmd_name)
+        make = plugin_commands.plugin_commands().get(cmd_name)
         return make() if make is not None else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -152,21 +151,14 @@ def torchx(
     ctx: typer.Context,
     log_level: Annotated[
         str,
-        typer.Option(
+        option(
             "--log_level",
             metavar="LEVEL",
-            show_default=False,
             help="Log level of torchx's own messages on stderr (default: $LOGLEVEL or WARNING).",
         ),
     ] = "",
     profile: Annotated[
-        str,
-        typer.Option(
-            "--profile",
-            metavar="NAME",
-            show_default=False,
-            help="Apply the configuration sections [profile:NAME:...].",
-        ),
+        str, option("--profile", metavar="NAME", help="Apply the configuration sections [profile:NAME:...].")
     ] = "",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
     version: Annotated[

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
 
-
 ACTIVE = frozenset({"SUBMITTED", "PENDING", "RUNNING"})
 """The states of applications that have not ended."""
 

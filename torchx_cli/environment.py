@@ -8,38 +8,32 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
 from torchx.errors import UsageError
 from torchx.masking import SecretValue
+from torchx_cli.flags import option
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
 
 Env = Annotated[
     list[str],
-    typer.Option(
+    option(
         "--env",
         metavar="NAME[=VALUE]",
-        show_default=False,
         help="Variable for all roles, by default with the value here (repeatable).",
     ),
 ]
 EnvFile = Annotated[
     list[str],
-    typer.Option(
-        "--env-file",
-        metavar="PATH",
-        show_default=False,
-        help="File with lines NAME=VALUE, variables for all roles (repeatable).",
+    option(
+        "--env-file", metavar="PATH", help="File with lines NAME=VALUE, variables for all roles (repeatable)."
     ),
 ]
 Secrets = Annotated[
     list[str],
-    typer.Option(
+    option(
         "--secret",
         metavar="NAME[=@FILE]",
-        show_default=False,
         help="Secret variable for all roles, with the value here or that of a file (repeatable).",
     ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,41 +14,36 @@ with lazy_imports:
     from torchx.specs import status
 
 
+def option(*flags: str, metavar: str, help: str) -> Any:
+    """Declares a flag with a value; an empty default is not part of the help."""
+    return typer.Option(*flags, metavar=metavar, show_default=False, help=help)
+
+
+def argument(*, metavar: str, help: str) -> Any:
+    """Declares a positional argument; an empty default is not part of the help."""
+    return typer.Argument(metavar=metavar, show_default=False, help=help)
+
+
+_APPLICATION = "An application (handle, app id or a prefix of it, name, @last), one of its roles, or "
+
 Handle = Annotated[
-    str,
-    typer.Argument(
-        metavar="HANDLE",
-        show_default=False,
-        help="An application: handle, app id or a prefix of it, name, or @last.",
-    ),
+    str, argument(metavar="HANDLE", help="An application: handle, app id or a prefix of it, name, or @last.")
 ]
 Replica = Annotated[
     str,
-    typer.Argument(
-        metavar="HANDLE[/ROLE[/REPLICA]]",
-        show_default=False,
-        help="An application (handle, app id or a prefix of it, name, @last), one of its roles, or a "
-        "replica of a role, as in @last/trainer/0.",
+    argument(
+        metavar="HANDLE[/ROLE[/REPLICA]]", help=f"{_APPLICATION}a replica of a role, as in @last/trainer/0."
     ),
 ]
 LogTarget = Annotated[
     str,
-    typer.Argument(
+    argument(
         metavar="HANDLE[/ROLE[/REPLICAS]]",
-        show_default=False,
-        help="An application (handle, app id or a prefix of it, name, @last), one of its roles, or "
-        "replicas of a role, as in @last/trainer/0,2-4.",
+        help=f"{_APPLICATION}replicas of a role, as in @last/trainer/0,2-4.",
     ),
 ]
 Output = Annotated[
-    str,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FORMAT",
-        show_default=False,
-        help="Output format: text (default), json or yaml.",
-    ),
+    str, option("-o", "--output", metavar="FORMAT", help="Output format: text (default), json or yaml.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
 Dryrun = Annotated[bool, typer.Option("--dryrun", help="Show the scheduler request without submitting it.")]
@@ -62,33 +57,32 @@ Log = Annotated[
     bool, typer.Option("--log", help="Like --wait, and stream the logs (always on local schedulers).")
 ]
 RequestOutput = Annotated[
-    str,
-    typer.Option("-o", "--output", metavar="FORMAT", show_default=False, help="With --dryrun: json or yaml."),
+    str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")
 ]
 ResultJson = Annotated[bool, typer.Option("--json", help="Print a JSON object instead of the handle.")]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]
+OneScheduler = Annotated[str, argument(metavar="[SCHEDULER]", help="Only this scheduler (default: all).")]
 States = Annotated[
     str,
-    typer.Option(
-        "--state",
-        metavar="A,B",
-        show_default=False,
-        help="Only applications in these states, as in running,failed.",
-    ),
+    option("--state", metavar="A,B", help="Only applications in these states, as in running,failed."),
 ]
-Scheduler = Annotated[
-    str, typer.Option("-s", "--scheduler", metavar="NAME", show_default=False, help="The scheduler.")
+Name = Annotated[
+    str, option("--name", metavar="NAME", help="Only applications of this name; `train*` works too.")
 ]
 Cfg = Annotated[
     list[str],
-    typer.Option(
+    option(
         "-cfg",
         "--scheduler_args",
         metavar="K=V,...",
-        show_default=False,
         help="Run options of the scheduler (repeatable). To list them: torchx runopts NAME",
     ),
 ]
+
+
+def scheduler_option(help: str) -> Any:
+    """Declares the flag for a scheduler."""
+    return option("-s", "--scheduler", metavar="NAME", help=help)
 
 
 def count(flag: str, text: str) -> int | None:

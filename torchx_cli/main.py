@@ -6,7 +6,9 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
+
+import typer
 
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
@@ -16,11 +18,8 @@ from torchx_cli.terminal.output import discard_output, error_line, prepare_strea
 with lazy_imports:
     import traceback
 
-    import typer as typer_module
-
-    from torchx_cli.completion import complete as completion_complete
+    from torchx_cli.completion import complete
     from torchx_cli.terminal import display, masking
-
 
 PROG = "torchx"
 COMPLETE = "__complete"
@@ -79,9 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _invoke(args: list[str]) -> int:
-    typer = _import_typer()
     if args[:1] == [COMPLETE]:
-        return completion_complete.complete(args[1:])
+        return complete.complete(args[1:])
 
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
     command = build()
@@ -98,19 +96,6 @@ def _invoke(args: list[str]) -> int:
         path = ctx_of.command_path if ctx_of is not None else PROG
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
         raise UsageError(message[:1].lower() + message[1:], hint=f"see: {path} --help") from error
-
-
-def _import_typer() -> Any:
-    """Imports Typer without rich, whose import takes longer than most commands run."""
-    if "typer" not in sys.modules and "TYPER_USE_RICH" not in os.environ:
-        os.environ["TYPER_USE_RICH"] = "0"
-        try:
-            pass
-        finally:
-            del os.environ["TYPER_USE_RICH"]  # applications inherit this environment
-        return typer_module
-
-    return typer_module
 
 
 def _base_named(cls: type, name: str) -> type:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import typer
 from typer.core import TyperCommand
 
 from torchx.errors import PluginError
@@ -14,9 +15,7 @@ from torchx.plugins.groups import entry_points
 with lazy_imports:
     import argparse
 
-    import typer
-
-    from torchx.plugins import foreign as plugins_foreign
+    from torchx.plugins import foreign
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -35,7 +34,7 @@ def plugin_commands() -> dict[str, Callable[[], Any]]:
 
 def _load(point: EntryPoint) -> Any:
     hint = f"it is the entry point {point.value} of the group {GROUP}"
-    with plugins_foreign.foreign(f"plugin command `{point.name}` cannot be loaded", hint):
+    with foreign.foreign(f"plugin command `{point.name}` cannot be loaded", hint):
         return adapt(point.name, point.load())
 
 

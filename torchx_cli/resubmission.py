@@ -18,7 +18,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.specs.app import AppDef, AppDryRunInfo, Role
+    from torchx.specs.app import AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal
 
 NOT_KEPT = "<not kept>"

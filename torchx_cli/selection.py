@@ -12,7 +12,7 @@ from torchx.errors import UsageError
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.commands.list import gather, newest
-from torchx_cli.flags import states_of
+from torchx_cli.flags import argument, scheduler_option, states_of
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import is_terminal, note, print_stderr
 
@@ -23,54 +23,32 @@ if TYPE_CHECKING:
 
 Handles = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[HANDLE]...",
-        show_default=False,
-        help="Applications: handles, app ids or prefixes of them, names, or @last.",
+    argument(
+        metavar="[HANDLE]...", help="Applications: handles, app ids or prefixes of them, names, or @last."
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="All applications of yours to which the command applies.")]
-States = Annotated[
-    str,
+All = Annotated[
+    bool,
     typer.Option(
-        "--state",
-        metavar="A,B",
-        show_default=False,
-        help="Applications of yours in these states, as in running,pending.",
+        "--all", help="All applications of yours to which the command applies; --state, --name: some of them."
     ),
 ]
-Name = Annotated[
-    str,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        show_default=False,
-        help="Applications of yours with this name; `train*` works too.",
-    ),
-]
-OfScheduler = Annotated[
-    str,
-    typer.Option(
-        "-s",
-        "--scheduler",
-        metavar="NAME",
-        show_default=False,
-        help="With --all, --state or --name: only this scheduler.",
-    ),
-]
+OfScheduler = Annotated[str, scheduler_option("With --all, --state or --name: only this scheduler.")]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
 
 
 class Selection(NamedTuple):
-    """The flags that select applications.
+    """The arguments that select applications: handles or flags.
 
     Attributes:
-        every: all of them.
+        handles: the given handles.
+        every: all applications.
         state: in these states, a comma-separated list.
         name: with a name that matches this pattern.
         scheduler: of this scheduler.
     """
 
+    handles: Sequence[str]
     every: bool
     state: str
     name: str
@@ -78,52 +56,53 @@ class Selection(NamedTuple):
 
 
 def selected(
-    runner: Runner, session: Session, handles: Sequence[str], flags: Selection, applicable: Collection[str]
-) -> list[ListAppResponse] | None:
-    """Returns the caller's applications that the flags select, newest first; None if handles are given.
+    runner: Runner, session: Session, selection: Selection, applicable: Collection[str], verb: str = ""
+) -> list[str] | None:
+    """Returns the given handles, or those of the caller's applications that the flags select, newest first.
 
     Args:
         runner: used to query the schedulers.
         session: the command line.
-        handles: the given handles.
-        flags: the flags.
+        selection: the arguments.
         applicable: the states to which the command applies, used without `--state`.
+        verb: the command, if the user has to confirm it.
+
+    Returns:
+        The handles, which are only checked if flags select them; None if the user does not confirm.
 
     Raises:
         UsageError: neither handles nor flags are given, or both.
     """
+    handles, *flags = selection
     if not any(flags):
         if not handles:
             raise UsageError(
                 "no application given", hint="a handle, an app id, a name or @last; --all, --state or --name"
             )
-        return None
+        return list(handles)
     if handles:
         raise UsageError("handles cannot be combined with --all, --state, --name or -s")
-    if not (flags.every or flags.state or flags.name):
+    if not (selection.every or selection.state or selection.name):
         raise UsageError(
-            f"-s {flags.scheduler} selects nothing alone", hint="with it: --all, --state or --name"
+            f"-s {selection.scheduler} selects nothing alone", hint="with it: --all, --state or --name"
         )
-    query = AppQuery(name=flags.name, states=states_of(flags.state) or frozenset(applicable))
+    query = AppQuery(name=selection.name, states=states_of(selection.state) or frozenset(applicable))
     applications = [
-        app for app in newest(gather(runner, session, flags.scheduler, [], query, own=True)) if app.is_own
+        app for app in newest(gather(runner, session, selection.scheduler, [], query, own=True)) if app.is_own
     ]
     if not applications:
         note("no application of yours matches")
-    return applications
+    if verb and not _confirm(applications, verb):
+        return None
+    return [app.app_handle for app in applications]
 
 
-def confirm(applications: Sequence[ListAppResponse], verb: str, *, yes: bool) -> bool:
+def _confirm(applications: Sequence[ListAppResponse], verb: str) -> bool:
     """Lists several applications on a terminal, and returns True if the user confirms.
 
     Without a terminal, or for a single application, no confirmation is requested.
-
-    Args:
-        applications: the applications affected.
-        verb: the command.
-        yes: the user has confirmed it already.
     """
-    if yes or len(applications) < 2 or not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+    if len(applications) < 2 or not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return True
     rows = [
         [(app.app_id, ""), (parse_app_handle(app.app_handle).scheduler_backend, ""), (app.state.name, "")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
@@ -24,14 +24,11 @@ from torchx.schedulers.local.archive_members import (
 with lazy_imports:
     import gzip
     import lzma
-    import tarfile as tarfile_module
+    import tarfile
     import zipfile
     import zlib
 
     import fsspec
-
-if TYPE_CHECKING:
-    pass
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 """File name suffixes of archives."""
@@ -120,7 +117,7 @@ def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> Non
         target.finish()
     except (
         gzip.BadGzipFile,
-        tarfile_module.TarError,
+        tarfile.TarError,
         zipfile.BadZipFile,
         EOFError,
         zlib.error,
@@ -133,10 +130,10 @@ def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> Non
         target.close()
 
 
-def _opened(stream: Any) -> tarfile_module.TarFile:
+def _opened(stream: Any) -> tarfile.TarFile:
     try:
-        return tarfile_module.open(fileobj=stream, mode="r:", errors="surrogateescape")
-    except tarfile_module.ReadError as error:
+        return tarfile.open(fileobj=stream, mode="r:", errors="surrogateescape")
+    except tarfile.ReadError as error:
         raise BadArchiveError("file could not be opened successfully") from error
 
 

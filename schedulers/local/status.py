@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchx.errors import StateError, TorchxError
 from torchx.exit_codes import read_error_file
@@ -31,9 +30,6 @@ from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, Rep
 
 with lazy_imports:
     from torchx.specs import serialize
-
-if TYPE_CHECKING:
-    pass
 
 
 DEFAULT_OWNER = "local_cwd"

@@ -9,7 +9,7 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.slurm.parse import JobFacts
 
 with lazy_imports:
-    import datetime as datetime_module
+    import datetime
 
 
 _NO_FOLDER = 73
@@ -68,7 +68,7 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
         msg = reason or "not yet considered by Slurm"
     start = max((part.started for part in parts if part.started), default=None)
     if start is not None and start > time.time() - 60:
-        when = datetime_module.datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
+        when = datetime.datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
         msg = f"{msg}; expected to start at {when}"
     return msg
 

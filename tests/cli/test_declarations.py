@@ -66,7 +66,7 @@ def test_completion_offers_the_applications_that_are_cheap_to_list(
 ) -> None:
     for scheduler in ("local_plain", "attaching"):
         assert main(["run", "-d", "-s", scheduler, "utils.echo"]) == 0
-    offered = [offer.text for offer in offers.applications("status", "")]
+    offered = [offer.text for offer in offers.handles("status", "")]
     assert offered == ["attaching://torchx/echo-0", "@last"]
 
 

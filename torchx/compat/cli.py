@@ -16,9 +16,7 @@ from torchx_cli.main import main as run_program
 from torchx_cli.terminal.output import has_colour
 
 with lazy_imports:
-    from torchx_cli import app as torchx_cli_app
-    from torchx_cli import plugin_commands as torchx_cli_plugin_commands
-
+    from torchx_cli import app, plugin_commands
 
 _CODES = {"GREEN": "32", "BLUE": "34", "GRAY": "2", "ORANGE": "38:2:238:76:44", "ENDC": "0"}
 
@@ -62,14 +60,12 @@ class ProgramCommand(SubCommand):
 
 def get_default_sub_cmds() -> dict[str, SubCommand]:
     """Returns the built-in commands by name."""
-    return {name: ProgramCommand(name) for name in torchx_cli_app.COMMANDS}
+    return {name: ProgramCommand(name) for name in app.COMMANDS}
 
 
 def get_sub_cmds() -> dict[str, SubCommand]:
     """Returns the commands by name: built-in ones and those of plugins."""
-    return {
-        name: ProgramCommand(name) for name in torchx_cli_plugin_commands.plugin_commands()
-    } | get_default_sub_cmds()
+    return {name: ProgramCommand(name) for name in plugin_commands.plugin_commands()} | get_default_sub_cmds()
 
 
 def run_main(subcmds: dict[str, SubCommand], argv: Sequence[str] | None = None) -> None:

@@ -17,7 +17,6 @@ with lazy_imports:
     from torchx import schedulers
     from torchx.plugins import groups
 
-
 PROFILE = "profile"
 
 COMMAND_KEYS: dict[str, tuple[str, ...]] = {

@@ -18,7 +18,6 @@ with lazy_imports:
 
     from torchx.jobs import paths
 
-
 TRUSTED = "trusted_configs"
 """The file of approvals in the state home: a hash and a path per line."""
 

@@ -19,7 +19,6 @@ from torchx.machine import files
 with lazy_imports:
     import shlex
 
-
 SCHEMA = 1
 """Version of the record format; all older versions can be read."""
 

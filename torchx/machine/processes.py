@@ -22,7 +22,6 @@ with lazy_imports:
     import select
     import subprocess
 
-
 PR_SET_CHILD_SUBREAPER = 36
 """From Linux's prctl(2)."""
 

@@ -15,7 +15,6 @@ from torchx.plugins.tags import resource_tags
 with lazy_imports:
     import inspect
 
-
 Factory = Callable[[], Any]
 
 

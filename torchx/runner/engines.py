@@ -22,7 +22,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.schedulers import SchedulerFactory
-    from torchx.scheduling.query import AppQuery, Pruned
+    from torchx.scheduling.query import AppQuery
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, runopts

@@ -112,8 +112,6 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
             UsageError: this engine cannot run the application.
         """
-        # loaded on demand, here and below: a query of the status does not need these
-
         app = replace(
             app, roles=[specs_app.resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata)
         )

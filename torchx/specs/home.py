@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError
 from torchx.machine import files
-
-if TYPE_CHECKING:
-    pass
 
 
 def TORCHX_HOME(*subdir_paths: str) -> pathlib.Path:  # noqa: N802 (its documented name)

@@ -28,7 +28,6 @@ with lazy_imports:
 
     from torchx import yaml_limits
 
-
 __all__ = [
     "DEL",
     "JOIN",

@@ -16,7 +16,6 @@ from torchx.suggestions import did_you_mean
 with lazy_imports:
     from torchx import json_limits
 
-
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """The value of a run option."""
 

@@ -15,7 +15,6 @@ from torchx.lazy import lazy_imports
 with lazy_imports:
     from torchx.specs import status_text
 
-
 NONE = "<NONE>"
 """The text of an error that does not exist."""
 

@@ -17,7 +17,6 @@ with lazy_imports:
     import ast
     import inspect
 
-
 S = TypeVar("S", bound="StructuredOpts")
 
 _PLAIN = (str, int, float, bool, list, dict)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-
 _PLAIN_PATH = re.compile(r"(?:[~./]|\w+://|[A-Za-z_])[\w./~@%+-]*")
 LONGEST_SHOWN = 200
 """Characters of a workspace that an error repeats."""

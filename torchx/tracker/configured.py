@@ -17,7 +17,6 @@ from torchx.tracker.base import TrackerBase
 with lazy_imports:
     from torchx import plugins as torchx_plugins
 
-
 BUILT_IN: Mapping[str, str] = {"fsspec": "torchx.tracker.backend.fsspec:create"}
 """Name of a tracker -> what makes it, as ``module:function``; a plugin of the same name comes before it."""
 

@@ -11,7 +11,6 @@ from torchx.workspace.projects import Entry
 with lazy_imports:
     import tarfile
 
-
 MADE = 315_619_200
 """Modification time of all files, 1980-01-02: in any time zone, not before 1980, which zip files require."""
 

@@ -18,7 +18,6 @@ with lazy_imports:
     import fsspec
     from fsspec import registry
 
-
 BATCH = 16 << 20
 """Bytes of small files read in one call; larger files are read in pieces."""
 

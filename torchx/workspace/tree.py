@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from torchx.specs.app import Role
     from torchx.specs.run_options import CfgVal
 
-
 LARGE_MB = 100
 """Size in MB from which a note names the largest folders."""
 

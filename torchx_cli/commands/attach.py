@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.lazy import lazy_imports
-from torchx_cli.flags import LogTarget, count
+from torchx_cli.flags import LogTarget, count, option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED
 from torchx_cli.terminal.output import is_terminal, note, print_stderr
@@ -32,12 +32,8 @@ def attach_(
     target: LogTarget,
     lines: Annotated[
         str,
-        typer.Option(
-            "-n",
-            "--lines",
-            metavar="N",
-            show_default=False,
-            help=f"Start with the last N existing lines (default: {RECENT}).",
+        option(
+            "-n", "--lines", metavar="N", help=f"Start with the last N existing lines (default: {RECENT})."
         ),
     ] = "",
 ) -> int:

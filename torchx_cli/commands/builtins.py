@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from torchx.lazy import lazy_imports
-from torchx_cli.flags import Json, Output
+from torchx_cli.flags import Json, Output, option
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import emit, output_format, say
 
@@ -17,12 +15,7 @@ with lazy_imports:
 
 
 def builtins_(
-    show: Annotated[
-        str,
-        typer.Option(
-            "--print", metavar="NAME", show_default=False, help="Print the source of this component."
-        ),
-    ] = "",
+    show: Annotated[str, option("--print", metavar="NAME", help="Print the source of this component.")] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:

@@ -10,7 +10,8 @@ import typer
 
 from torchx.runner.status import status_of
 from torchx_cli.applications import ACTIVE, find
-from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, Yes, confirm, selected
+from torchx_cli.flags import Name, States
+from torchx_cli.selection import All, Handles, OfScheduler, Selection, Yes, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import last_line
 from torchx_cli.terminal.output import note, print_stderr
@@ -38,13 +39,12 @@ def cancel_(
     """
     session = session_of(ctx)
     with session.runner() as runner:
-        matching = selected(runner, session, handles or (), Selection(every, state, name, scheduler), ACTIVE)
-        if matching is not None and not confirm(matching, "cancel", yes=yes):
+        selection = Selection(handles or (), every, state, name, scheduler)
+        texts = selected(runner, session, selection, ACTIVE, "" if yes else "cancel")
+        if texts is None:
             return 1
-        texts = (handles or ()) if matching is None else [app.app_handle for app in matching]
-        applications = [
-            find(runner, text, prefer=ACTIVE) for text in texts
-        ]  # check all before cancelling any
+        # check all before cancelling any
+        applications = [find(runner, text, prefer=ACTIVE) for text in texts]
         for handle, described in applications:
             if not status_of(described).is_terminal():
                 runner.cancel(handle)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
 from torchx.errors import UsageError
 from torchx.suggestions import did_you_mean
 from torchx_cli.completion.shells import PLACES, SCRIPTS
+from torchx_cli.flags import argument
 from torchx_cli.terminal.output import is_terminal, note, say
 
 
 def completion_(
-    shell: Annotated[str, typer.Argument(metavar="SHELL", show_default=False, help="bash, zsh or fish.")],
+    shell: Annotated[str, argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
     """Print a shell completion script for commands, flags, handles and components.
 

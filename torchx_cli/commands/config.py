@@ -17,7 +17,7 @@ from torchx.errors import TorchxError
 from torchx.printable import one_line
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
-from torchx_cli.flags import Json, Output
+from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import Session, passed_over, session_of, unused_sections
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.masking import MASK, looks_secret, mask_text
@@ -39,10 +39,8 @@ def show(
     ctx: typer.Context,
     section: Annotated[
         str,
-        typer.Argument(
-            metavar="[SECTION]",
-            show_default=False,
-            help="Only this section, as cli:run; for a scheduler, defaults are included.",
+        argument(
+            metavar="[SECTION]", help="Only this section, as cli:run; for a scheduler, defaults are included."
         ),
     ] = "",
     output: Output = "",

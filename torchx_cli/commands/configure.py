@@ -10,7 +10,7 @@ import typer
 
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
-from torchx_cli.flags import split_list
+from torchx_cli.flags import option, split_list
 from torchx_cli.terminal.output import note, say
 
 with lazy_imports:
@@ -20,14 +20,7 @@ with lazy_imports:
 
 def configure_(
     schedulers: Annotated[
-        str,
-        typer.Option(
-            "-s",
-            "--schedulers",
-            metavar="A,B",
-            show_default=False,
-            help="Only these schedulers (default: all).",
-        ),
+        str, option("-s", "--schedulers", metavar="A,B", help="Only these schedulers (default: all).")
     ] = "",
     show: Annotated[
         bool, typer.Option("--print", help="Print the configuration instead of writing it.")

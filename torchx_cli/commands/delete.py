@@ -13,13 +13,13 @@ from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
 from torchx_cli.applications import ACTIVE, find, short_name
-from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, Yes, confirm, selected
+from torchx_cli.flags import Name, States
+from torchx_cli.selection import All, Handles, OfScheduler, Selection, Yes, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import note
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
-    from torchx.scheduling.base import DescribeAppResponse
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
@@ -44,10 +44,10 @@ def delete_(
     session = session_of(ctx)
     with session.runner() as runner:
         states = ENDED | ACTIVE if force else ENDED
-        matching = selected(runner, session, handles or (), Selection(every, state, name, scheduler), states)
-        if matching is not None and not confirm(matching, "delete", yes=yes):
+        selection = Selection(handles or (), every, state, name, scheduler)
+        texts = selected(runner, session, selection, states, "" if yes else "delete")
+        if texts is None:
             return 1
-        texts = (handles or ()) if matching is None else [app.app_handle for app in matching]
         applications = [_find(runner, text) for text in texts]
         for handle, described in applications:
             if not force and not _has_ended(described):

@@ -36,9 +36,9 @@ from torchx_cli.terminal.times import ago, duration, iso, span
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
 with lazy_imports:
-    import json as json_module
+    import json
 
-    from torchx_cli.terminal import watch as terminal_watch
+    from torchx_cli.terminal import watch
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
@@ -71,7 +71,7 @@ def describe_(
 
             if not is_terminal(sys.stdout):  # there, watch prints only changes
                 say("\n".join(_lines(as_data(full, described), described)))
-            last = terminal_watch.watch(
+            last = watch.watch(
                 runner, full, described, lines_of, lambda: runner.description(full, brief=True)
             )
             for line in (
@@ -187,4 +187,4 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
 
-    return json_module.dumps(value)
+    return json.dumps(value)

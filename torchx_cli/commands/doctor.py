@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,7 +13,7 @@ from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx.scheduling.findings import Finding, Verdict
 from torchx.version import __version__
-from torchx_cli.flags import Json, Output
+from torchx_cli.flags import Json, OneScheduler, Output
 from torchx_cli.placeholder import REPAIR, foreign_distributions
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, is_terminal, output_format, paint, say, wrap
@@ -23,17 +23,13 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
-    from torchx.scheduling.findings import Finding
 
 MEANING = {"ok": "good", "none": "dim", "wrong": "bad"}
 
 
 def doctor_(
     ctx: typer.Context,
-    scheduler: Annotated[
-        str,
-        typer.Argument(metavar="[SCHEDULER]", show_default=False, help="Only this scheduler (default: all)."),
-    ] = "",
+    scheduler: OneScheduler = "",
     output: Output = "",
     json: Json = False,
 ) -> None:

@@ -17,7 +17,7 @@ from torchx.scheduling.streams import Streams
 from torchx.specs.handles import parse_log_target
 from torchx_cli.applications import find
 from torchx_cli.commands.log import of_target
-from torchx_cli.flags import Replica
+from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
 
 with lazy_imports:
@@ -36,11 +36,7 @@ def exec_(
     target: Replica,
     command: Annotated[
         list[str],
-        typer.Argument(
-            metavar="COMMAND [ARGS]...",
-            show_default=False,
-            help="The program and its arguments, run without a shell.",
-        ),
+        argument(metavar="COMMAND [ARGS]...", help="The program and its arguments, run without a shell."),
     ],
     stdin: Annotated[
         bool, typer.Option("-i", "--stdin", help="Forward stdin (always on a terminal).")

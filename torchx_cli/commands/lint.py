@@ -5,24 +5,17 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
 from torchx.lazy import lazy_imports
-from torchx_cli.flags import Json, Output
+from torchx_cli.flags import Json, Output, argument
 from torchx_cli.terminal.output import emit, output_format, paint, say
 
 with lazy_imports:
-    from torchx.discovery.find import lint as find_lint
+    from torchx.discovery.find import lint
 
 
 def lint_(
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH[:FN]",
-            show_default=False,
-            help="A file, folder or module, or one function of a file.",
-        ),
+        str, argument(metavar="PATH[:FN]", help="A file, folder or module, or one function of a file.")
     ],
     output: Output = "",
     json: Json = False,
@@ -32,7 +25,7 @@ def lint_(
     The exit code is 1 if there are problems.
     """
     form = output_format(output, json)
-    report = find_lint.lint(target)
+    report = lint.lint(target)
     if form != "text":
         problems = [
             {

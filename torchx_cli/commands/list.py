@@ -17,7 +17,17 @@ from torchx.printable import one_line
 from torchx.runner.survey import survey
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
-from torchx_cli.flags import Cfg, Json, Output, States, count, states_of
+from torchx_cli.flags import (
+    Cfg,
+    Json,
+    Name,
+    Output,
+    States,
+    count,
+    option,
+    scheduler_option,
+    states_of,
+)
 from torchx_cli.session import Session, session_of
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, paint, say
@@ -31,7 +41,6 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import ListAppResponse
-    from torchx.scheduling.query import AppQuery
 
 HEADS = ("APP", "NAME", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT", "")
 
@@ -41,43 +50,24 @@ TABLE_LIMIT = 100
 
 def list_(
     ctx: typer.Context,
-    scheduler: Annotated[
-        str,
-        typer.Option(
-            "-s",
-            "--scheduler",
-            metavar="NAME",
-            show_default=False,
-            help="Only this scheduler (default: all).",
-        ),
-    ] = "",
+    scheduler: Annotated[str, scheduler_option("Only this scheduler (default: all).")] = "",
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
     state: States = "",
-    name: Annotated[
-        str,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            show_default=False,
-            help="Only applications of this name; `train*` works too.",
-        ),
-    ] = "",
+    name: Name = "",
     since: Annotated[
         str,
-        typer.Option(
+        option(
             "--since",
             metavar="TIME",
-            show_default=False,
             help="Only those submitted since then: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
         ),
     ] = "",
     lines: Annotated[
         str,
-        typer.Option(
+        option(
             "-n",
             "--lines",
             metavar="N",
-            show_default=False,
             help=f"At most N applications (default: {TABLE_LIMIT} in the table, all with -q and -o).",
         ),
     ] = "",

@@ -17,13 +17,13 @@ from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_log_target
 from torchx_cli.applications import find
+from torchx_cli.flags import Json, count, option
 from torchx_cli.flags import LogTarget as Target
-from torchx_cli.flags import count
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
 
 with lazy_imports:
-    import json as json_module
+    import json
 
     from torchx.scheduling import checks
     from torchx_cli.terminal import attach, streaming, times
@@ -31,7 +31,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.logs import LogChunk
     from torchx.specs.handles import LogTarget
 
 
@@ -42,44 +42,23 @@ def log_(
         bool, typer.Option("-f", "--follow", help="Follow the logs until the application has ended.")
     ] = False,
     tail: Annotated[bool, typer.Option("-t", "--tail", help="Same as --follow.")] = False,
-    lines: Annotated[
-        str,
-        typer.Option(
-            "-n", "--lines", metavar="N", show_default=False, help="Only the last N existing lines."
-        ),
-    ] = "",
+    lines: Annotated[str, option("-n", "--lines", metavar="N", help="Only the last N existing lines.")] = "",
     since: Annotated[
         str,
-        typer.Option(
+        option(
             "--since",
             metavar="TIME",
-            show_default=False,
             help="Only lines newer than this: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
         ),
     ] = "",
     until: Annotated[
-        str,
-        typer.Option(
-            "--until",
-            metavar="TIME",
-            show_default=False,
-            help="Only lines older than this; same format as --since.",
-        ),
+        str, option("--until", metavar="TIME", help="Only lines older than this; same format as --since.")
     ] = "",
     regex: Annotated[
-        str,
-        typer.Option(
-            "--regex", metavar="PATTERN", show_default=False, help="Only lines that match this pattern."
-        ),
+        str, option("--regex", metavar="PATTERN", help="Only lines that match this pattern.")
     ] = "",
     streams: Annotated[
-        str,
-        typer.Option(
-            "--streams",
-            metavar="NAME",
-            show_default=False,
-            help="stdout, stderr or combined (default).",
-        ),
+        str, option("--streams", metavar="NAME", help="stdout, stderr or combined (default).")
     ] = "",
     timestamps: Annotated[
         bool, typer.Option("--timestamps", help="Print the time before each line.")
@@ -88,12 +67,9 @@ def log_(
         bool, typer.Option("--no-prefix", help="Do not print the replica before each line.")
     ] = False,
     output: Annotated[
-        str,
-        typer.Option(
-            "-o", "--output", metavar="FORMAT", show_default=False, help="json: one JSON object per line."
-        ),
+        str, option("-o", "--output", metavar="FORMAT", help="json: one JSON object per line.")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Same as -o json.")] = False,
+    json: Json = False,
 ) -> None:
     """Print the logs of a running or ended application.
 
@@ -199,5 +175,5 @@ def _print_lines(chunk: LogChunk, data: bytes) -> None:
     lines = [(line, False) for line in whole] + ([(last, True)] if last else [])
     for line, partial in lines:
         text = line.decode("utf-8", "backslashreplace")
-        sys.stdout.write(json_module.dumps({**head, "line": text, "partial": partial}) + "\n")
+        sys.stdout.write(json.dumps({**head, "line": text, "partial": partial}) + "\n")
     sys.stdout.flush()

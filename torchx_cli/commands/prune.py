@@ -13,7 +13,7 @@ from torchx.scheduling.base import Prunes, Shared
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, is_terminal
-from torchx_cli.flags import Json, Output, States, count, states_of
+from torchx_cli.flags import Json, Output, States, count, option, scheduler_option, states_of
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, say
@@ -22,7 +22,7 @@ from torchx_cli.terminal.times import ago, iso, seconds
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import ListAppResponse
-    from torchx.scheduling.query import AppQuery, Pruned
+    from torchx.scheduling.query import Pruned
 
 DEFAULT_AGE = "7d"
 """Default minimum age of ended applications to remove."""
@@ -32,29 +32,16 @@ def prune_(
     ctx: typer.Context,
     older_than: Annotated[
         str,
-        typer.Option(
+        option(
             "--older-than",
             metavar="AGE",
-            show_default=False,
             help=f"Minimum time since the end, as in 12h (default: {DEFAULT_AGE}, or 0 with --keep).",
         ),
     ] = "",
-    keep: Annotated[
-        str,
-        typer.Option(
-            "--keep", metavar="N", show_default=False, help="Keep the N applications that ended last."
-        ),
-    ] = "",
+    keep: Annotated[str, option("--keep", metavar="N", help="Keep the N applications that ended last.")] = "",
     state: States = "",
     scheduler: Annotated[
-        str,
-        typer.Option(
-            "-s",
-            "--scheduler",
-            metavar="NAME",
-            show_default=False,
-            help="Only this scheduler (default: all except shared ones, such as local_docker).",
-        ),
+        str, scheduler_option("Only this scheduler (default: all except shared ones, such as local_docker).")
     ] = "",
     dryrun: Annotated[
         bool, typer.Option("--dryrun", help="Show the applications and files without removing them.")

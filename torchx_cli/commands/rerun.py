@@ -8,13 +8,12 @@ import typer
 
 from torchx import settings
 from torchx_cli.applications import find
-from torchx_cli.commands.run import check_combination, submit
+from torchx_cli.commands.run import check_combination, submit_again
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import Detach, Dryrun, Handle, Log, RequestOutput, ResultJson, Wait
-from torchx_cli.resubmission import from_record, request_again
+from torchx_cli.resubmission import from_record
 from torchx_cli.run_request import RunRequest
 from torchx_cli.session import session_of
-from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import output_format
 
 
@@ -38,10 +37,9 @@ def rerun_(
     """
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
-    request = RunRequest(dryrun=dryrun, wait=wait, log=log, detach=detach)
+    request = RunRequest(
+        dryrun=dryrun, wait=wait, log=log, detach=detach, environment=Environment(env, env_file, secret)
+    )
     check_combination(request, form)
     with session_of(ctx).runner() as runner:
-        submission = from_record(*find(runner, handle, full=True))
-        Environment(env, env_file, secret).apply(submission.app)
-        remember(submission.app)
-        return submit(request_again(submission, runner), request, form, runner)
+        return submit_again(from_record(*find(runner, handle, full=True)), request, form, runner)

@@ -14,7 +14,18 @@ from torchx.config.paths import component_settings, located
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
-from torchx_cli.flags import Cfg, Detach, Dryrun, Log, RequestOutput, ResultJson, Scheduler, Wait
+from torchx_cli.flags import (
+    Cfg,
+    Detach,
+    Dryrun,
+    Log,
+    RequestOutput,
+    ResultJson,
+    Wait,
+    argument,
+    option,
+    scheduler_option,
+)
 from torchx_cli.resubmission import from_description, request_again
 from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_component
 from torchx_cli.session import session_of
@@ -41,12 +52,12 @@ if TYPE_CHECKING:
     from torchx.config import Config, Setting
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef, AppDryRunInfo
+    from torchx_cli.resubmission import Submission
 
 EXIT_NOT_FOUND = 127
 """The exit code of a shell that cannot find a program."""
 
 SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
-
 
 LONGEST_COMMAND = 10_000
 """Maximum characters of a command line that is recorded."""
@@ -56,15 +67,14 @@ def run_(
     ctx: typer.Context,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(
+        argument(
             metavar="[COMPONENT] [FLAGS] [ARGS]...",
-            show_default=False,
             help="The component, its flags, and then its other arguments: the first of them, or --, ends the "
             "flags. To list the flags: torchx run COMPONENT --help. "
             "The default component is set in [cli:run] of .torchxconfig.",
         ),
     ] = None,
-    scheduler: Scheduler = "",
+    scheduler: Annotated[str, scheduler_option("The scheduler.")] = "",
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
     env: Env = [],  # noqa: B006  # typer makes a new one
     env_file: EnvFile = [],  # noqa: B006
@@ -75,19 +85,15 @@ def run_(
     log: Log = False,
     workspace: Annotated[
         str,
-        typer.Option(
+        option(
             "--workspace",
             "--buck-target",
             metavar="PATH",
-            show_default=False,
             help="A folder to copy with the application: a path, an fsspec URL, or a YAML mapping from "
             "these to target folders.",
         ),
     ] = "",
-    parent_run_id: Annotated[
-        str,
-        typer.Option("--parent_run_id", metavar="ID", show_default=False, help="The parent run."),
-    ] = "",
+    parent_run_id: Annotated[str, option("--parent_run_id", metavar="ID", help="The parent run.")] = "",
     tee_logs: Annotated[
         bool,
         typer.Option("--tee_logs", help="Print the replica before each log line (always on)."),
@@ -131,10 +137,7 @@ def run_(
 def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     if request.description is not None:
         with opened as runner:
-            submission = from_description(request.description, runner)
-            request.environment.apply(submission.app)
-            remember(submission.app)
-            return submit(request_again(submission, runner), request, form, runner)
+            return submit_again(from_description(request.description, runner), request, form, runner)
     app = make_app(request, config)
     if app is None:
         return 0  # help was printed
@@ -147,6 +150,13 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     if code == EXIT_NOT_FOUND:
         explain_misplaced_flag(request)
     return code
+
+
+def submit_again(submission: Submission, request: RunRequest, form: str, runner: Runner) -> int:
+    """Submits an application as it was submitted before, with the variables of the request."""
+    request.environment.apply(submission.app)
+    remember(submission.app)
+    return submit(request_again(submission, runner), request, form, runner)
 
 
 def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Runner) -> int:

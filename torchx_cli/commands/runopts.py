@@ -11,7 +11,7 @@ from torchx.errors import PluginError
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx.specs.run_options import get_type_name
-from torchx_cli.flags import Json, Output
+from torchx_cli.flags import Json, OneScheduler, Output
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, is_terminal, note, output_format, paint, say
 
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 def runopts_(
     ctx: typer.Context,
-    scheduler: Annotated[
-        str,
-        typer.Argument(metavar="[SCHEDULER]", show_default=False, help="Only this scheduler (default: all)."),
-    ] = "",
+    scheduler: OneScheduler = "",
     plain: Annotated[
         bool, typer.Option("--plain", help="Print plain text, as into a pipe, instead of a table.")
     ] = False,

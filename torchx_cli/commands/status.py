@@ -12,7 +12,7 @@ from torchx.lazy import lazy_imports
 from torchx.runner.status import status_of
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.applications import find, short_name
-from torchx_cli.flags import Handle, Json, Output, Watch, split_list
+from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list
 from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import failure_lines
 from torchx_cli.terminal.masking import mask, mask_text
@@ -21,7 +21,7 @@ from torchx_cli.terminal.status_text import status_lines
 
 with lazy_imports:
     from torchx.scheduling import checks
-    from torchx_cli.terminal import watch as terminal_watch
+    from torchx_cli.terminal import watch
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 def status_(
     ctx: typer.Context,
     handle: Handle,
-    roles: Annotated[
-        str,
-        typer.Option("--roles", metavar="A,B", show_default=False, help="Show only these roles."),
-    ] = "",
+    roles: Annotated[str, option("--roles", metavar="A,B", help="Show only these roles.")] = "",
     watched: Watch = False,
     output: Output = "",
     json: Json = False,
@@ -57,7 +54,7 @@ def status_(
             def lines_of(current: DescribeAppResponse) -> list[str]:
                 return _lines(runner, full, status_of(current), requested)
 
-            last = terminal_watch.watch(
+            last = watch.watch(
                 runner, full, described, lines_of, lambda: runner.description(full, brief=True)
             )
             if last is not None and not is_terminal(sys.stdout):

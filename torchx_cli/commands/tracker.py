@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,14 @@ import typer
 from torchx.lazy import lazy_imports
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
-from torchx_cli.flags import Json, Output
+from torchx_cli.flags import Json, Output, argument, option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import emit, note, output_format, say, supports_unicode
 
 with lazy_imports:
+    import json
+
     from torchx import errors, suggestions
     from torchx.runner import prepare
     from torchx.tracker import configured as tracker_configured
@@ -31,12 +32,7 @@ list_app = typer.Typer(**TYPER)
 app.add_typer(list_app, name="list", help="Longer names of the same commands: list jobs, list metadata, ...")
 
 RunId = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        show_default=False,
-        help="A run id, or an application (app id or a prefix of it, name, @last).",
-    ),
+    str, argument(metavar="RUN", help="A run id, or an application (app id or a prefix of it, name, @last).")
 ]
 
 
@@ -64,10 +60,7 @@ def register(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def jobs(
     ctx: typer.Context,
     parent: Annotated[
-        str,
-        typer.Option(
-            "--parent-run-id", metavar="RUN", show_default=False, help="Only runs derived from this run."
-        ),
+        str, option("--parent-run-id", metavar="RUN", help="Only runs derived from this run.")
     ] = "",
     output: Output = "",
     json: Json = False,
@@ -108,9 +101,7 @@ def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = F
 def artifacts(
     ctx: typer.Context,
     run: RunId,
-    artifact: Annotated[
-        str, typer.Option("--artifact", metavar="NAME", show_default=False, help="Only this artifact.")
-    ] = "",
+    artifact: Annotated[str, option("--artifact", metavar="NAME", help="Only this artifact.")] = "",
     output: Output = "",
     json: Json = False,
 ) -> None:
@@ -210,7 +201,7 @@ def _about(artifact: TrackerArtifact) -> str:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json_module.dumps(value, default=str)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _show(rows: list[list[tuple[str, str]]], heads: tuple[str, ...], kind: str, run: str) -> None:

@@ -10,8 +10,8 @@ import typer
 
 from torchx.lazy import lazy_imports
 from torchx_cli.applications import ACTIVE, find
-from torchx_cli.flags import Json, Output
-from torchx_cli.selection import All, Handles, Name, OfScheduler, Selection, States, selected
+from torchx_cli.flags import Json, Name, Output, States, option
+from torchx_cli.selection import All, Handles, OfScheduler, Selection, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_result
 from torchx_cli.terminal.output import emit, note, output_format
@@ -39,10 +39,7 @@ def wait_(
     name: Name = "",
     scheduler: OfScheduler = "",
     timeout: Annotated[
-        str,
-        typer.Option(
-            "--timeout", metavar="S", show_default=False, help="Maximum wait in seconds; 10m and 2h work too."
-        ),
+        str, option("--timeout", metavar="S", help="Maximum wait in seconds; 10m and 2h work too.")
     ] = "",
     output: Output = "",
     json: Json = False,
@@ -56,11 +53,10 @@ def wait_(
     limit = seconds("--timeout", timeout) if timeout else None
     session = session_of(ctx)
     with session.runner() as runner:
-        matching = selected(runner, session, handles or (), Selection(every, state, name, scheduler), ACTIVE)
-        if matching is None:
-            resolved = [find(runner, handle, prefer=ACTIVE)[0] for handle in handles or ()]
-        else:
-            resolved = [app.app_handle for app in matching]
+        selection = Selection(handles or (), every, state, name, scheduler)
+        resolved = selected(runner, session, selection, ACTIVE) or []
+        if handles:
+            resolved = [find(runner, handle, prefer=ACTIVE)[0] for handle in handles]
         ended = wait_for_all(runner, list(dict.fromkeys(resolved)), limit)
         if form != "text":
             emit([as_data(handle, status) for handle, status in ended.items()], form, hide=True)

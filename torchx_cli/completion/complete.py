@@ -11,12 +11,11 @@ from torchx.command_line import same
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx_cli.command import flag_table
-from torchx_cli.completion.offers import Offer
+from torchx_cli.completion.offers import Offer, of_argument, of_component, of_flag
 from torchx_cli.terminal.output import say
 
 with lazy_imports:
     from torchx_cli import app
-    from torchx_cli.completion import offers as completion_offers
 
 
 def complete(args: Sequence[str]) -> int:
@@ -124,16 +123,16 @@ class Line:
     def offers(self, command: str, current: str) -> Iterator[Offer]:
         """Yields the candidates for the partial argument."""
         if self.pending is not None:
-            yield from completion_offers.of_flag(self.pending.name, command, current, self.values, self.rest)
+            yield from of_flag(self.pending.name, command, current, self.values, self.rest)
         elif command == "run" and self.rest:
-            yield from completion_offers.of_component(self.rest[0], self.rest[1:], current)
+            yield from of_component(self.rest[0], self.rest[1:], current)
         elif self._ended or not current.startswith("-"):
-            yield from completion_offers.of_argument(command, self.rest, current)
+            yield from of_argument(command, self.rest, current)
         elif "=" in current:
             spelling, _, value = current.partition("=")
             hit = self._table.exact.get(same(spelling))
             if hit is not None:
-                for offer in completion_offers.of_flag(hit.flag.name, command, value, self.values, self.rest):
+                for offer in of_flag(hit.flag.name, command, value, self.values, self.rest):
                     yield Offer(f"{spelling}={offer.text}", offer.help)
         else:
             for hit in self._table.exact.values():

@@ -12,7 +12,6 @@ from torchx_cli.component_flags import flags_of, outline_of, outlines
 
 with lazy_imports:
     import ast
-    import datetime as datetime_module
 
     from torchx import config
     from torchx import runner as torchx_runner
@@ -20,11 +19,12 @@ with lazy_imports:
     from torchx.discovery.source import docstrings
     from torchx.runner import survey
     from torchx.scheduling import query as scheduling_query
-    from torchx_cli import applications as torchx_cli_applications
-    from torchx_cli import session
+    from torchx_cli import applications, session
     from torchx_cli.terminal import times
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from torchx.discovery.source.outline import Argument
     from torchx.runner.api import Runner
 
@@ -127,7 +127,7 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
             if replicas:
                 yield from replicas
                 return
-        yield from (offer for offer in applications(command, current) if offer.text not in before)
+        yield from (offer for offer in handles(command, current) if offer.text not in before)
     elif command == "run":
         yield from component_references(current)
     elif command == "runopts" and not before:
@@ -141,8 +141,8 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
 _SINGLE_HANDLE = ("rerun", "status", "log", "describe", "attach", "exec")
 
 
-def applications(command: str, current: str) -> Iterator[Offer]:
-    """Yields the applications that a command accepts, running ones first."""
+def handles(command: str, current: str) -> Iterator[Offer]:
+    """Yields the handles of applications that a command accepts, running ones first."""
     ended = command not in ("cancel", "attach", "wait", "exec")
     query = scheduling_query.AppQuery(
         states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING"))
@@ -171,8 +171,8 @@ def _is_cheap_to_list(runner: Runner, backend: str) -> bool:
         return False  # not available
 
 
-def _description(state: str, when: object) -> str:
-    return f"{state}  {times.ago(when)}" if isinstance(when, datetime_module.datetime) else state
+def _description(state: str, when: datetime | None) -> str:
+    return f"{state}  {times.ago(when)}" if when is not None else state
 
 
 def of_replicas(current: str) -> Iterator[Offer]:
@@ -193,7 +193,7 @@ def of_replicas(current: str) -> Iterator[Offer]:
 
 def _roles(text: str) -> list[tuple[str, int]]:
     with _runner() as runner:
-        _, described = torchx_cli_applications.find(runner, text)
+        _, described = applications.find(runner, text)
     return [(role.role, len(role.replicas)) for role in described.roles_statuses]
 
 

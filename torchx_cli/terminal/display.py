@@ -13,7 +13,6 @@ from torchx_cli.terminal.output import Row, columns, fit, has_colour, is_termina
 with lazy_imports:
     from torchx_cli.terminal import drawing
 
-
 _ROOM_FOR_LAST = 24
 """Columns of the last cell of a table for which other columns are dropped."""
 

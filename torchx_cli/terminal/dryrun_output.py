@@ -18,7 +18,6 @@ from torchx_cli.terminal.plain import to_plain
 if TYPE_CHECKING:
     from torchx.specs.app import AppDryRunInfo
 
-
 LONGEST = 10_000
 """Maximum length of a value before it is shortened in text output."""
 

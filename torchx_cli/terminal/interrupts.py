@@ -16,7 +16,6 @@ from torchx_cli.terminal.output import shown
 with lazy_imports:
     from torchx_cli.terminal import masking
 
-
 EXIT_INTERRUPTED = 130
 """128 + SIGINT."""
 

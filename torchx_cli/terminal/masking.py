@@ -17,7 +17,6 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
 
-
 SHORTEST = 3
 """Minimum length of a declared secret that is masked within a text."""
 

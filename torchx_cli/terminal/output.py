@@ -21,7 +21,6 @@ with lazy_imports:
 
     from torchx_cli.terminal import masking
 
-
 COLOURS = {"good": "32", "bad": "31", "wait": "33", "dim": "2", "bold": "1"}
 """Meaning -> terminal colour code."""
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx_cli.terminal.output import fit, is_terminal, note, say
-from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.times import duration, span
 
 with lazy_imports:
     from torchx.runner import status as runner_status
-    from torchx_cli.terminal import drawing, status_text, times
+    from torchx_cli.terminal import drawing, status_text
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -97,7 +97,7 @@ def changes(app_id: str, status: AppStatus) -> dict[str, str]:
             attempt = f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)}"
             parts = [replica.state.name, ended, attempt if replica.attempt > 1 else ""]
             now[f"{role.role}/{replica.id}"] = "  ".join(part for part in parts if part)
-    lasted = times.span(status.started_at, status.ended_at) if status.ended_at is not None else None
+    lasted = span(status.started_at, status.ended_at) if status.ended_at is not None else None
     parts = [status.state.name, "" if lasted is None else f"after {duration(lasted)}"]
     parts += [status.msg] if status.msg and not status.first_failure else []
     now[app_id] = "  ".join(part for part in parts if part)

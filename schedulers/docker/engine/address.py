@@ -7,7 +7,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from torchx.errors import AbsentError, StateError, UsageError
@@ -15,12 +15,9 @@ from torchx.lazy import lazy_imports
 
 with lazy_imports:
     import hashlib
-    import ssl as ssl_module
+    import ssl
 
     from torchx.schedulers.docker.engine import ssh
-
-if TYPE_CHECKING:
-    pass
 
 DEFAULT = "unix:///var/run/docker.sock"
 PLAIN_PORT, TLS_PORT = 2375, 2376
@@ -183,14 +180,14 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
-def tls_context(where: Address) -> ssl_module.SSLContext:
+def tls_context(where: Address) -> ssl.SSLContext:
     """Returns the TLS settings for an engine; its certificate is verified unless that is turned off."""
     folder = Path(where.certificates or "")
     authority, certificate = folder / "ca.pem", folder / "cert.pem"
-    context = ssl_module.create_default_context(cafile=str(authority) if authority.exists() else None)
+    context = ssl.create_default_context(cafile=str(authority) if authority.exists() else None)
     if not where.verify:
         context.check_hostname = False
-        context.verify_mode = ssl_module.CERT_NONE
+        context.verify_mode = ssl.CERT_NONE
     if certificate.exists():
         context.load_cert_chain(str(certificate), str(folder / "key.pem"))
     return context

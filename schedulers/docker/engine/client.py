@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from torchx.errors import StateError
@@ -31,9 +31,6 @@ from torchx.schedulers.docker.engine.versions import choose_version, parse_versi
 
 with lazy_imports:
     from torchx.schedulers.docker.engine import duplex, ssh
-
-if TYPE_CHECKING:
-    pass
 
 PATIENCE = 60.0
 """Default timeout of a request in seconds."""

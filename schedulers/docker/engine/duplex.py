@@ -10,15 +10,11 @@ import select
 import socket
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import Address, tls_context
 
 with lazy_imports:
-    import ssl as ssl_module
-
-if TYPE_CHECKING:
     import ssl
 
 AT_A_TIME = 1 << 16
@@ -52,22 +48,22 @@ class Duplex:
         plain.setblocking(False)
 
     def _handshake(self, where: Address) -> None:
-        self._incoming, self._outgoing = ssl_module.MemoryBIO(), ssl_module.MemoryBIO()
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls_context(where).wrap_bio(self._incoming, self._outgoing, server_hostname=where.host)
         self._shake_hands(self._tls)
 
-    def _shake_hands(self, tls: ssl_module.SSLObject) -> None:
+    def _shake_hands(self, tls: ssl.SSLObject) -> None:
         while True:
             try:
                 tls.do_handshake()
                 break
-            except ssl_module.SSLWantReadError:
+            except ssl.SSLWantReadError:
                 self._plain.sendall(self._outgoing.read())
                 data = self._plain.recv(AT_A_TIME)
                 if not data:
                     raise ConnectionResetError("connection closed") from None
                 self._incoming.write(data)
-            except ssl_module.SSLError:
+            except ssl.SSLError:
                 with suppress(OSError):
                     self._plain.sendall(self._outgoing.read())  # TLS's alert with the reason
                 raise
@@ -107,7 +103,7 @@ class Duplex:
         if self._tls is not None:
             # sends the close notice, then fails as the peer's has not arrived; data received before is
             # already decrypted, so nothing is lost
-            with suppress(ssl_module.SSLError):
+            with suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._unsent += self._outgoing.read()
         self.flush()
@@ -161,9 +157,9 @@ class Duplex:
                 piece = self._tls.read(AT_A_TIME)
                 pieces.append(piece)
                 ended = not piece
-            except ssl_module.SSLWantReadError:
+            except ssl.SSLWantReadError:
                 break
-            except ssl_module.SSLZeroReturnError:
+            except ssl.SSLZeroReturnError:
                 ended = True
         self._unsent += self._outgoing.read()
         return b"".join(pieces), ended

@@ -13,7 +13,6 @@ from torchx.lazy import lazy_imports
 with lazy_imports:
     import fsspec
 
-
 TIMEOUT_EXIT_CODE = 34
 """The exit code if the program did not start in time."""
 

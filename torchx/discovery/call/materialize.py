@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torchx.discovery.call.arguments import parse_arguments
 from torchx.discovery.call.build import call
@@ -15,10 +15,7 @@ from torchx.lazy import lazy_imports
 from torchx.specs.app import AppDef
 
 with lazy_imports:
-    import argparse as argparse_module
-
-if TYPE_CHECKING:
-    pass
+    import argparse
 
 
 class ComponentArgs(NamedTuple):
@@ -92,7 +89,7 @@ def parse_args(
     cmpnt_args: Sequence[str],
     cmpnt_defaults: Mapping[str, Any] | None = None,
     config: Mapping[str, Any] | None = None,
-) -> argparse_module.Namespace:
+) -> argparse.Namespace:
     """Parses command-line arguments into the attributes of one object.
 
     Args and errors are those of :func:`materialize_appdef`.
@@ -101,7 +98,7 @@ def parse_args(
     values = dict(arguments.values)
     if component.varargs:
         values[component.varargs.name] = arguments.varargs
-    return argparse_module.Namespace(**values)
+    return argparse.Namespace(**values)
 
 
 def _arguments(

@@ -18,7 +18,6 @@ from torchx.lazy import lazy_imports
 with lazy_imports:
     import tokenize
 
-
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 

@@ -12,7 +12,6 @@ from torchx.lazy import lazy_imports
 with lazy_imports:
     import docstring_parser
 
-
 TIP = "TIP: add a docstring with a summary and an `Args:` section; this page and `torchx builtins` show it"
 """The description of a function without a docstring, after its name."""
 

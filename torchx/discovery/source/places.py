@@ -13,7 +13,6 @@ with lazy_imports:
     import linecache
     import traceback
 
-
 _LONGEST = 300
 _LONGEST_LINE = 80
 

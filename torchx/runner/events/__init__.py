@@ -24,13 +24,12 @@ from torchx.suggestions import did_you_mean
 
 with lazy_imports:
     import json
-    import logging as logging_module
+    import logging
     import traceback
 
     from torchx import plugins as torchx_plugins
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Mapping
     from types import TracebackType
 
@@ -206,35 +205,35 @@ def _destination() -> str:
     return os.environ.get(settings.TORCHX_EVENTS) or "null"
 
 
-def _listening() -> logging_module.Logger | None:
+def _listening() -> logging.Logger | None:
     """Returns the logger of all events; None if it is not active."""
     if "logging" not in sys.modules:  # then no level can have been set
         return None
 
-    logger = logging_module.getLogger(LOGGER)
-    return logger if logger.level and logger.isEnabledFor(logging_module.INFO) else None
+    logger = logging.getLogger(LOGGER)
+    return logger if logger.level and logger.isEnabledFor(logging.INFO) else None
 
 
-def get_events_logger(destination: str = "null") -> logging_module.Logger:
+def get_events_logger(destination: str = "null") -> logging.Logger:
     """Returns the logger of a destination, with one line of JSON for each event.
 
     Raises:
         UsageError: the destination is unknown.
     """
-    logger = logging_module.getLogger(f"torchx-event.{destination}")
+    logger = logging.getLogger(f"torchx-event.{destination}")
     with _making:  # only one of two concurrent threads adds the handler
         if _made.get(destination) not in logger.handlers:
             _made[destination] = _handler(destination)
             logger.addHandler(_made[destination])
-            logger.setLevel(logging_module.INFO)
+            logger.setLevel(logging.INFO)
             logger.propagate = False
     return logger
 
 
-def _handler(destination: str) -> logging_module.Handler:
+def _handler(destination: str) -> logging.Handler:
     plugins = torchx_plugins.registry().get(torchx_plugins.PluginType.EVENT_HANDLER)
     if destination in plugins:
-        handler: logging_module.Handler = plugins[destination]()
+        handler: logging.Handler = plugins[destination]()
         return handler
     if destination not in BUILT_IN:
         known = [*BUILT_IN, *plugins]
@@ -242,4 +241,4 @@ def _handler(destination: str) -> logging_module.Handler:
             f"unknown destination of events `{destination}` (from ${settings.TORCHX_EVENTS})",
             hint=did_you_mean(destination, known, "destinations: " + ", ".join(known)),
         )
-    return logging_module.NullHandler() if destination == "null" else logging_module.StreamHandler()
+    return logging.NullHandler() if destination == "null" else logging.StreamHandler()

@@ -12,7 +12,6 @@ from torchx.lazy import lazy_imports
 with lazy_imports:
     import fsspec
 
-
 Key: TypeAlias = int | str
 Result: TypeAlias = int | float | str
 

@@ -24,7 +24,6 @@ from torchx.tracker.base import TrackerArtifact, TrackerBase, TrackerSource
 with lazy_imports:
     import fsspec
 
-
 PARTIAL = ".partial"
 """End of the name of a file that is being written."""
 
