@@ -12,59 +12,19 @@ if TYPE_CHECKING:
 
     from torchx.specs import app_metadata as app_metadata
     from torchx.specs import cases as cases
-    from torchx.specs.app import (
-        ALL,
-        MISSING,
-        UNKNOWN,
-        AppDef,
-        AppDryRunInfo,
-        RetryPolicy,
-        Role,
-        resolve_overrides,
-    )
-    from torchx.specs.app_metadata import NA, TORCHX_CONTEXT_NAME
-    from torchx.specs.capabilities import CapabilityKey
-    from torchx.specs.handles import (
-        AppHandle,
-        LogTarget,
-        MalformedAppHandleException,
-        ParsedAppHandle,
-        UnknownAppException,
-        UnknownSchedulerException,
-        make_app_handle,
-        parse_app_handle,
-        parse_log_target,
-    )
-    from torchx.specs.home import TORCHX_HOME
-    from torchx.specs.macro import macros
-    from torchx.specs.mounts import (
-        BindMount,
-        DeviceMount,
-        MountType,
-        TmpfsMount,
-        VolumeMount,
-        parse_mounts,
-    )
-    from torchx.specs.resource_lookup import get_named_resources, named_resources, resource
-    from torchx.specs.resources import NULL_RESOURCE, GiB, Resource
-    from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopt, runopts
-    from torchx.specs.status import (
-        NONE,
-        AppState,
-        AppStatus,
-        AppStatusError,
-        AttemptStatus,
-        FirstFailure,
-        ReplicaState,
-        ReplicaStatus,
-        RoleStatus,
-        is_started,
-        is_terminal,
-    )
-    from torchx.specs.structured_opts import StructuredOpts
-    from torchx.specs.workspace import Workspace
+    from torchx.specs.api import *  # noqa: F403  # its names are names of this package, too
+    from torchx.specs.app_metadata import NA as NA
+    from torchx.specs.app_metadata import TORCHX_CONTEXT_NAME as TORCHX_CONTEXT_NAME
+    from torchx.specs.capabilities import CapabilityKey as CapabilityKey
+    from torchx.specs.handles import LogTarget as LogTarget
+    from torchx.specs.handles import parse_log_target as parse_log_target
+    from torchx.specs.resource_lookup import get_named_resources as get_named_resources
+    from torchx.specs.resource_lookup import named_resources as named_resources
+    from torchx.specs.resource_lookup import resource as resource
+    from torchx.specs.resources import GiB as GiB
+    from torchx.specs.structured_opts import StructuredOpts as StructuredOpts
 
-    materialize_appdef: Callable[..., AppDef]  # a door to a higher floor
+    materialize_appdef: Callable[..., AppDef]  # noqa: F405  # a door to a higher floor
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "app": (
@@ -130,66 +90,10 @@ _MODULES = (
 )
 """Modules for which `import torchx.specs` is enough."""
 
-__all__ = [
-    "ALL",
-    "MISSING",
-    "NA",
-    "NONE",
-    "NULL_RESOURCE",
-    "TORCHX_CONTEXT_NAME",
-    "TORCHX_HOME",
-    "UNKNOWN",
-    "AppDef",
-    "AppDryRunInfo",
-    "AppHandle",
-    "AppState",
-    "AppStatus",
-    "AppStatusError",
-    "AttemptStatus",
-    "BindMount",
-    "CapabilityKey",
-    "CfgVal",
-    "DeviceMount",
-    "FirstFailure",
-    "GiB",
-    "InvalidRunConfigException",
-    "LogTarget",
-    "MalformedAppHandleException",
-    "MountType",
-    "ParsedAppHandle",
-    "ReplicaState",
-    "ReplicaStatus",
-    "Resource",
-    "RetryPolicy",
-    "Role",
-    "RoleStatus",
-    "StructuredOpts",
-    "TmpfsMount",
-    "UnknownAppException",
-    "UnknownSchedulerException",
-    "VolumeMount",
-    "Workspace",
-    "app_metadata",
-    "cases",
-    "get_named_resources",
-    "get_type_name",
-    "is_started",
-    "is_terminal",
-    "macros",
-    "make_app_handle",
-    "materialize_appdef",
-    "named_resources",
-    "parse_app_handle",
-    "parse_log_target",
-    "parse_mounts",
-    "resolve_overrides",
-    "resource",
-    "runopt",
-    "runopts",
-]
-
-
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+if not TYPE_CHECKING:  # type checkers know the names from the imports above
+    __all__ = sorted([*_MODULE_OF, "app_metadata", "cases"])
 
 
 def __getattr__(name: str) -> Any:
