@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from torchx.errors import UsageError
-from torchx.masking import SecretValue
+from torchx.masking import SecretValue, add_references
 from torchx_cli.flags import option
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Environment(NamedTuple):
                     "--secret takes NAME or NAME=@FILE, as other users can see a value in an argument",
                     hint=f"set the variable {name}, and give only its name",
                 )
+            add_references([text, source])  # neither is secret
             value = _read("--secret", source[1:]) if equals else _own_variable("--secret", name)
             yield name, SecretValue(value.removesuffix("\n").removesuffix("\r") if equals else value)
 
@@ -133,7 +134,7 @@ def _own_variable(flag: str, name: str) -> str:
     if name not in os.environ:
         other = "@FILE" if flag == "--secret" else "VALUE"
         raise UsageError(
-            f"the variable {name} of {flag} is not set here", hint=f"set it, or give {name}={other}"
+            f"the variable {name} of {flag} is not set here", hint=f"set it, or give NAME={other}"
         )
     return os.environ[name]
 

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from engine import IMAGE
 from fakecluster import FakeCluster
 
 from torchx.errors import UsageError
-from torchx.masking import SecretValue
+from torchx.masking import SecretValue, forget_values
 from torchx.specs import AppDef, Role, macros
 from torchx_cli.environment import Environment, read_env_file
 from torchx_cli.main import main
@@ -36,9 +37,10 @@ E=
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    yield tmp_path
+    forget_values()
 
 
 def test_the_lines_of_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +80,7 @@ def test_variables_are_set_in_all_roles(folder: Path, monkeypatch: pytest.Monkey
         (Environment([], ["bad"]), "bad line 2: expected NAME=VALUE"),
         (Environment([], ["zero"]), "the file zero of --env-file contains a zero byte"),
         (Environment([], [], ["A=value"]), "--secret takes NAME or NAME=@FILE, as other users"),
-        (Environment([], [], ["NOT_SET"]), "the variable NOT_SET of --secret is not set here"),
+        (Environment([], [], ["NO_TOKEN"]), "the variable NO_TOKEN of --secret is not set here"),
         (Environment([], [], ["A=@nowhere"]), "the file nowhere of --secret cannot be read"),
     ],
 )

@@ -33,6 +33,24 @@ def test_describe_shows_the_command_line_with_secrets_masked() -> None:
     assert "metadata" not in text
 
 
+def test_the_names_and_files_of_secrets_are_shown() -> None:
+    """A line that repeats the command is usable; what follows a flag of a program may be a secret."""
+    Path("my token").write_text("canary\n")
+    flags = ["--secret", "HF_TOKEN", "--secret", "API_KEY=@my token"]
+    env = {"HF_TOKEN": "canary"}
+    done = torchx("run", *flags, "utils.sh", ": --secret canary; exit 3", env=env)
+    line = "torchx run --secret HF_TOKEN --secret 'API_KEY=@my token' utils.sh ': --secret ********; exit 3'"
+    assert done.stderr.splitlines()[-1] == f"  again:    {line}"
+    described = torchx("describe", "@last", "-o", "json")
+    assert json.loads(described.stdout)["command_line"] == line
+    assert re.search(rf"^submitted by +{re.escape(line)}$", torchx("describe", "@last").stdout, re.MULTILINE)
+    rerun = torchx("rerun", "@last", "--secret=HF_TOKEN", *flags[2:], env=env)
+    assert rerun.stderr.splitlines()[-1] == (
+        "  again:    torchx rerun @last --secret=HF_TOKEN --secret 'API_KEY=@my token'"
+    )
+    assert not any("canary" in text.stdout + text.stderr for text in (done, described, rerun))
+
+
 def test_a_dry_run_and_a_very_long_command_line_are_not_recorded() -> None:
     assert settings.COMMAND_LINE not in torchx("run", "--dryrun", "utils.echo").stdout
     assert torchx("run", "utils.echo", "--msg", "x" * 20_000).returncode == 0

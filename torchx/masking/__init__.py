@@ -8,6 +8,7 @@ from torchx.masking.names import add_patterns as add_patterns
 from torchx.masking.names import forget_patterns as forget_patterns
 from torchx.masking.names import looks_secret as looks_secret
 from torchx.masking.text import MASK as MASK
+from torchx.masking.text import add_references as add_references
 from torchx.masking.text import add_values as add_values
 from torchx.masking.text import forget_values as forget_values
 from torchx.masking.text import mask_text as mask_text

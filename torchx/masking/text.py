@@ -50,6 +50,7 @@ _PROSE = name_set(
 
 
 _values: set[str] = set()
+_references: set[str] = set()
 
 
 def add_values(values: Iterable[str]) -> None:
@@ -57,9 +58,18 @@ def add_values(values: Iterable[str]) -> None:
     _values.update(value for value in values if value)
 
 
+def add_references(texts: Iterable[str]) -> None:
+    """Adds texts that name secrets without containing them, such as a variable or a file.
+
+    They are not masked as the value of a secret name, as in `--secret HF_TOKEN`.
+    """
+    _references.update(text for text in texts if text)
+
+
 def forget_values() -> None:
-    """Removes the texts of :func:`add_values`."""
+    """Removes the texts of :func:`add_values` and :func:`add_references`."""
     _values.clear()
+    _references.clear()
 
 
 def mask_text(text: str) -> str:
@@ -76,6 +86,8 @@ def mask_text(text: str) -> str:
     """
     for value in sorted(_values, key=len, reverse=True):
         text = text.replace(value, MASK)
+    if text in _references:
+        return text
     if has_patterns() or _HINT.search(text) is not None:
         text = _Names(text).masked()
     return mask_forms(text)
@@ -220,8 +232,8 @@ class _Names:
 
 
 def is_reference(value: str) -> bool:
-    """Returns True if a value only refers to a variable, such as `$HF_TOKEN`."""
-    return len(value) <= LONGEST and _REFERENCE.match(value) is not None
+    """Returns True if a value only refers to a variable or file, such as `$HF_TOKEN`."""
+    return value in _references or (len(value) <= LONGEST and _REFERENCE.match(value) is not None)
 
 
 def _quote_before(text: str, begin: int) -> str:

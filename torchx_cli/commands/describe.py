@@ -19,7 +19,7 @@ from torchx_cli.applications import find
 from torchx_cli.commands.status import check_watch_format, failure_of
 from torchx_cli.flags import Handle, Json, Output, Watch
 from torchx_cli.session import session_of
-from torchx_cli.terminal.masking import mask, secret_values
+from torchx_cli.terminal.masking import allow_references, mask, secret_values
 from torchx_cli.terminal.output import (
     LONGEST,
     emit,
@@ -86,6 +86,8 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     status = status_of(described).to_json()
     metadata = {key: value for key, value in described.metadata.items() if key != settings.COMMAND_LINE}
     app = AppDef(described.name or app_id, described.roles, metadata)
+    command_line = described.metadata.get(settings.COMMAND_LINE)
+    allow_references(command_line or "", app)
     data: dict[str, Any] = mask(
         {
             "handle": handle,
@@ -105,7 +107,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
             "ui_url": described.ui_url,
             "workspaces": described.workspaces,
             "cfg": to_plain(described.cfg),
-            "command_line": described.metadata.get(settings.COMMAND_LINE),
+            "command_line": command_line,
             "app": app_to_dict(app, strict=False),
         },
         secret_values(app),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,6 +61,20 @@ def command_line(args: Sequence[str]) -> str:
 def remember(app: AppDef | None) -> None:
     """Registers the secrets of an application, to be masked in all later output and log messages."""
     masking.add_values(secret_values(app))
+
+
+def allow_references(line: str, app: AppDef) -> None:
+    """Excludes the names and files after `--secret` in a recorded command line from masking.
+
+    The variables named there are masked in the record. Other arguments after a flag of this name were masked
+    when the command line was recorded.
+    """
+    declared = {name for role in app.roles for name, value in role.env.items() if value == MASK}
+    with contextlib.suppress(ValueError):  # not quoted properly
+        for flag, text in itertools.pairwise(shlex.split(line.replace("--secret=", "--secret "))):
+            name, _, source = text.partition("=")
+            if flag == "--secret" and name in declared and source[:1] in ("", "@"):
+                masking.add_references([text, source])
 
 
 def forget() -> None:
