@@ -7,11 +7,14 @@ The containers are the only record. Each query replays their history through the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
-from torchx.supervisor.policy import REPLICA, Action, End, Gang, RoleRules, Start, Stop
+from torchx.supervisor.policy import Action, End, Gang, RoleRules, Start, Stop
+
+BY_ENGINE = "ENGINE"
+"""The policy of a role whose containers the engine restarts: those of jobs of earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Job:
     @property
     def needs_supervisor(self) -> bool:
         """Whether the end of a replica may require an action that the engine does not take itself."""
-        retried = any(role.max_retries and role.policy != REPLICA for role in self.roles)
+        retried = any(role.max_retries and role.policy != BY_ENGINE for role in self.roles)
         return retried or (self.fail_fast and len(self.members) > 1)
 
 
@@ -76,7 +79,10 @@ def job_of(containers: Sequence[Container]) -> Job:
     """
     data = next((c.job for c in containers if c.job), {})
     if data:
-        return job_from(containers[0].app_id, data)
+        job = job_from(containers[0].app_id, data)
+        restarted = {c.role for c in containers if c.allowed_restarts}
+        roles = (replace(role, policy=BY_ENGINE) if role.name in restarted else role for role in job.roles)
+        return replace(job, roles=tuple(roles))
     counts: dict[str, int] = {}
     for container in containers:
         counts[container.role] = max(counts.get(container.role, 0), container.replica + 1)
@@ -103,7 +109,8 @@ class Progress:
         end: how it ended; None while a replica runs or is to be started.
         starts: replicas to start, with the delay after the end of their previous attempt.
         stops: ordinals of running replicas to stop, with the reason.
-        retries: the retries so far, for the next containers.
+        retries: the retries so far, including those that are pending.
+        carried_out: the retries that have been carried out.
         expected: the current attempt of each replica.
         lost: ordinals of replicas whose container was removed.
     """
@@ -114,7 +121,8 @@ class Progress:
     end: End | None = None
     starts: list[Start] = field(default_factory=list)
     stops: dict[int, str] = field(default_factory=dict)
-    retries: dict[str, int] = field(default_factory=dict)
+    retries: dict[str | int, int] = field(default_factory=dict)
+    carried_out: dict[str | int, int] = field(default_factory=dict)
     expected: list[int] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
 
@@ -131,6 +139,16 @@ class Progress:
     def restarts(self) -> int:
         """The number of restarts of its replicas."""
         return sum(self.retries.values()) + sum(c.restarts for mine in self.replicas for c in mine)
+
+    def retries_with(self, ordinals: Collection[int]) -> dict[str | int, int]:
+        """Returns the retries that have been carried out once these replicas are started again.
+
+        Other replicas may wait for their retries: those are counted when they are carried out.
+        """
+        members = self.job.members
+        roles = {f"role {members[n][0].name}" for n in ordinals}
+        restarted: set[str | int] = {"application", *ordinals, *roles}
+        return self.carried_out | {key: self.retries[key] for key in restarted & self.retries.keys()}
 
 
 def replay(job: Job, containers: Sequence[Container], succeeded: Mapping[int, int] | None = None) -> Progress:
@@ -153,8 +171,9 @@ def replay(job: Job, containers: Sequence[Container], succeeded: Mapping[int, in
     retry = max(retries, key=lambda r: sum(r.get("attempts", ())), default={})
     attempts = list(retry.get("attempts", ()))
     expected = attempts if len(attempts) == len(places) else [1] * len(places)
-    used: dict[str | int, int] = dict(retry.get("used", {}))
-    progress = Progress(job, replicas, _rules(job, used), expected=expected)
+    ordinals = {str(n): n for n in range(len(places))}
+    used: dict[str | int, int] = {ordinals.get(key, key): n for key, n in retry.get("used", {}).items()}
+    progress = Progress(job, replicas, _rules(job, used), carried_out=used, expected=expected)
     removed = {n for n, attempt in (succeeded or {}).items() if not replicas[n] and attempt == expected[n]}
     _apply(progress, removed)
     return progress
@@ -172,8 +191,8 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
     first = 0
     for role in job.roles:
         ordinals = range(first, first + role.replicas)
-        # the engine itself retries single replicas: one that it reports as ended has ended permanently
-        retries = 0 if role.policy == REPLICA else role.max_retries
+        # a replica that the engine restarts has ended permanently if its container has
+        retries = 0 if role.policy == BY_ENGINE else role.max_retries
         rules.append(RoleRules(role.name, ordinals, retries, role.policy))
         first = ordinals.stop
     return Gang(rules, job.fail_fast, job.backoff, used_retries=dict(used))
@@ -277,7 +296,7 @@ def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: S
     left = tuple(n for n in unstarted if n not in ordered and progress.gang.wants(n))
     if left:
         progress.starts.append(Start(left))
-    progress.retries = {str(key): count for key, count in progress.gang.used_retries.items()}
+    progress.retries = progress.gang.used_retries
 
 
 def _runs(container: Container | None) -> bool:

@@ -19,7 +19,7 @@ from torchx.schedulers.docker.container_body import Environment, body_field
 from torchx.schedulers.docker.container_options import Options, apply_options, reserved_in
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import replicas_of
-from torchx.specs.app import AppDef, AppDryRunInfo, RetryPolicy, Role
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
@@ -130,12 +130,8 @@ def to_request(
             settings.TORCHX_RANK0_HOST: rank0,
             settings.TORCHX_IMAGE: role.image,
             settings.TORCHX_REPLICA: f"{role.name}/{replica}",
+            settings.TORCHX_ATTEMPT: "1",
         }
-        host = {**common, **_mounts(role), **_resources(role, replica)}
-        if role.max_retries and role.retry_policy is RetryPolicy.REPLICA:
-            host["RestartPolicy"] = {"Name": "on-failure", "MaximumRetryCount": role.max_retries}
-        else:  # otherwise the engine restarts the same container with the same environment
-            env[settings.TORCHX_ATTEMPT] = "1"
         body = {
             "Image": role.image,
             "Cmd": [filled.entrypoint, *filled.args],
@@ -149,7 +145,7 @@ def to_request(
                 f"{LABEL}role-name": role.name,
                 f"{LABEL}replica-id": str(replica),
             },
-            "HostConfig": host,
+            "HostConfig": {**common, **_mounts(role), **_resources(role, replica)},
         }
         apply_options(body, *_own_options(role))
         job.containers.append(DockerContainer(name, body))

@@ -30,6 +30,7 @@ from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import ATTEMPT, RETRY
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.replay import Progress, job_of, replay
+from torchx.supervisor.policy import Start
 from torchx.supervisor.process import report_ready, separate
 
 POLL_INTERVAL = 30.0
@@ -57,7 +58,7 @@ class Supervisor:
         self._succeeded = Succeeded(folder / SUCCEEDED)
         self._stopping: set[str] = set()
         self._overdue: dict[str, float] = {}
-        self._due: dict[tuple[tuple[int, ...], int], float] = {}
+        self._due: dict[tuple[tuple[int, int], ...], float] = {}
         self._tries = 0
 
     def run(self) -> None:
@@ -118,16 +119,19 @@ class Supervisor:
             self._stopping.update(c.id for c in stopped)
             end_all(self._engine, stopped, STOPPED, progress.job.grace)
         pause = self._kill_overdue(progress)
+        due: list[Sequence[int]] = []
         for start in progress.starts:
-            key = (start.replicas, sum(progress.retries.values()))
-            due = self._due.setdefault(key, time.monotonic() + start.delay)
-            left = due - time.monotonic()
+            left = self._due.setdefault(_retry_of(progress, start), time.monotonic() + start.delay)
+            left -= time.monotonic()
             if left > 0:
                 pause = min(pause, left)
             else:
-                self._start(progress, start.replicas)
-                pause = 0.0
-        return pause
+                due.append(start.replicas)
+        if not due:
+            return pause
+        # after a refusal one retry at a time: only one of them may be impossible
+        self._start(progress, due[0] if self._tries else [n for replicas in due for n in replicas])
+        return 0.0
 
     def _kill_overdue(self, progress: Progress) -> float:
         """Kills cancelled containers after the grace period; returns the seconds until the next one.
@@ -175,7 +179,7 @@ class Supervisor:
                 continue
             attempts[ordinal] = max(newest.attempt + 1, progress.expected[ordinal])
             old.append((ordinal, newest))
-        retry = json.dumps({"used": progress.retries, "attempts": attempts})
+        retry = json.dumps({"used": progress.retries_with(ordinals), "attempts": attempts})
 
         def make(member: tuple[int, Container]) -> str:
             ordinal, container = member
@@ -205,6 +209,12 @@ class Supervisor:
             return True
         remove(self._engine, ready)
         return False
+
+
+def _retry_of(progress: Progress, start: Start) -> tuple[tuple[int, int], ...]:
+    """Returns the replicas of a retry with their previous attempts: these stay the same until it begins."""
+    newest = ((n, progress.newest(n)) for n in start.replicas)
+    return tuple((n, container.attempt if container else 0) for n, container in newest)
 
 
 class Succeeded:

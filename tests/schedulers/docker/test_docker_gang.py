@@ -34,6 +34,8 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.supervisor import SUCCEEDED
 from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.specs.app import AppDef
+from torchx.specs.mounts import BindMount
 from torchx.specs.status import AppState
 from torchx.testing.changes import recorded_changes
 
@@ -79,22 +81,33 @@ def remove_container(app_id: str, end_of_name: str) -> None:
     Engine().call("DELETE", f"/containers/{victim}", {"force": 1})
 
 
-def test_the_engine_starts_a_single_replica_again(jobs: Jobs) -> None:
-    role = sh(
-        "echo run; test -e /tmp/again || { touch /tmp/again; exit 7; }", max_retries=3, policy="REPLICA"
-    )
-    told = jobs.run(role)
-    assert told.state is AppState.SUCCEEDED
-    (replica,) = replicas(told)
-    assert (told.num_restarts, replica.attempt, replica.max_attempts) == (1, 2, 4)
-    assert text(told.app_id) == "run\nrun\n"
+def test_a_single_replica_starts_again_and_knows_its_attempt(jobs: Jobs, tmp_path: Path) -> None:
+    again = "echo run $TORCHX_ATTEMPT; test $TORCHX_ATTEMPT = 3 || exit $TORCHX_ATTEMPT; touch /x/over"
+    steady = sh("while [ ! -e /x/over ]; do sleep 0.05; done", name="steady")
+    shaky = sh(again, max_retries=3, policy="REPLICA")
+    for role in (steady, shaky):
+        role.mounts = [BindMount(str(tmp_path), "/x")]
+    app_id = jobs.submit(steady, shaky)
+    assert text(app_id, follow=True) == "run 1\nrun 2\nrun 3\n"
+    told = describe(app_id)
+    alone, replica = replicas(told)
+    assert [(a.number, a.exit_code) for a in alone.attempts] == [(1, 0)]
+    assert [(a.number, a.exit_code) for a in replica.attempts] == [(1, 1), (2, 2), (3, 0)]
+    assert (told.num_restarts, replica.max_attempts) == (2, 4)
 
 
-def test_a_log_is_followed_over_the_engines_restarts(jobs: Jobs) -> None:
+def test_containers_of_earlier_versions_are_restarted_by_the_engine(jobs: Jobs) -> None:
     script = "echo run; test -e /tmp/2 || { test -e /tmp/1 && touch /tmp/2; touch /tmp/1; exit 7; }"
-    app_id = jobs.submit(sh(script, max_retries=5, policy="REPLICA"))
+    request = scheduler().submit_dryrun(AppDef("job", [sh(script, max_retries=5, policy="REPLICA")]), {})
+    policy = {"Name": "on-failure", "MaximumRetryCount": 5}
+    request.request.containers[0].body["HostConfig"]["RestartPolicy"] = policy
+    app_id = scheduler().schedule(request)
+    jobs.ids.append(app_id)
     assert text(app_id, follow=True) == "run\nrun\nrun\n"
-    assert describe(app_id).num_restarts == 2
+    told = describe(app_id)
+    assert (told.state, told.num_restarts) == (AppState.SUCCEEDED, 2)
+    (replica,) = replicas(told)
+    assert (replica.attempt, replica.max_attempts) == (3, 6)
 
 
 def test_the_application_starts_again_as_a_whole(jobs: Jobs) -> None:
@@ -129,8 +142,6 @@ def test_a_role_starts_again_alone(jobs: Jobs) -> None:
 
 
 def test_a_retry_that_succeeds_is_a_success(jobs: Jobs, tmp_path: Path) -> None:
-    from torchx.specs.mounts import BindMount
-
     role = sh("test -e /x/seen || { touch /x/seen; exit 1; }; echo well", 1, max_retries=1)
     role.mounts = [BindMount(str(tmp_path), "/x")]
     app_id = jobs.submit(role)
@@ -140,8 +151,6 @@ def test_a_retry_that_succeeds_is_a_success(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_a_retry_waits_for_what_is_in_its_way(jobs: Jobs, tmp_path: Path) -> None:
-    from torchx.specs.mounts import BindMount
-
     port = free_port()
     role = sh("test -e /x/seen || { touch /x/seen; exit 1; }", port_map={"web": port}, max_retries=1)
     role.mounts = [BindMount(str(tmp_path), "/x")]
@@ -174,8 +183,6 @@ def test_one_failure_ends_the_others_unless_told(jobs: Jobs) -> None:
 
 
 def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_path: Path) -> None:
-    from torchx.specs.mounts import BindMount
-
     bad = sh("while [ ! -e /x/go ]; do sleep 0.05; done; exit 4", name="bad")
     bad.mounts = [BindMount(str(tmp_path), "/x")]
     app_id = jobs.submit(sh("sleep 600", name="good"), bad)
@@ -243,8 +250,6 @@ def test_a_job_does_not_start_again_without_a_replica_that_was_removed(jobs: Job
 
 
 def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, tmp_path: Path) -> None:
-    from torchx.specs.mounts import BindMount
-
     until = "while [ ! -e /x/{0} ]; do sleep 0.05; done; echo {0}"
     later, last = sh(until.format("later"), name="later"), sh(until.format("last"), name="last")
     for role in (later, last):
@@ -294,7 +299,7 @@ def test_what_waits_for_its_retry_can_be_cancelled(jobs: Jobs) -> None:
     wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
 
 
-def test_what_the_engine_starts_again_and_again_can_be_cancelled(jobs: Jobs) -> None:
+def test_what_starts_again_and_again_can_be_cancelled(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("echo run; exit 1", max_retries=1000, policy="REPLICA"))
     wait_until(lambda: text(app_id).count("run") > 3, "some restarts")
     scheduler().cancel(app_id)

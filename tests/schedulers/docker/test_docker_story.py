@@ -108,6 +108,31 @@ def test_a_retry_waits_for_all_and_counts_itself() -> None:
     assert told.first_failure.attempt == 3
 
 
+def test_a_retry_of_one_replica_does_not_count_those_that_others_wait_for() -> None:
+    data = job(retries=1, policy="REPLICA")
+    failed = [container(n, data, exit_code=1, finished=1010.0 + n) for n in (0, 1)]
+    both = story(*failed)
+    assert both.starts == [Start((0,), 2.0), Start((1,), 2.0)]
+    assert both.retries_with([0]) == {0: 1}
+    # the label of the first retry, as JSON has it
+    retry = {"used": {"0": 1}, "attempts": [2, 1]}
+    first = story(*failed, container(0, data, attempt=2, retry=retry))
+    assert (first.starts, first.end) == ([Start((1,), 2.0)], None)
+    assert first.retries_with([1]) == {0: 1, 1: 1}
+    last = story(*failed, container(0, data, attempt=2, retry=retry, exit_code=1))
+    assert last.gang.first_failure == 0
+
+
+def test_a_retry_of_a_role_is_counted_when_it_is_carried_out() -> None:
+    roles = [Role(name, "img", max_retries=1, retry_policy=RetryPolicy.ROLE) for name in ("a", "w")]
+    data = {**job(), "app": app_to_dict(AppDef("job", roles))}
+    failed = [replace(container(0, data, exit_code=1), role="a"), container(0, data, exit_code=1)]
+    assert story(*failed).retries_with([0]) == {"role a": 1}
+    retry = {"used": {"role a": 1}, "attempts": [2, 1]}
+    again = story(*failed, replace(container(0, data, attempt=2, retry=retry), role="a"))
+    assert (again.starts, again.end) == ([Start((1,), 2.0)], None)
+
+
 def test_without_fail_fast_a_restart_of_others_leaves_a_failure_for_good_alone() -> None:
     roles = [Role("a", "img"), Role("w", "img", max_retries=2)]
     data = {**job(fail_fast=False), "app": app_to_dict(AppDef("job", roles))}
@@ -186,12 +211,13 @@ def test_a_retry_that_was_refused_once_has_not_failed(status: str) -> None:
     assert state(first, replace(refused, mark=FAILED)) is AppState.FAILED
 
 
-def test_single_replicas_are_the_engines_to_retry() -> None:
+def test_containers_of_earlier_versions_are_the_engines_to_retry() -> None:
     data = job(retries=3, policy="REPLICA")
-    assert state(container(0, data, status="restarting", restarts=1), container(1, data)) is AppState.RUNNING
-    told = describe(
-        [container(0, data, exit_code=1, restarts=3), container(1, data, exit_code=143, mark=STOPPED)]
-    )
+    by_engine = {"allowed_restarts": 3}
+    first = container(0, data, status="restarting", restarts=1, **by_engine)
+    assert state(first, container(1, data, **by_engine)) is AppState.RUNNING
+    ended = container(0, data, exit_code=1, restarts=3, **by_engine)
+    told = describe([ended, container(1, data, exit_code=143, mark=STOPPED, **by_engine)])
     assert (told.state, told.num_restarts) == (AppState.FAILED, 3)
     assert told.first_failure is not None
     assert told.first_failure.attempt == 4
