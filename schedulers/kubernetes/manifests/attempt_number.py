@@ -1,11 +1,13 @@
 """The variables with the attempt number in a pod: ``TORCHX_ATTEMPT`` or ``TORCHX_RETRIES``.
 
-A cluster provides the number of retries, from 0, as a field of the pod and cannot add 1 to it. Only a role
-that starts a shell or has no retries gets the attempt number; others get the number of retries.
+A cluster provides the number of retries, from 0, as a field of the pod and cannot add 1 to it. So a role
+with retries gets the attempt number if it starts a program that can add: a shell or Python, which sets the
+variable and executes itself with the arguments of the role. Others get the number of retries.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -15,13 +17,22 @@ from torchx.specs.app import Role
 
 RETRIES = "TORCHX_RETRIES"
 """The number of previous attempts; set for a role with retries."""
-_SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
-# doubled: for Kubernetes, `$(` begins a variable
-_COUNTS = f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"'
+_SHELL = re.compile("(ba|da|a|k|z)?sh")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+# an older cluster leaves the number of retries empty; doubled: for Kubernetes, `$(` begins a variable
+_SHELL_COUNTS = f'[ -z "${RETRIES}" ] || export {TORCHX_ATTEMPT}=$$(( ${RETRIES} + 1 )); exec "$0" "$@"'
+_PYTHON_COUNTS = (
+    f"import os, sys; r = os.environ.get('{RETRIES}'); "
+    f"r and os.environ.update({TORCHX_ATTEMPT}=str(int(r) + 1)); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+_FORMER_COUNTS = f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"'
+"""In jobs of earlier versions."""
 FAILURES = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
 """The pod field with a Job's number of failures of an index."""
 RESTARTS = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
 """The pod field with a JobSet's number of restarts."""
+RETRY_COUNT = "metadata.annotations['volcano.sh/job-retry-count']"
+"""The pod field with the number of restarts of a Volcano job as a whole; empty in older versions."""
 
 
 def field_of(role: Role) -> str:
@@ -47,14 +58,17 @@ def variables(retries_at: str | None) -> dict[str, dict[str, Any]]:
 
 
 def arguments(entrypoint: str, retries_at: str | None) -> list[str]:
-    """Returns arguments that make a shell set ``TORCHX_ATTEMPT`` and then execute the program.
+    """Returns arguments that make a shell or Python set ``TORCHX_ATTEMPT`` and then execute the program.
 
-    >>> arguments("python", FAILURES), arguments("sh", "")
-    ([], [])
+    >>> arguments("/usr/bin/python3.11", FAILURES)[::2], arguments("train", FAILURES), arguments("sh", "")
+    (['-ISc', '/usr/bin/python3.11'], [], [])
     """
-    if not retries_at or PurePosixPath(entrypoint).name not in _SHELLS:
-        return []
-    return ["-c", _COUNTS, entrypoint]
+    program = PurePosixPath(entrypoint).name
+    if retries_at and _SHELL.fullmatch(program):
+        return ["-c", _SHELL_COUNTS, entrypoint]
+    if retries_at and _PYTHON.fullmatch(program):
+        return ["-ISc", _PYTHON_COUNTS, entrypoint]
+    return []
 
 
 def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
@@ -63,4 +77,4 @@ def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
     >>> own_arguments([*arguments("sh", FAILURES), "-c", "true"]), own_arguments(["-c", "true"])
     (['-c', 'true'], ['-c', 'true'])
     """
-    return args[3:] if list(args[:2]) == ["-c", _COUNTS] else args
+    return args[3:] if args[1:2] and args[1] in (_SHELL_COUNTS, _PYTHON_COUNTS, _FORMER_COUNTS) else args

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from torchx.schedulers.kubernetes.manifests.attempt_number import RETRY_COUNT
 from torchx.schedulers.kubernetes.manifests.job import restarts_as_a_whole
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.specs.app import RetryPolicy, Role
@@ -51,8 +52,10 @@ def _task(context: AppContext, number: int, name: str, replica: int) -> dict[str
     if (number, replica) == (0, 0):
         # its own host name: torchrun opens the port only if both are equal
         context = replace(context, rank0=context.rank0.partition(".")[0])
-    counted = "" if not any(each.max_retries for each in context.app.roles) else None
-    template = pod_template(context, number, replica, counted)
+    retried = [each for each in context.app.roles if each.max_retries]
+    # of tasks that restart alone, no field of the pod has the number
+    counted = RETRY_COUNT if all(map(restarts_as_a_whole, retried)) else None
+    template = pod_template(context, number, replica, counted if retried else "")
     policies = _policies(role, fail_fast=bool(context.cfg.get("fail_fast", True)))
     return {
         "name": name,

@@ -310,9 +310,20 @@ def test_a_line_cut_by_the_end_of_a_stream_comes_once_and_whole(
     assert b"".join(found) == b"whole line\nlast\n"
 
 
-def test_a_replica_in_a_shell_counts_its_attempts(scheduler: KubernetesScheduler) -> None:
-    script = role('echo "$$TORCHX_ATTEMPT of $$1"; test $$TORCHX_ATTEMPT = 2', max_retries=2)
-    script.args += ["sh", "a b"]
-    app_id = submit(scheduler, script)
+SHOWS_IN_A_SHELL = 'echo "$$TORCHX_ATTEMPT of $$1"; test $$TORCHX_ATTEMPT = 2'
+SHOWS_IN_PYTHON = """
+import os, sys
+print(os.environ["TORCHX_ATTEMPT"], "of", sys.argv[-1])
+sys.exit(os.environ["TORCHX_ATTEMPT"] != "2")
+"""
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "script"), [("sh", SHOWS_IN_A_SHELL), ("python3", SHOWS_IN_PYTHON)], ids=["sh", "python"]
+)
+def test_a_replica_counts_its_attempts(scheduler: KubernetesScheduler, entrypoint: str, script: str) -> None:
+    again = role(script, entrypoint=entrypoint, max_retries=2)
+    again.args += ["sh", "a b"]
+    app_id = submit(scheduler, again)
     assert scheduler.wait(app_id, timeout=20)
     assert lines(scheduler, app_id, 0) == ["1 of a b\n", "2 of a b\n"]

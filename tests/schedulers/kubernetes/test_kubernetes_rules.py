@@ -178,21 +178,6 @@ def test_arguments_and_variables_come_back_from_the_manifests(kind: str, text: s
     assert [list(each.env.items()) for each in told.roles] == [[("B", text), ("A", "1")], []]
 
 
-@pytest.mark.parametrize(
-    ("kind", "kept"), [("job", True), ("job", False), ("jobset", True), ("volcano", True)]
-)
-def test_arguments_come_back_without_those_that_count_attempts(kind: str, kept: bool) -> None:
-    script = {"entrypoint": "/bin/sh", "args": ["-c", "echo $${TORCHX_ATTEMPT}"], "max_retries": 2}
-    app = AppDef("a", [role("r", **script), role("s", args=["other"], max_retries=1)])
-    request = made(app, kind)
-    facts = facts_of(request)
-    if not kept:
-        del facts.mains[0]["metadata"]["annotations"][APP]
-    # without a record they are those of the manifest, with macros filled in
-    expected = [["-c", "echo $${TORCHX_ATTEMPT}" if kept else "echo ${TORCHX_ATTEMPT}"], ["other"]]
-    assert [each.args for each in app_of(facts).roles] == expected
-
-
 def test_a_record_of_version_0_1_0_is_read() -> None:
     request = made(AppDef("a", [role(args=["x"], env={"A": "1"})]))
     app = AppDef("old", [role(args=["${app_id}"], env={"A": "$$1"})])
@@ -314,26 +299,3 @@ def test_no_package_of_a_cluster_is_needed() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert len(list(yaml.safe_load_all(done.stdout))) == 3
-
-
-@pytest.mark.parametrize(
-    ("changes", "kind", "field"),
-    [
-        ({}, "job", None),
-        ({"max_retries": 2}, "job", "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"),
-        ({"max_retries": 2}, "jobset", "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"),
-    ],
-)
-def test_a_replica_knows_its_attempt(changes: dict[str, Any], kind: str, field: str | None) -> None:
-    app = AppDef("a", [role(num_replicas=2, **changes), role("other", entrypoint="bash", **changes)])
-    manifest = made(app, kind).manifests[-1]["spec"]
-    jobs = [job["template"]["spec"] for job in manifest.get("replicatedJobs", [])] or [manifest]
-    main = jobs[-1]["template"]["spec"]["containers"][0]
-    env = {entry["name"]: entry for entry in main["env"]}
-    if field is None:
-        assert env["TORCHX_ATTEMPT"]["value"] == "1"
-        assert "TORCHX_RETRIES" not in env
-        return
-    assert env["TORCHX_RETRIES"]["valueFrom"]["fieldRef"]["fieldPath"] == field
-    assert "TORCHX_ATTEMPT" not in env, "a cluster counts from 0, and cannot add"
-    assert main["args"][0] == "-c" and "TORCHX_ATTEMPT" in main["args"][1], "a shell can"

@@ -1,0 +1,86 @@
+"""The number of the attempt in a pod: the fields of the cluster, and the programs that add 1 to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from manifests import facts_of, made, role
+
+from torchx.schedulers.kubernetes.application import app_of
+from torchx.schedulers.kubernetes.manifests.attempt_number import FAILURES, arguments, own_arguments
+from torchx.schedulers.kubernetes.manifests.names import APP
+from torchx.specs import AppDef, RetryPolicy
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "field"),
+    [
+        ({}, "job", None),
+        ({"max_retries": 2}, "job", "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"),
+        ({"max_retries": 2}, "jobset", "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"),
+        ({"max_retries": 2}, "volcano", "metadata.annotations['volcano.sh/job-retry-count']"),
+    ],
+)
+def test_a_replica_knows_its_attempt(changes: dict[str, Any], kind: str, field: str | None) -> None:
+    app = AppDef("a", [role(num_replicas=2, **changes), role("other", entrypoint="bash", **changes)])
+    manifest = made(app, kind).manifests[-1]["spec"]
+    jobs = [job["template"]["spec"] for job in manifest.get("replicatedJobs", [])]
+    main = (jobs or manifest.get("tasks") or [manifest])[-1]["template"]["spec"]["containers"][0]
+    env = {entry["name"]: entry for entry in main["env"]}
+    if field is None:
+        assert env["TORCHX_ATTEMPT"]["value"] == "1"
+        assert "TORCHX_RETRIES" not in env
+        return
+    assert env["TORCHX_RETRIES"]["valueFrom"]["fieldRef"]["fieldPath"] == field
+    assert "TORCHX_ATTEMPT" not in env, "a cluster counts from 0, and cannot add"
+    assert main["args"][0] == "-c" and "TORCHX_ATTEMPT" in main["args"][1], "a shell can"
+
+
+def test_a_volcano_task_that_restarts_alone_has_no_number() -> None:
+    app = AppDef("a", [role("r", max_retries=1), role("s", max_retries=1, retry_policy=RetryPolicy.REPLICA)])
+    for task in made(app, "volcano").manifests[-1]["spec"]["tasks"]:
+        names = {entry["name"] for entry in task["template"]["spec"]["containers"][0]["env"]}
+        assert not names & {"TORCHX_ATTEMPT", "TORCHX_RETRIES"}
+
+
+@pytest.mark.parametrize("program", ["sh", sys.executable], ids=["sh", "python"])
+@pytest.mark.parametrize(("retries", "expected"), [("2", "3 "), ("", " ")], ids=["2", "none"])
+def test_a_program_adds_1_to_the_retries(program: str, retries: str, expected: str) -> None:
+    shows = {
+        "sh": ["-c", 'echo "$TORCHX_ATTEMPT" "$0"'],
+        sys.executable: ["-c", "import os, sys; print(os.environ.get('TORCHX_ATTEMPT', ''), sys.argv[1])"],
+    }
+    # as Kubernetes does: `$$(` stands for `$(`
+    first = [arg.replace("$$(", "$(") for arg in arguments(program, FAILURES)]
+    assert len(first) == 3
+    argv = [program, *first, *shows[program], "a  b"]
+    env = {"PATH": os.environ["PATH"], "TORCHX_RETRIES": retries}
+    assert subprocess.run(argv, env=env, capture_output=True, text=True).stdout == f"{expected}a  b\n"
+
+
+@pytest.mark.parametrize("entrypoint", ["/bin/sh", "python"])
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("job", True), ("job", False), ("jobset", True), ("volcano", True)]
+)
+def test_arguments_come_back_without_those_that_count_attempts(
+    kind: str, kept: bool, entrypoint: str
+) -> None:
+    script = {"entrypoint": entrypoint, "args": ["-c", "echo $${TORCHX_ATTEMPT}"], "max_retries": 2}
+    app = AppDef("a", [role("r", **script), role("s", args=["other"], max_retries=1)])
+    request = made(app, kind)
+    facts = facts_of(request)
+    if not kept:
+        del facts.mains[0]["metadata"]["annotations"][APP]
+    # without a record they are those of the manifest, with macros filled in
+    expected = [["-c", "echo $${TORCHX_ATTEMPT}" if kept else "echo ${TORCHX_ATTEMPT}"], ["other"]]
+    assert [each.args for each in app_of(facts).roles] == expected
+
+
+def test_arguments_of_earlier_versions_are_read() -> None:
+    counts = 'export TORCHX_ATTEMPT=$$(( ${TORCHX_RETRIES:-0} + 1 )); exec "$0" "$@"'
+    assert own_arguments(["-c", counts, "sh", "-c", "true"]) == ["-c", "true"]
+    assert own_arguments(["-c"]) == ["-c"]
