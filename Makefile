@@ -51,7 +51,7 @@ smoke: wheel          ## run the wheel on every Python here, with the lowest and
 	.ci/smoke $$(ls -t dist/*.whl | head -n 1)
 
 mutants: venv-dev     ## count small changes of the code that no test detects; GROUP=rules SAMPLE=100
-	$(BIN)/python tests/tools/mutants.py $(or $(GROUP),rules) --sample $(or $(SAMPLE),100)
+	$(BIN)/python -m tests.tools.mutants $(or $(GROUP),rules) --sample $(or $(SAMPLE),100)
 
 bench: venv-dev      ## measure, and write benchmarks/RESULTS.md; PEER=/path/to/torchx to compare with
 	$(BIN)/python benchmarks/report.py

@@ -76,6 +76,15 @@ def test_a_line_waits_from_its_own_begin(index: Index, tmp_path: Path) -> None:
     assert written.holds
 
 
+def test_a_line_has_waited_since_it_began(index: Index, tmp_path: Path) -> None:
+    written = attempt(index, tmp_path)
+    clock = SteppedClock()
+    clock.seconds, written.clock = 0, clock
+    written.feed(STDOUT, b"a")
+    written.flush(older_than=1.0)
+    assert [piece.length for piece in pieces(index, tmp_path)] == [1]
+
+
 @pytest.mark.parametrize(("size", "count"), [(LONGEST_HELD - 1, 0), (LONGEST_HELD, 1)])
 def test_a_long_line_is_written_in_parts(index: Index, tmp_path: Path, size: int, count: int) -> None:
     written = attempt(index, tmp_path)

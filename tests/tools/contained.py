@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # not the changed 
 
 from torchx.machine import processes
 
+TIMED_OUT = "the time limit ended the tests"
+"""Printed if the command took too long."""
 NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
@@ -26,13 +28,19 @@ def main(argv: list[str]) -> int:
     if not processes.become_subreaper():
         sys.exit("cannot contain the processes of the tests: this system has no subreapers")
     command = subprocess.Popen(argv[1:])
-    signal.signal(signal.SIGALRM, lambda *_: end_descendants())
+    signal.signal(signal.SIGALRM, lambda *_: time_out())
     signal.setitimer(signal.ITIMER_REAL, float(argv[0]))
     while True:
         pid, status = os.wait()  # orphans too: tests wait until their processes are gone
         if pid == command.pid:
             end_descendants()
             return os.waitstatus_to_exitcode(status) and 1
+
+
+def time_out() -> None:
+    """Ends the command, and prints that it was ended."""
+    end_descendants()
+    os.write(1, f"{TIMED_OUT}\n".encode())
 
 
 def end_descendants() -> None:

@@ -56,5 +56,5 @@ def encode(piece: Piece) -> bytes:
 
 def decode(data: bytes) -> Iterator[Piece]:
     """Yields the entries in a block of the index; ignores an incomplete last one."""
-    whole = len(data) - len(data) % LAYOUT.size
+    whole = len(data) // LAYOUT.size * LAYOUT.size
     return map(Piece._make, LAYOUT.iter_unpack(data[:whole]))

@@ -121,11 +121,11 @@ class JobLog:
             while True:
                 alive = self._lives()
                 data = os.pread(descriptor, BLOCK, position)
-                data = data[: len(data) - len(data) % LAYOUT.size]
-                position += len(data)
+                whole = len(data) // LAYOUT.size * LAYOUT.size
+                position += whole
                 yield from decode(data)
-                if data:
-                    pause = QUICK_POLL if len(data) <= LITTLE else POLL
+                if whole:
+                    pause = QUICK_POLL if whole <= LITTLE else POLL
                     continue
                 if not (query.follow and alive):
                     return
@@ -145,7 +145,7 @@ class JobLog:
         while end > first:
             begin = max(first, end - BLOCK)
             pieces = list(decode(os.pread(descriptor, end - begin, begin)))
-            for number in range(len(pieces) - 1, -1, -1):
+            for number in reversed(range(len(pieces))):
                 piece = pieces[number]
                 if self._is_of(piece, wanted) and takes(piece, query):
                     data = self._bytes(piece)

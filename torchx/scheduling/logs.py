@@ -110,10 +110,7 @@ def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
     search = pattern.search
     text = text_of(data)
     if "\ufffd" in text:  # perhaps invalid bytes, which the text does not have
-        return b"".join(
-            line for line in _with_ends(data) if pattern.search(text_of(line.removesuffix(b"\n")))
-        )
-    search = pattern.search
+        return b"".join(line for line in _with_ends(data) if search(text_of(line.removesuffix(b"\n"))))
     lines = text.split("\n")
     last = lines.pop()
     kept = [line + "\n" for line in lines if search(line)]
