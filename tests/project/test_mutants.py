@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from project.sources import ROOT
-
 from tests.tools.mutants import GROUPS
 
 
