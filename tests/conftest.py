@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,11 +35,29 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session")
+def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New folders; pytest's own would each search all folders before them for a free number."""
+    folder = tmp_path_factory.mktemp("tests")
+    return (folder / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def tmp_path(_folders: Iterator[Path], request: pytest.FixtureRequest) -> Path:
+    """A folder of the test, named after it."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = next(_folders)
+    folder = folder.with_name(f"{name}-{folder.name}")
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def _own_state_home(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    _folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    home = tmp_path_factory.mktemp("home")
+    home = next(_folders)
+    home.mkdir(mode=0o700)
     for name in ("TORCHXCONFIG", "TORCHX_JOB_ID", "TORCHX_CONTEXT_NAME", "TORCHX_PARENT_RUN_ID", *COLOUR):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCHX_HOME", str(home / ".torchx"))
