@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import itertools
 import os
@@ -96,6 +97,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=away)
         items[:] = [item for item in items if item not in away]
     _spread(items, "docker")
+
+
+def pytest_collection_finish() -> None:
+    """Takes all modules and tests out of garbage collections, which would search them hundreds of times."""
+    gc.freeze()
+    gc.set_threshold(20_000)
 
 
 def _spread(items: list[pytest.Item], marker: str) -> None:
