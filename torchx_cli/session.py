@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from typer import Context
 
-    from torchx.config import Config
+    from torchx.config import Config, ConfigError
     from torchx.runner.api import Runner
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -59,6 +59,7 @@ class Session:
         """The effective configuration."""
         if self._config is None:
             self._config = config.load_config(profile=self.profile)
+            masking.configure(self._config)
             files = self._config.found
             for path, why in zip(files.passed_over, files.reasons, strict=True):
                 note(f"note: {passed_over(path, why)}")
@@ -70,10 +71,16 @@ class Session:
     def valid_config(self) -> Config:
         """The valid part of the configuration, for commands that must work with any."""
         if self._config is None:
-            self._config, problems = model.examine_config(self.profile)
+            self._config, problems = self.examine_config()
             for error in problems:
                 note(f"note: {error.message}; it is ignored")
         return self._config
+
+    def examine_config(self) -> tuple[Config, list[ConfigError]]:
+        """Reads the valid part of the configuration, and returns it with all errors."""
+        examined, problems = model.examine_config(self.profile)
+        masking.configure(examined)
+        return examined, problems
 
     @contextmanager
     def runner(self, *, check_home: bool = True) -> Iterator[Runner]:

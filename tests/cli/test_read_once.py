@@ -32,7 +32,7 @@ def _add_hook() -> None:
     """
 
     def count(event: str, args: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(args[0], str):
+        if event == "open" and isinstance(args[0], (str, Path)):
             _opened[Path(args[0]).name] += 1
 
     sys.addaudithook(count)
@@ -61,6 +61,28 @@ def test_a_run_reads_the_configuration_and_makes_the_run_options_once(
     monkeypatch.setattr(LocalScheduler, "_run_opts", lambda self: made.append(self.backend) or real(self))
     assert main(["run", "-s", "local_cwd", "utils.echo"]) == 0
     assert sorted(made) == ["config", "local_cwd"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run --dryrun utils.echo --msg ACME_X=canary",
+        "list",
+        "status {app_id}",
+        "describe {app_id}",
+        "config show",
+    ],
+)
+def test_a_command_that_masks_its_output_reads_the_configuration_once(
+    command: str, opened: Counter[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    app_id = submit(role("echo ACME_X=canary; exit 1"))
+    ended(app_id)
+    Path(".torchxconfig").write_text("[torchx]\nmask = ACME_*\n[tracker:a]\nconfig = ACME_X:canary\n")
+    opened.clear()
+    assert main(command.format(app_id=app_id).split()) == 0
+    assert opened[".torchxconfig"] == 1
+    assert "canary" not in capsys.readouterr().out
 
 
 def test_the_profile_of_a_run_applies_to_its_trackers(

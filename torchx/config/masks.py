@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from torchx.config.files import find_files
-from torchx.config.ini import ConfigError, read_config
-from torchx.config.model import OWN_SECTION, split_profile
+from collections.abc import Iterable
+
+from torchx.config.ini import ConfigError, ConfigFile
+from torchx.config.model import OWN_SECTION, read_valid_files, split_profile
 
 
-def masked_names() -> list[str]:
+def masked_names(files: Iterable[ConfigFile] | None = None) -> list[str]:
     """Returns the patterns of all configuration files in use, of all profiles.
 
     Every command masks its output, even if it reads no configuration. An invalid file is skipped here, and
     reported by the commands that use it.
+
+    Args:
+        files: the files (default: reads them).
     """
-    try:
-        paths = find_files().paths
-    except ConfigError:
-        return []
-    found: list[str] = []
-    for path in paths:
+    if files is None:
         try:
-            sections = read_config(path).sections
+            _, files = read_valid_files(lambda error: None)
         except ConfigError:
-            continue
-        for heading, settings in sections.items():
-            if split_profile(heading)[1] == OWN_SECTION and "mask" in settings:
-                found += split_patterns(settings["mask"].value)
-    return found
+            return []
+    return [
+        pattern
+        for file in files
+        for heading, settings in file.sections.items()
+        if split_profile(heading)[1] == OWN_SECTION and "mask" in settings
+        for pattern in split_patterns(settings["mask"].value)
+    ]
 
 
 def split_patterns(value: str) -> list[str]:

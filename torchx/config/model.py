@@ -170,16 +170,10 @@ def examine_config(profile: str | None = None) -> tuple[Config, list[ConfigError
     """
     problems: list[ConfigError] = []
     try:
-        found = find_files()
+        found, files = read_valid_files(problems.append)
     except ConfigError as error:
         return Config(profile=profile), [error]
-    files = []
-    for path in found.paths:
-        try:
-            files.append(read_config(path, found.approved.get(path)))
-        except ConfigError as error:
-            problems.append(error)
-    config = Config(tuple(files), profile, found, _ignored(files, problems.append))
+    config = Config(files, profile, found, _ignored(files, problems.append))
     for file in config.files:
         for name in file.sections:
             prefix, _, command = split_profile(name)[1].partition(":")
@@ -193,6 +187,25 @@ def examine_config(profile: str | None = None) -> tuple[Config, list[ConfigError
     except ConfigError as error:
         problems.append(error)
     return config, problems
+
+
+def read_valid_files(report: Callable[[ConfigError], None]) -> tuple[Found, tuple[ConfigFile, ...]]:
+    """Reads the valid configuration files.
+
+    Args:
+        report: receives the errors of the others.
+
+    Raises:
+        ConfigError: `$TORCHXCONFIG` names a file that does not exist.
+    """
+    found = find_files()
+    files = []
+    for path in found.paths:
+        try:
+            files.append(read_config(path, found.approved.get(path)))
+        except ConfigError as error:
+            report(error)
+    return found, tuple(files)
 
 
 def _check_profile(config: Config) -> None:

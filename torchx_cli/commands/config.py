@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx.config import CONFIG_FILE, shown_path
-from torchx.config.model import OWN_SECTION, examine_config
+from torchx.config.model import OWN_SECTION
 from torchx.config.options import valid_options
 from torchx.config.trust import approve
 from torchx.errors import TorchxError
@@ -55,7 +55,7 @@ def show(
     form = output_format(output, json)
 
     session = session_of(ctx)
-    config, errors = examine_config(session.profile)
+    config, errors = session.examine_config()
     problems: list[TorchxError] = [*errors]
     rows = [_row(entry) for entry in config.entries() if not section or entry.section == section]
     rows += _check_schedulers(session, config, section, problems)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import shlex
 from collections.abc import Iterable, Sequence
@@ -17,30 +16,39 @@ with lazy_imports:
     from torchx.config import masks
 
 if TYPE_CHECKING:
+    from torchx.config import Config
     from torchx.specs.app import AppDef
 
 SHORTEST = 3
 """Minimum length of a declared secret that is masked within a text."""
 
 
-@functools.cache
-def read_configuration() -> None:
+_is_configured = False
+
+
+def configure(config: Config | None = None) -> None:
     """Adds the secret names from `mask` in section [torchx] of the configuration files, once.
 
     All profiles are included. Unreadable files are ignored; the command that needs them reports the error.
+
+    Args:
+        config: the configuration, if the command has read it.
     """
-    masking.add_patterns(masks.masked_names())
+    global _is_configured
+    if not _is_configured:
+        masking.add_patterns(masks.masked_names(None if config is None else config.files))
+        _is_configured = True
 
 
 def looks_secret(name: str) -> bool:
     """Returns True if a variable, flag or key of this name may hold a secret."""
-    read_configuration()
+    configure()
     return masking.looks_secret(name)
 
 
 def mask_text(text: str, values: Iterable[str] = ()) -> str:
     """Masks the given values, known secrets and likely secrets in a text."""
-    read_configuration()
+    configure()
     for value in values:
         text = text.replace(value, MASK)
     return masking.mask_text(text)
@@ -48,13 +56,13 @@ def mask_text(text: str, values: Iterable[str] = ()) -> str:
 
 def mask(data: Any, values: Iterable[str] = ()) -> Any:
     """Returns plain data with secrets masked; see :func:`torchx.masking.mask`."""
-    read_configuration()
+    configure()
     return masking.mask(data, values)
 
 
 def command_line(args: Sequence[str]) -> str:
     """Returns a command line, quoted for a shell, with secrets masked."""
-    read_configuration()
+    configure()
     return shlex.join(masking.mask_arguments(args))
 
 
@@ -79,9 +87,10 @@ def allow_references(line: str, app: AppDef) -> None:
 
 def forget() -> None:
     """Forgets registered secrets and configured names, before a new command line."""
+    global _is_configured
     masking.forget_values()
     masking.forget_patterns()
-    read_configuration.cache_clear()
+    _is_configured = False
 
 
 def secret_names(app: AppDef | None) -> list[str]:
