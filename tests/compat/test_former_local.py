@@ -68,10 +68,22 @@ class Persistent(LocalScheduler):
         return split_lines_iterator(LogIterator(app_id, str(folder / local_scheduler.STDOUT_LOG), self))
 
 
+class Prefixed(LocalScheduler):
+    def log_iter(self, *args: Any, **more: Any) -> Iterable[str]:
+        lines = super().log_iter(*args, **more)
+        return (f"> {line}" for line in lines)
+
+
 def submitted(scheduler: Persistent, folder: Path) -> str:
     info = scheduler._submit_dryrun(ECHO, Executor(str(folder)))
     info._app = ECHO
     return scheduler.schedule(info)
+
+
+def test_an_overriding_method_can_call_that_of_the_engine() -> None:
+    scheduler = Prefixed("s")
+    app_id = scheduler.submit(ECHO, {})
+    assert [*scheduler.log_iter(app_id, "r", should_tail=True)] == ["> one\n", "> two\n"]
 
 
 def test_a_derived_scheduler_runs_and_follows(tmp_path: Path) -> None:

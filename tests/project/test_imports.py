@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from project.sources import ROOT, modules, tree_of
 
-MOST = 80
+MOST = 40
 HEAVY = {"docker", "kubernetes", "websocket", "torch", "hydra", "omegaconf", "typer"}
 """Packages that take longer to load than most commands run, and optional ones."""
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 """The run options of a call from a package that passes none."""
@@ -57,11 +60,17 @@ def _hide_derived_methods(cls: type[Any]) -> None:
                 setattr(cls, other, getattr(interface, other, None))
 
 
-def method_of_engine(scheduler: object, name: str) -> Callable[..., Any] | None:
-    """Returns an optional method of a scheduler, also one that its class hides, or None."""
-    methods = (vars(base).get(name) for base in type(scheduler).__mro__)
+def method_of_engine(scheduler: object, optional: Callable[Concatenate[Any, P], T]) -> Callable[P, T] | None:
+    """Returns an optional method of a scheduler, also one that its class hides, or None.
+
+    Args:
+        scheduler: the scheduler.
+        optional: the method, as its protocol declares it.
+    """
+    methods = (vars(base).get(optional.__name__) for base in type(scheduler).__mro__)
     method = next((method for method in methods if method is not None), None)
-    return None if method is None else functools.partial(method, scheduler)
+    bound: Callable[P, T] | None = None if method is None else method.__get__(scheduler)
+    return bound
 
 
 def _accepted(method: Any) -> int:

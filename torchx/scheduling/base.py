@@ -213,7 +213,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         Raises:
             NotImplementedError: the engine keeps no logs: neither this nor `LogChunks` is implemented.
         """
-        log_chunks = method_of_engine(self, "log_chunks")
+        log_chunks = method_of_engine(self, LogChunks.log_chunks)
         if log_chunks is None:
             raise NotImplementedError(f"{self.backend} does not provide logs")
 
