@@ -103,9 +103,9 @@ def until_logged(app_id: str, what: str) -> None:
 def containers(app_id: str) -> list[dict[str, Any]]:
     """What the engine says of the containers of an application."""
     engine = Engine()
-    asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
+    query = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
     inspected = []
-    for entry in engine.call("GET", "/containers/json", asked):
+    for entry in engine.call("GET", "/containers/json", query):
         try:
             inspected.append(engine.call("GET", f"/containers/{entry['Id']}/json"))
         except EngineError as error:
@@ -121,5 +121,5 @@ def fresh(name: str) -> str:
 
 def of_name(name: str) -> list[str]:
     """The names of all containers of jobs of a name, whatever their state."""
-    asked = {"all": 1, "filters": {"name": [f"^/{name}-"]}}
-    return [entry["Names"][0] for entry in Engine().call("GET", "/containers/json", asked)]
+    query = {"all": 1, "filters": {"name": [f"^/{name}-"]}}
+    return [entry["Names"][0] for entry in Engine().call("GET", "/containers/json", query)]

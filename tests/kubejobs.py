@@ -35,9 +35,9 @@ def until(
     scheduler: KubernetesScheduler, app_id: str, holds: Callable[[DescribeAppResponse], object], what: str
 ) -> DescribeAppResponse:
     def look() -> DescribeAppResponse | None:
-        told = scheduler.glance(app_id)
-        assert told is not None, f"{app_id} is not known"
-        return told if holds(told) else None
+        current = scheduler.glance(app_id)
+        assert current is not None, f"{app_id} is not known"
+        return current if holds(current) else None
 
     found = wait_until(look, what)
     assert found is not None

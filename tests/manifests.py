@@ -148,9 +148,9 @@ def check_pod(template: Mapping[str, Any]) -> None:
         ports = [port.get("name", number) for number, port in enumerate(container.get("ports", []))]
         assert len(ports) == len(set(ports)), ports
         resources = container.get("resources", {})
-        for name, asked in resources.get("requests", {}).items():
-            assert amount(asked) <= amount(resources["limits"][name]), name
-            assert amount(asked) > 0
+        for name, requested in resources.get("requests", {}).items():
+            assert amount(requested) <= amount(resources["limits"][name]), name
+            assert amount(requested) > 0
 
 
 def amount(text: str) -> int:

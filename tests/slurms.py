@@ -19,10 +19,10 @@ def what_is_missing() -> str:
         return f"there is no Slurm on this machine; {HOW}"
     argv = ["sinfo", "--noheader", "--Node", "--states=idle,mix,alloc,comp", "--format=%N"]
     try:
-        told = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return f"no Slurm controller answers; {HOW}"
-    nodes = set(told.split())
+    nodes = set(output.split())
     return "" if len(nodes) >= NODES else f"Slurm has {len(nodes)} nodes that work, expected {NODES}; {HOW}"
 
 
@@ -39,8 +39,8 @@ def slurm(*argv: str, text: str | None = None) -> str:
 
 def state(scheduler: SlurmScheduler, app_id: str) -> AppState:
     """Returns the state of a job."""
-    told = scheduler.describe(app_id)
-    return told.state if told is not None else AppState.UNKNOWN
+    described = scheduler.describe(app_id)
+    return described.state if described is not None else AppState.UNKNOWN
 
 
 def output(scheduler: SlurmScheduler, app_id: str, **asked: object) -> bytes:

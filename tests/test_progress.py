@@ -16,30 +16,30 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_quick_is_not_told() -> None:
-    told: list[str] = []
-    with Ongoing(told.append, "pulling a:1") as ongoing:
+    lines: list[str] = []
+    with Ongoing(lines.append, "pulling a:1") as ongoing:
         ongoing.update("1 of 2 layers")
         ongoing.done("pulled a:1")
-    assert told == []
+    assert lines == []
 
 
 @pytest.mark.usefixtures("_impatient")
 def test_what_takes_long_is_told_when_it_changes_and_now_and_then_when_it_does_not() -> None:
-    told: list[str] = []
-    with Ongoing(told.append, "pulling a:1") as ongoing:
-        wait_until(lambda: told == ["pulling a:1"], "it is told")
+    lines: list[str] = []
+    with Ongoing(lines.append, "pulling a:1") as ongoing:
+        wait_until(lambda: lines == ["pulling a:1"], "it is told")
         ongoing.update("1 of 2 layers", (Part("x", "", 2_000_000, 4_000_000),))
-        wait_until(lambda: told[1:] == ["pulling a:1, 1 of 2 layers, 2.0 of 4.0 MB"], "so is the change")
-        wait_until(lambda: len(told) > 2, "it is told that it goes on")
-        assert told[2] == f"{told[1]}, since 0 s"
+        wait_until(lambda: lines[1:] == ["pulling a:1, 1 of 2 layers, 2.0 of 4.0 MB"], "so is the change")
+        wait_until(lambda: len(lines) > 2, "it is told that it goes on")
+        assert lines[2] == f"{lines[1]}, since 0 s"
         ongoing.done("pulled a:1")
-    assert told[-1] == "pulled a:1"
+    assert lines[-1] == "pulled a:1"
 
 
 def test_what_will_take_long_is_told_at_once() -> None:
-    told: list[str] = []
-    with Ongoing(told.append, "sending", at_once=True):
-        assert told == ["sending"]
+    lines: list[str] = []
+    with Ongoing(lines.append, "sending", at_once=True):
+        assert lines == ["sending"]
 
 
 @pytest.mark.usefixtures("_impatient")

@@ -95,10 +95,10 @@ UNREACHED = [f"status {'x' * 300}", "status nope", "log nope", "cancel nope"]
 
 def check(line: str, message: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line.split()) == code
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(message), told.err
-    assert "Traceback" not in told.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(message), output.err
+    assert "Traceback" not in output.err
     with get_runner() as runner:
         assert runner.list("local_cwd") == []
 
@@ -242,9 +242,9 @@ def test_a_working_directory_that_is_gone(line: str, tmp_path: Path) -> None:
 
 def test_a_traceback_is_shown_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--debug", "status", "local_cwd://torchx/nope"]) == 1
-    told = capsys.readouterr().err
-    assert "Traceback" in told
-    assert "\n  all applications: torchx list" in told
+    output = capsys.readouterr().err
+    assert "Traceback" in output
+    assert "\n  all applications: torchx list" in output
 
 
 def test_a_component_that_fails_points_into_its_file(capsys: pytest.CaptureFixture[str]) -> None:

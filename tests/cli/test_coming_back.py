@@ -178,8 +178,8 @@ def test_the_error_file_is_shown() -> None:
     line = """echo '{"message": {"message": "no such data set"}}' > $$TORCHELASTIC_ERROR_FILE; exit 1"""
     ran = torchx("run", "utils.sh", line)
     assert ran.returncode == 1
-    for told in (ran.stderr, torchx("wait", "@last").stderr, torchx("status", "@last").stdout):
-        assert "  │ no such data set\n" in told
+    for result in (ran.stderr, torchx("wait", "@last").stderr, torchx("status", "@last").stdout):
+        assert "  │ no such data set\n" in result
 
 
 def test_a_full_pipe_keeps_nothing_from_ending() -> None:

@@ -56,9 +56,9 @@ def test_every_command_can_be_loaded_and_has_help() -> None:
                 text = command.get_help(own)
                 assert command.help, name
                 for param in command.get_params(own):
-                    told = getattr(param, "help", None)
-                    assert told, f"{name} {param.opts} has no help"
-                    assert told.split()[0] in text
+                    shown = getattr(param, "help", None)
+                    assert shown, f"{name} {param.opts} has no help"
+                    assert shown.split()[0] in text
 
 
 def test_flags_take_text_or_nothing() -> None:

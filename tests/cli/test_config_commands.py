@@ -22,8 +22,8 @@ def out(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
 
 def test_configure_writes_what_can_be_read_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["configure", "-s", "local_cwd", "-a"]) == 0
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "wrote .torchxconfig; effective values: torchx config show\n")
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "wrote .torchxconfig; effective values: torchx config show\n")
     assert "\nlog_dir = None\n" in Path(".torchxconfig").read_text(encoding="utf-8")
     assert main(["run", "--dryrun", "utils.echo"]) == 0
 
@@ -81,9 +81,9 @@ def test_config_show_tells_where_each_value_stands(
 def test_config_show_of_a_scheduler_has_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     Path(".torchxconfig").write_text(CONFIG, encoding="utf-8")
     rows = json.loads(out(capsys, "config", "show", "local_cwd", "--json"))["values"]
-    told = {row["key"]: (row["value"], row["origin"]) for row in rows}
-    assert told["log_dir"] == ("/tmp/x", ".torchxconfig line 4")
-    assert told["prepend_cwd"] == ("False", "default")
+    reported = {row["key"]: (row["value"], row["origin"]) for row in rows}
+    assert reported["log_dir"] == ("/tmp/x", ".torchxconfig line 4")
+    assert reported["prepend_cwd"] == ("False", "default")
 
 
 def test_config_show_checks_every_scheduler(capsys: pytest.CaptureFixture[str]) -> None:

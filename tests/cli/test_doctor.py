@@ -14,8 +14,8 @@ Told = dict[str, list[dict[str, str]]]
 
 def look(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> Told:
     assert main(["doctor", *words, "-o", "json"]) == code
-    told: Told = json.loads(capsys.readouterr().out)
-    return told
+    data: Told = json.loads(capsys.readouterr().out)
+    return data
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +31,12 @@ def test_this_machine_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_engine_that_was_named_and_does_not_answer_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
-    told = look(capsys, code=1)
-    (docker,) = told["local_docker"]
+    result = look(capsys, code=1)
+    (docker,) = result["local_docker"]
     assert docker["verdict"] == "wrong"
     assert "docker.sock" in docker["detail"]
     assert "start Docker" in docker["hint"]
-    (cluster,) = told["kubernetes"]
+    (cluster,) = result["kubernetes"]
     assert cluster["verdict"] == "none", "nobody said that there is one"
 
 
@@ -50,8 +50,8 @@ def test_a_state_home_that_cannot_be_is_wrong(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "file" / "home"))
-    told = {finding["what"]: finding for finding in look(capsys, "local_cwd", code=1)["local_cwd"]}
-    assert told["state home"]["verdict"] == "wrong"
+    reported = {finding["what"]: finding for finding in look(capsys, "local_cwd", code=1)["local_cwd"]}
+    assert reported["state home"]["verdict"] == "wrong"
 
 
 def test_people_read_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +66,6 @@ def test_people_read_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_real_engine_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("DOCKER_HOST")
     (findings,) = look(capsys, "local_docker", code=0).values()
-    told = {finding["what"]: finding["detail"] for finding in findings}
-    assert "Docker " in told["engine"] or "Podman " in told["engine"]
-    assert told["interface"].startswith("version 1.")
+    reported = {finding["what"]: finding["detail"] for finding in findings}
+    assert "Docker " in reported["engine"] or "Podman " in reported["engine"]
+    assert reported["interface"].startswith("version 1.")

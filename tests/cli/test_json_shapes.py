@@ -36,9 +36,9 @@ def printed(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 
     def run(*words: str) -> Any:
         main(list(words))
-        told = capsys.readouterr()
-        assert told.out, told.err
-        return json.loads(told.out)
+        output = capsys.readouterr()
+        assert output.out, output.err
+        return json.loads(output.out)
 
     return run
 

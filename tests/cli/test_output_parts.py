@@ -258,8 +258,10 @@ def chunk(data: bytes, replica: int = 0) -> LogChunk:
 
 
 def test_chunks_get_a_name_before_each_line() -> None:
-    told = printed(chunk(b"one\ntwo\n"), chunk(b"three", 10), chunk(b""), chunk(b"\n\n"), chunk(b"\xff\r\n"))
-    assert told.decode("latin-1").encode("latin-1") == (
+    result = printed(
+        chunk(b"one\ntwo\n"), chunk(b"three", 10), chunk(b""), chunk(b"\n\n"), chunk(b"\xff\r\n")
+    )
+    assert result.decode("latin-1").encode("latin-1") == (
         "w/0  │ one\nw/0  │ two\nw/10 │ three\nw/0  │ \nw/0  │ \n".encode() + "w/0  │ ".encode() + b"\xff\r\n"
     )
 
@@ -270,8 +272,8 @@ def test_chunks_without_names_are_what_was_written() -> None:
 
 
 def test_a_line_that_comes_in_pieces_stays_on_one_line() -> None:
-    told = printed(chunk(b"a"), chunk(b"b"), chunk(b"c\nd"), chunk(b"e\n", 10), chunk(b"f"))
-    assert told.decode() == "w/0  │ abc\nw/0  │ d\nw/10 │ e\nw/0  │ f\n"
+    result = printed(chunk(b"a"), chunk(b"b"), chunk(b"c\nd"), chunk(b"e\n", 10), chunk(b"f"))
+    assert result.decode() == "w/0  │ abc\nw/0  │ d\nw/10 │ e\nw/0  │ f\n"
     assert printed(chunk(b"a"), chunk(b"b\nc"), chunk(b"d"), prefix=False) == b"ab\ncd"
 
 

@@ -68,20 +68,20 @@ def torchx(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_each_plugin_is_told_with_its_origin_and_what_is_wrong(packages: Path) -> None:
     done = torchx(packages, "plugins", "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    told = {(row["kind"], row["name"]): row for row in json.loads(done.stdout)}
-    assert told["scheduler", "far"]["origin"] == "acme 1.2"
-    assert told["scheduler", "far"]["error"] is None
-    assert "No module named 'acme.nowhere'" in told["scheduler", "gone"]["error"]
+    reported = {(row["kind"], row["name"]): row for row in json.loads(done.stdout)}
+    assert reported["scheduler", "far"]["origin"] == "acme 1.2"
+    assert reported["scheduler", "far"]["error"] is None
+    assert "No module named 'acme.nowhere'" in reported["scheduler", "gone"]["error"]
     assert (
-        told["scheduler", "local_cwd"]["error"]
+        reported["scheduler", "local_cwd"]["error"]
         == "`local_cwd` is the name of a built-in scheduler, which takes precedence"
     )
-    assert told["named_resource", "large"]["also"] == ["big"]
-    assert told["named_resource", "large"]["origin"] == "torchx_plugins.named_resources"
-    assert told["named_resource", ""]["error"] == "SystemExit: 3"
-    assert told["component", "acme"]["module"] == "acme"
-    assert told["command", "hello"]["error"] is None
-    assert "built-in command" in told["command", "run"]["error"]
+    assert reported["named_resource", "large"]["also"] == ["big"]
+    assert reported["named_resource", "large"]["origin"] == "torchx_plugins.named_resources"
+    assert reported["named_resource", ""]["error"] == "SystemExit: 3"
+    assert reported["component", "acme"]["module"] == "acme"
+    assert reported["command", "hello"]["error"] is None
+    assert "built-in command" in reported["command", "run"]["error"]
 
 
 def test_people_read_a_table_and_the_problems_below_it(packages: Path) -> None:

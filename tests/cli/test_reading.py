@@ -63,12 +63,12 @@ def test_status_of_a_failure_with_attempts() -> None:
     handle = run("echo oh; exit 7", "--retries", "1")
     done = torchx("status", handle)
     assert done.returncode == 0
-    told = done.stdout.splitlines()
-    assert "exit 7" in told[2]
-    assert "attempt 2 of 2 (attempt 1: exit 7 after " in told[2]
-    assert told[-3].startswith("  w/0 failed first: exit 7 (attempt ")
-    assert told[-2] == "  │ oh"
-    assert told[-1] == f"  full log: torchx log {short(handle)}/w/0"
+    lines = done.stdout.splitlines()
+    assert "exit 7" in lines[2]
+    assert "attempt 2 of 2 (attempt 1: exit 7 after " in lines[2]
+    assert lines[-3].startswith("  w/0 failed first: exit 7 (attempt ")
+    assert lines[-2] == "  │ oh"
+    assert lines[-1] == f"  full log: torchx log {short(handle)}/w/0"
 
 
 def test_the_status_as_json_is_one_shape() -> None:
@@ -88,10 +88,10 @@ def test_the_status_as_json_is_one_shape() -> None:
 
 def test_of_a_crowd_only_the_unusual_are_told_one_by_one() -> None:
     handle = run('test "${replica_id}" != 17 || exit 3', "--n", "20", cfg="fail_fast=no")
-    told = torchx("status", handle).stdout.splitlines()
-    assert len([line for line in told if line.startswith("  17  FAILED")]) == 1
-    assert len(told) < 12
-    assert any("more are not shown (to list all: -o json)" in line for line in told)
+    lines = torchx("status", handle).stdout.splitlines()
+    assert len([line for line in lines if line.startswith("  17  FAILED")]) == 1
+    assert len(lines) < 12
+    assert any("more are not shown (to list all: -o json)" in line for line in lines)
 
 
 def test_log_of_all_of_a_role_and_of_some_replicas() -> None:
@@ -193,10 +193,10 @@ def test_the_scheduler_of_list_from_the_configuration() -> None:
 
 def test_describe() -> None:
     handle = run("echo 'a b'", "--n", "2", "--retries", "1")
-    told = torchx("describe", handle).stdout
-    assert told.startswith(f"{short(handle)}  SUCCEEDED  local_cwd\nhandle        {handle}\n")
-    assert "\nw  2 replicas\n  command  " in told
-    assert """sh -c 'echo '"'"'a b'"'"''\n""" in told
+    output = torchx("describe", handle).stdout
+    assert output.startswith(f"{short(handle)}  SUCCEEDED  local_cwd\nhandle        {handle}\n")
+    assert "\nw  2 replicas\n  command  " in output
+    assert """sh -c 'echo '"'"'a b'"'"''\n""" in output
     data = answer("describe", handle, "-o", "json")
     assert data["app"]["roles"][0]["args"] == ["-c", "echo 'a b'"]
     assert data["cfg"]["retry_backoff"] == 0.01

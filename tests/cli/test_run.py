@@ -79,14 +79,14 @@ def test_a_failure_tells_what_failed_first_and_why() -> None:
     done = torchx("run", "c.py:pair", "--first", first, "--second", second)
     app_id = done.stdout.strip().rpartition("/")[2]
     assert done.returncode == 4
-    told = done.stderr.splitlines()[12:]
-    assert told[0].startswith(f"{app_id} FAILED after ")
-    assert told[1] == "  client/0 failed first: exit 4 (attempt 1 of 1); server/0 was stopped"
-    assert told[2:12] == [f"  │ line {i}" for i in range(3, 13)]
-    assert told[12] == f"  full log: torchx log {app_id}/client/0"
-    assert shlex.split(told[13])[1:] == ["torchx", "run", "c.py:pair", "--first", first, "--second", second]
-    assert len(told) == 14
-    full = torchx(*shlex.split(told[12])[3:])
+    lines = done.stderr.splitlines()[12:]
+    assert lines[0].startswith(f"{app_id} FAILED after ")
+    assert lines[1] == "  client/0 failed first: exit 4 (attempt 1 of 1); server/0 was stopped"
+    assert lines[2:12] == [f"  │ line {i}" for i in range(3, 13)]
+    assert lines[12] == f"  full log: torchx log {app_id}/client/0"
+    assert shlex.split(lines[13])[1:] == ["torchx", "run", "c.py:pair", "--first", first, "--second", second]
+    assert len(lines) == 14
+    full = torchx(*shlex.split(lines[12])[3:])
     assert full.stdout == "".join(f"client/0 │ line {i}\n" for i in range(1, 13))
 
 
@@ -144,9 +144,9 @@ def test_a_dry_run_shows_and_sends_nothing() -> None:
 def test_what_a_component_prints_comes_on_stderr() -> None:
     loud = COMPONENTS.replace("    return", '    print("called")\n    return', 1)
     Path("loud.py").write_text(f'{loud}\n\nprint("imported")\n', encoding="utf-8")
-    asked = torchx("run", "--dryrun", "-o", "json", "loud.py:app", "x")
-    assert asked.stderr == "imported\ncalled\n"
-    assert json.loads(asked.stdout)["app"]["name"] == "app"
+    done = torchx("run", "--dryrun", "-o", "json", "loud.py:app", "x")
+    assert done.stderr == "imported\ncalled\n"
+    assert json.loads(done.stdout)["app"]["name"] == "app"
     ran = torchx("run", "loud.py:app", "true")
     assert (ran.stdout.count("\n"), ran.stderr) == (1, "imported\ncalled\n")
     assert torchx("run", "loud.py:app", "--help").stdout.startswith("Runs a shell line.\n")
@@ -218,7 +218,7 @@ def test_a_workspace_of_the_configuration_that_cannot_be_used_is_told() -> None:
 
 
 def test_json_on_stdin() -> None:
-    asked = {
+    requested = {
         "component_name": "c.py:app",
         "scheduler": "local_cwd",
         "scheduler_args": {"prepend_cwd": True},
@@ -227,7 +227,7 @@ def test_json_on_stdin() -> None:
         "dryrun": True,
         "parent_run_id": "p",
     }
-    done = torchx("run", "--stdin", "-o", "json", stdin=json.dumps(asked))
+    done = torchx("run", "--stdin", "-o", "json", stdin=json.dumps(requested))
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     role = data["app"]["roles"][0]

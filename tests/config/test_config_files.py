@@ -181,8 +181,8 @@ def test_a_profile_lies_on_top(home: Path, project: Path) -> None:
     assert load_config().section("local_cwd")["log_dir"].value == "/project"
     big = load_config(profile="big")
     assert big.section("local_cwd")["log_dir"].value == "/big"
-    told = [(e.setting.value, e.profile, e.effective) for e in big.entries()]
-    assert told == [("/big", "big", True), ("/project", None, False)]
+    reported = [(e.setting.value, e.profile, e.effective) for e in big.entries()]
+    assert reported == [("/big", "big", True), ("/project", None, False)]
 
 
 def test_an_unknown_profile_is_an_error(project: Path) -> None:

@@ -153,10 +153,10 @@ def test_run_says_which_one_it_does_not_use_and_how_to_use_it(
 ) -> None:
     file.chmod(0o666)
     assert main(["run", "--dryrun", "-s", "local_cwd", "utils.echo"]) == 0
-    told = capsys.readouterr().err.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     how = "to use it: torchx config trust .torchxconfig"
     line = f"note: .torchxconfig is not used: every user may write it; {how}"
-    assert told.count(line) == 1
+    assert lines.count(line) == 1
     assert main(["run", "--dryrun"]) == 2
     assert main(["config", "trust"]) == 0
     capsys.readouterr()
@@ -243,10 +243,10 @@ def test_config_show_lists_what_is_wrong(
     (home / ".torchxconfig").write_text("[local_cwd]\nlog_dir = /from-home\n")
     file.write_bytes(BAD[name])
     assert main(["config", "show"]) == 0
-    told = capsys.readouterr()
-    assert told.err.startswith("error: .torchxconfig")
-    assert "bug in torchx" not in told.err
-    assert "/from-home" in told.out, "what is right is shown"
+    output = capsys.readouterr()
+    assert output.err.startswith("error: .torchxconfig")
+    assert "bug in torchx" not in output.err
+    assert "/from-home" in output.out, "what is right is shown"
     assert main(["config", "show", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["problems"][0]["message"].startswith(".torchxconfig")
@@ -258,13 +258,13 @@ def test_config_show_lists_all_that_is_wrong(file: Path, capsys: pytest.CaptureF
         "[nonsense]\na = b\n[local_cwd]\ngrace_period = x\nlog_dri = y\nlog_dir = /z\n[cli:rnu]\n"
     )
     assert main(["config", "show"]) == 0
-    told = capsys.readouterr()
-    assert told.err.count("error: .torchxconfig line") == 3
+    output = capsys.readouterr()
+    assert output.err.count("error: .torchxconfig line") == 3
     assert (
-        told.err.count("note: the configuration has sections of plugins that are not installed: nonsense")
+        output.err.count("note: the configuration has sections of plugins that are not installed: nonsense")
         == 1
     )
-    assert "/z" in told.out
+    assert "/z" in output.out
 
 
 def test_config_show_waits_for_no_pipe(project: Path) -> None:
@@ -288,6 +288,6 @@ def test_config_show_names_a_file_that_is_missing(
 def test_config_show_prints_no_control_characters(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text("[component:a\x1b[2J]\nk\u202e = \x1b]0;x\x07 \u009b1m\n two lines\n", encoding="utf-8")
     assert main(["config", "show"]) in (0, 2)
-    told = capsys.readouterr()
-    for line in (told.out + told.err).splitlines():
+    output = capsys.readouterr()
+    for line in (output.out + output.err).splitlines():
         assert line.isprintable(), line

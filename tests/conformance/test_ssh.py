@@ -57,8 +57,8 @@ class OverSsh:
     def _server(self, ssh_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the agent is a program of its own
         me = f"{getpass.getuser()}@127.0.0.1"
-        told = {"hosts": [me, me], "ssh_options": ssh_options}
-        type(self).cfg = {**told, "grace_period": 4.0, "retry_backoff": 0.1}
+        options = {"hosts": [me, me], "ssh_options": ssh_options}
+        type(self).cfg = {**options, "grace_period": 4.0, "retry_backoff": 0.1}
 
 
 @pytest.mark.xdist_group("ssh")

@@ -112,8 +112,8 @@ def test_checks_of_ones_own_stand_in_for_ours(comps: Path) -> None:
                 if len(a.arg) < 2
             ]
 
-    told = validate(str(comps), "wrong", validators=[NoShortNames()])
-    assert [(m.line, m.description) for m in told] == [(4, "`a` is too short"), (4, "`b` is too short")]
+    result = validate(str(comps), "wrong", validators=[NoShortNames()])
+    assert [(m.line, m.description) for m in result] == [(4, "`a` is too short"), (4, "`b` is too short")]
     assert len(validate(str(comps), "wrong", [ArgTypeValidator(), ReturnTypeValidator("AppDef")])) == 2
     assert validate(str(comps), "fine", [ReturnTypeValidator("Job")])[0].description == (
         "returns `AppDef`; a component returns Job"

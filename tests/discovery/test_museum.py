@@ -46,12 +46,12 @@ def _in_the_museum(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("file", exhibits())
 def test_the_linter_tells_all_problems_of_a_file(file: str) -> None:
-    told = [f"{m.line}:{m.char} {m.name}: {m.description}" for m in lint(file).messages]
+    reported = [f"{m.line}:{m.char} {m.name}: {m.description}" for m in lint(file).messages]
     expected = list(said(file, "lint"))
     if file == "broken_syntax.py":  # the words are those of the running Python
-        assert [t.partition("Python")[0] for t in told] == [e.partition("Python")[0] for e in expected]
+        assert [t.partition("Python")[0] for t in reported] == [e.partition("Python")[0] for e in expected]
     else:
-        assert told == expected
+        assert reported == expected
 
 
 @pytest.mark.parametrize(("file", "line"), cases("run"))

@@ -148,10 +148,10 @@ class FakeCluster:
 
 def evict(store: Store, collection: str, name: str) -> Object:
     """Evicts a pod as recorded in 12: a condition, then the deletion with its time of grace."""
-    told = condition("DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting")
+    reported = condition("DisruptionTarget", "EvictionByEvictionAPI", "Eviction API: evicting")
 
     def change(pod: Object) -> None:
-        pod["status"].setdefault("conditions", []).append(told)
+        pod["status"].setdefault("conditions", []).append(reported)
 
     delete(store, collection, store.update(collection, name, change))
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
@@ -162,8 +162,8 @@ def checked(found: Object, change: Object) -> Object:
     before, after = found.get("spec") or {}, change.get("spec") or {}
     limit = after.get("activeDeadlineSeconds")
     if limit is not None and before.get("activeDeadlineSeconds", limit) < limit:
-        told = "spec.activeDeadlineSeconds: must be less than or equal to previous value"
-        raise Refused(422, "Invalid", told)
+        message = "spec.activeDeadlineSeconds: must be less than or equal to previous value"
+        raise Refused(422, "Invalid", message)
     for key in ("podFailurePolicy", "backoffLimitPerIndex", "completionMode"):
         if key in after and after[key] != before.get(key):
             raise Refused(422, "Invalid", f"spec.{key}: field is immutable")

@@ -120,9 +120,9 @@ class Controllers:
         spec = job["spec"]
         good = {index(p) for p in pods if phase(p) == "Succeeded"} | indexes(job, "completedIndexes")
         bad = [p for p in pods if phase(p) == "Failed" and not p["metadata"].get("deletionTimestamp")]
-        told = failed_by_rule(spec, bad)
-        if told:
-            return "Failed", "PodFailurePolicy", told
+        result = failed_by_rule(spec, bad)
+        if result:
+            return "Failed", "PodFailurePolicy", result
         limit = spec.get("backoffLimitPerIndex")
         failures = self._failures(job, pods)
         if limit is not None:
@@ -235,8 +235,8 @@ class Controllers:
             if failed and int(run) < policy.get("maxRestarts", 0):
                 status["restarts"] = int(run) + 1
             elif failed:
-                told = f"jobset failed (first failed job: {failed[0]['metadata']['name']})"
-                set_condition(status, condition("Failed", "FailedJobs", told))
+                message = f"jobset failed (first failed job: {failed[0]['metadata']['name']})"
+                set_condition(status, condition("Failed", "FailedJobs", message))
             elif len(done) == len(jobset["spec"]["replicatedJobs"]):
                 set_condition(
                     status, condition("Completed", "AllJobsCompleted", "jobset completed successfully")

@@ -18,7 +18,7 @@ _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
     """Runs what is asked for, and sends what it prints until it has ended."""
-    asked = parse_qs(urlsplit(handler.path).query)
+    query = parse_qs(urlsplit(handler.path).query)
     offered = handler.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").split(",")
     chosen = "v5.channel.k8s.io" if "v5.channel.k8s.io" in offered else "v4.channel.k8s.io"
     key = handler.headers["Sec-WebSocket-Key"].encode()
@@ -46,22 +46,22 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
 
     try:
         process = subprocess.Popen(
-            asked["command"],
+            query["command"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={"PATH": "/usr/bin:/bin", "POD": pod["metadata"]["name"]},
         )
     except OSError as error:
-        told = f'exec: "{asked["command"][0]}": {error.strerror}'
-        send(3, json.dumps({"status": "Failure", "reason": "InternalError", "message": told}).encode())
+        result = f'exec: "{query["command"][0]}": {error.strerror}'
+        send(3, json.dumps({"status": "Failure", "reason": "InternalError", "message": result}).encode())
         return
     with process:
         assert process.stdin and process.stdout and process.stderr
         threads = [
             threading.Thread(target=_pump, args=(send, 1, process.stdout), daemon=True),
             threading.Thread(target=_pump, args=(send, 2, process.stderr), daemon=True),
-            threading.Thread(target=_feed, args=(handler, process.stdin, "stdin" in asked), daemon=True),
+            threading.Thread(target=_feed, args=(handler, process.stdin, "stdin" in query), daemon=True),
         ]
         for thread in threads:
             thread.start()

@@ -134,20 +134,24 @@ class Node:
         container = pod["spec"]["containers"][0]
         refused = unschedulable(container)
         if refused:
-            told = {**condition("PodScheduled", "Unschedulable", refused, "False"), "lastProbeTime": None}
-            self._store.update(collection, name, lambda p: p["status"].update(conditions=[told]))
+            reported = {**condition("PodScheduled", "Unschedulable", refused, "False"), "lastProbeTime": None}
+            self._store.update(collection, name, lambda p: p["status"].update(conditions=[reported]))
             return
         self._store.update(collection, name, lambda p: p["spec"].update(nodeName=NAME))
         self._state(collection, name, {"waiting": {"reason": "ContainerCreating"}})
         if "nosuch" in container["image"]:
             image = container["image"]
-            told = f'Back-off pulling image "{image}": failed to pull and unpack image "{image}": not found'
-            self._state(collection, name, {"waiting": {"reason": "ImagePullBackOff", "message": told}})
+            reported = (
+                f'Back-off pulling image "{image}": failed to pull and unpack image "{image}": not found'
+            )
+            self._state(collection, name, {"waiting": {"reason": "ImagePullBackOff", "message": reported}})
             return
         failed = volumes.prepare(pod)
         if failed:
-            told = {"name": "workspace", "state": {"terminated": failed}}
-            self._store.update(collection, name, lambda p: p["status"].update(initContainerStatuses=[told]))
+            reported = {"name": "workspace", "state": {"terminated": failed}}
+            self._store.update(
+                collection, name, lambda p: p["status"].update(initContainerStatuses=[reported])
+            )
             self._store.update(collection, name, lambda p: p["status"].update(phase="Failed"))
             return
         log = self.logs[uid] = Log()
@@ -173,8 +177,10 @@ class Node:
             )
         except OSError as error:
             log.close()
-            told = f'failed to create task: runc create failed: exec: "{words[0]}": {error.strerror}: unknown'
-            never = {"exitCode": 128, "reason": "StartError", "message": told}
+            reported = (
+                f'failed to create task: runc create failed: exec: "{words[0]}": {error.strerror}: unknown'
+            )
+            never = {"exitCode": 128, "reason": "StartError", "message": reported}
             never |= {"startedAt": "1970-01-01T00:00:00Z", "finishedAt": now()}
             self._finish(collection, name, never)
             return
@@ -193,10 +199,10 @@ class Node:
         end(process, signal.SIGKILL)  # what it has left behind goes with the container
         log.close()
         code = 128 - code if code < 0 else code
-        told = b"".join(line for _, line in log.lines[-20:]).decode("utf-8", "replace") if code else ""
+        reported = b"".join(line for _, line in log.lines[-20:]).decode("utf-8", "replace") if code else ""
         reason = "Completed" if code == 0 else "Error"
         over = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now()}
-        self._finish(collection, name, {**over, **({"message": told} if told else {})})
+        self._finish(collection, name, {**over, **({"message": reported} if reported else {})})
 
     def _finish(self, collection: str, name: str, told: Object) -> None:
         while self.lost.is_set() and not self.stop.wait(0.02):
@@ -210,11 +216,11 @@ class Node:
         self._store.update(collection, name, lambda pod: pod["status"].update(found))
 
     def _ready(self, collection: str, name: str, status: str, reason: str = "") -> None:
-        told = condition("Ready", reason, status=status)
+        reported = condition("Ready", reason, status=status)
 
         def change(pod: Object) -> None:
             others = [c for c in pod["status"].get("conditions") or [] if c["type"] != "Ready"]
-            pod["status"]["conditions"] = [*others, told]
+            pod["status"]["conditions"] = [*others, reported]
 
         with suppress(Refused):
             self._store.update(collection, name, change)
@@ -241,8 +247,8 @@ class Node:
             self._store.changed.notify_all()
 
     def _report(self, status: str, reason: str, message: str) -> None:
-        told = condition("Ready", reason, message, status)
-        self._store.update(NODES, NAME, lambda node: node["status"].update(conditions=[told]))
+        reported = condition("Ready", reason, message, status)
+        self._store.update(NODES, NAME, lambda node: node["status"].update(conditions=[reported]))
 
     def _state(self, collection: str, name: str, state: Object, phase: str = "") -> None:
         def change(pod: Object) -> None:
@@ -266,12 +272,12 @@ def end(process: subprocess.Popen[bytes], number: int) -> None:
 
 def unschedulable(container: Object) -> str:
     """Returns why no node can take a pod, in the words of the recorded cluster."""
-    asked = (
+    requested = (
         (container.get("resources") or {}).get("requests")
         or (container.get("resources") or {}).get("limits")
         or {}
     )
-    cpu = str(asked.get("cpu", "0"))
+    cpu = str(requested.get("cpu", "0"))
     wanted = float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu)
     if wanted > CPUS:
         more = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."

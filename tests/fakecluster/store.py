@@ -76,8 +76,8 @@ class Store:
             if found is None:
                 resource = collection.rsplit("/", 1)[1]
                 group = re.match("/apis/([^/]+)/", collection)
-                told = f"{resource}.{group[1]}" if group else resource
-                raise Refused(404, "NotFound", f'{told} "{name}" not found', name=name, kind=resource)
+                full_name = f"{resource}.{group[1]}" if group else resource
+                raise Refused(404, "NotFound", f'{full_name} "{name}" not found', name=name, kind=resource)
             return copy.deepcopy(found)
 
     def list(self, collection: str) -> list[Object]:

@@ -78,25 +78,25 @@ class Streams(BaseHTTPRequestHandler):
             waits = f'container "main" in pod "{name}" is waiting to start: ContainerCreating'
             raise Refused(400, "BadRequest", waits)
         if node is not None and node.lost.is_set():
-            told = 'Get "https://10.244.0.1:10250/containerLogs/": net/http: TLS handshake timeout'
-            raise Refused(500, "", told)
+            message = 'Get "https://10.244.0.1:10250/containerLogs/": net/http: TLS handshake timeout'
+            raise Refused(500, "", message)
         self._send_log(cluster, log, query)
 
     def _send_log(self, cluster: FakeCluster, log: Log, query: dict[str, str]) -> None:
         since, stamps = query.get("sinceTime", "").rstrip("Z"), "timestamps" in query
         send = self._stream("text/plain")
-        told = 0
+        sent = 0
         if "tailLines" in query:
-            told = max(0, len(log.lines) - int(query["tailLines"]))
+            sent = max(0, len(log.lines) - int(query["tailLines"]))
         try:
             while not cluster.stopping.is_set():
                 if cluster.node is not None and cluster.node.lost.is_set():
                     break  # facts 14d: the stream ends cleanly although the pod runs on
                 with log.changed:
-                    if told == len(log.lines) and "follow" in query and not log.closed:
+                    if sent == len(log.lines) and "follow" in query and not log.closed:
                         log.changed.wait(0.2)
-                    found, closed = log.lines[told:], log.closed
-                told += len(found)
+                    found, closed = log.lines[sent:], log.closed
+                sent += len(found)
                 cut = cluster.cut_line
                 if "follow" in query and cut and any(line == cut for _, line in found):
                     cluster.cut_line = b""
@@ -104,7 +104,7 @@ class Streams(BaseHTTPRequestHandler):
                     break  # within a line, and cleanly
                 lines = (at.encode() + b" " + line if stamps else line for at, line in found if at >= since)
                 send(b"".join(lines))
-                if "follow" not in query or (closed and told == len(log.lines)):
+                if "follow" not in query or (closed and sent == len(log.lines)):
                     break
         finally:
             self._end_stream()

@@ -42,8 +42,8 @@ class Volumes:
 
     def cwd(self, container: Object) -> str | None:
         """Where a container starts; None where its image says so."""
-        told = container.get("workingDir")
-        return self.found(container, told) if told else None
+        folder = container.get("workingDir")
+        return self.found(container, folder) if folder else None
 
     def prepare(self, pod: Object) -> Any:
         """Runs the init containers; returns how one of them ended that failed."""

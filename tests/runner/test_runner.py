@@ -338,12 +338,12 @@ def test_events_go_where_they_are_sent(
     monkeypatch.setenv("TORCHX_EVENTS", "console")
     with pytest.raises(UnknownSchedulerException):
         runner.run(make("loud"), "nowhere")
-    told = [TorchxEvent.deserialize(line) for line in capfd.readouterr().err.splitlines()]
+    reported = [TorchxEvent.deserialize(line) for line in capfd.readouterr().err.splitlines()]
     logging.getLogger("torchx-event.console").handlers.clear()
-    assert [(event.api, event.scheduler, event.exception_type) for event in told] == [
+    assert [(event.api, event.scheduler, event.exception_type) for event in reported] == [
         ("dryrun", "nowhere", "UnknownSchedulerException")
     ]
-    assert told[0].wall_time_usec is not None
+    assert reported[0].wall_time_usec is not None
     monkeypatch.setenv("TORCHX_EVENTS", "consol")
     with pytest.raises(UsageError, match="unknown destination of events `consol`"):
         runner.run(make("lost"), "memory")

@@ -40,8 +40,8 @@ def test_a_logger_whose_level_is_set_takes_them(runner: Runner, caplog: pytest.L
         list(runner.log_lines(handle, "a"))
         with pytest.raises(UnknownSchedulerException):
             runner.list("nowhere")
-    told = [(r.api, r.scheduler, r.session, r.app_id) for r in caplog.records]  # type: ignore[attr-defined]
-    assert told == [
+    reported = [(r.api, r.scheduler, r.session, r.app_id) for r in caplog.records]  # type: ignore[attr-defined]
+    assert reported == [
         ("dryrun", "memory", "s", None),
         ("schedule", "memory", "s", "train-0"),
         ("cancel", "memory", "s", "train-0"),
@@ -75,8 +75,8 @@ def test_nobody_gets_them_unasked(runner: Runner, caplog: pytest.LogCaptureFixtu
 def test_environments_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
     with Runner("s") as runner, caplog.at_level(logging.INFO, logger="torchx.events"):
         runner.dryrun(APP, "local_docker", {"env": {"HF_TOKEN": "s3cret"}, "quiet": True})
-    (told,) = caplog.records
-    assert told.runcfg == '{"env": ["HF_TOKEN"], "quiet": true}'  # type: ignore[attr-defined]
+    (result,) = caplog.records
+    assert result.runcfg == '{"env": ["HF_TOKEN"], "quiet": true}'  # type: ignore[attr-defined]
     assert "s3cret" not in caplog.text
 
 
@@ -161,5 +161,5 @@ def test_the_end_of_a_job_of_another_thread_is_one_event(
     with caplog.at_level(logging.INFO, logger="torchx.events"):
         runner.wait(handle, wait_interval=0.01)
     timer.join()
-    (told,) = [record for record in caplog.records if record.api == "wait"]  # type: ignore[attr-defined]
-    assert told.wall_time_usec >= 150_000  # type: ignore[attr-defined]
+    (result,) = [record for record in caplog.records if record.api == "wait"]  # type: ignore[attr-defined]
+    assert result.wall_time_usec >= 150_000  # type: ignore[attr-defined]

@@ -36,11 +36,11 @@ def test_all_are_asked_at_the_same_time() -> None:
 def test_one_that_does_not_answer_is_passed_over() -> None:
     hang = threading.Event()
     try:
-        told = survey("ab", lambda name: name == "a" or hang.wait(60), patience=0.2)
+        result = survey("ab", lambda name: name == "a" or hang.wait(60), patience=0.2)
     finally:
         hang.set()
-    assert told["a"] is True
-    assert isinstance(told["b"], StateError)
+    assert result["a"] is True
+    assert isinstance(result["b"], StateError)
 
 
 def test_a_mistake_in_a_program_is_not_hidden() -> None:
@@ -56,11 +56,11 @@ def test_a_cluster_that_hangs_does_not_hang_the_command_line(
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_CONF")
-    asked = torchx("status", "nobody")
-    assert asked.returncode == 69
-    assert asked.stderr.startswith("error: local_docker did not answer: ")  # the default one of this machine
-    assert "slurm did not answer either" in asked.stderr
-    assert "there is no application" not in asked.stderr
+    result = torchx("status", "nobody")
+    assert result.returncode == 69
+    assert result.stderr.startswith("error: local_docker did not answer: ")  # the default one of this machine
+    assert "slurm did not answer either" in result.stderr
+    assert "there is no application" not in result.stderr
     listed = torchx("list", "--json")
     assert (listed.returncode, listed.stdout) == (0, "[]\n")
     assert "slurm" in listed.stderr.partition("not reached: ")[2]

@@ -149,5 +149,5 @@ def test_arguments_of_components_are_one_sentence(value: str, capsys: pytest.Cap
         ["run", "-s", "local_cwd", "--dryrun", "--workspace", value, "utils.echo"],
     ):
         assert main(argv) in (1, 2), argv[:6]
-        told = capsys.readouterr().err
-        assert "bug in torchx" not in told
+        output = capsys.readouterr().err
+        assert "bug in torchx" not in output

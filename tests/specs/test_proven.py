@@ -35,9 +35,9 @@ GOOD = ReplicaStatus(0, AppState.SUCCEEDED, "r", "", attempts=[AttemptStatus(1, 
 )
 def test_a_success_is_proven_by_each_replica(other: ReplicaStatus, state: AppState, msg: str) -> None:
     roles = [RoleStatus("r", [GOOD]), RoleStatus("s", [other])]
-    told = DescribeAppResponse("a", AppState.SUCCEEDED, roles_statuses=roles)
-    assert (told.state, told.msg) == (state, msg)
-    assert status_of(told).state is state
+    result = DescribeAppResponse("a", AppState.SUCCEEDED, roles_statuses=roles)
+    assert (result.state, result.msg) == (state, msg)
+    assert status_of(result).state is state
     running = DescribeAppResponse("a", AppState.RUNNING, roles_statuses=roles)
     assert running.state is AppState.RUNNING, "only a success is doubted"
 

@@ -74,8 +74,8 @@ def test_machines_of_aws(name: str, cpu: int, gpu: int, gib: int, devices: dict[
 
 def test_the_documented_families_of_aws() -> None:
     families = {name.removeprefix("aws_").split(".")[0] for name in aws.NAMED_RESOURCES}
-    told = "t3 m5 m5d c5 p3 p3dn p4d p4de p5 p5e p5en p6-b200 p6-b300 p6e-gb200 g4dn g5 g6e trn1 inf2"
-    assert families == set(told.split())
+    names = "t3 m5 m5d c5 p3 p3dn p4d p4de p5 p5e p5en p6-b200 p6-b300 p6e-gb200 g4dn g5 g6e trn1 inf2"
+    assert families == set(names.split())
     assert len(aws.NAMED_RESOURCES) == 61
 
 

@@ -141,9 +141,9 @@ def test_any_other_error_file_is_told_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("text", ['{"message": {"message": "x"}}', '{"message": "x", "timestamp": "soon"}'])
 def test_what_an_error_file_lacks_is_not_made_up(text: str) -> None:
-    told = _status(ReplicaStatus(0, AppState.FAILED, "r", "h", text)).format()
-    assert " *r[0]:FAILED (exitcode: <N/A>)\n        timestamp: <N/A>\n" in told
-    assert "error_msg: x\n" in told
+    output = _status(ReplicaStatus(0, AppState.FAILED, "r", "h", text)).format()
+    assert " *r[0]:FAILED (exitcode: <N/A>)\n        timestamp: <N/A>\n" in output
+    assert "error_msg: x\n" in output
 
 
 def test_long_messages_are_wrapped_and_noise_is_taken_off() -> None:
@@ -155,8 +155,12 @@ def test_long_messages_are_wrapped_and_noise_is_taken_off() -> None:
             "frame #0: c10::Error::Error(c10::SourceLocation) + 0x57 (0x7f in /lib/libc10.so)",
         ]
     )
-    told = _status(ReplicaStatus(0, AppState.FAILED, "r", "h", json.dumps({"message": message}))).format()
-    rows = told[told.index("error_msg: ") + len("error_msg: ") : told.index("    Msg:")].rstrip().split("\n")
+    output = _status(ReplicaStatus(0, AppState.FAILED, "r", "h", json.dumps({"message": message}))).format()
+    rows = (
+        output[output.index("error_msg: ") + len("error_msg: ") : output.index("    Msg:")]
+        .rstrip()
+        .split("\n")
+    )
     assert [len(row.strip()) <= 80 for row in rows] == [True, True]
     assert " ".join(row.strip() for row in rows) == "RuntimeError: " + "word " * 19 + "word"
 
@@ -186,8 +190,8 @@ def test_json_takes_all_of_it() -> None:
         "msg": "gone",
         "result": 137,
     }
-    told = data["roles"][0]["replicas"][0]
-    assert told["attempts"] == [
+    reported = data["roles"][0]["replicas"][0]
+    assert reported["attempts"] == [
         {
             "number": 1,
             "state": "FAILED",
@@ -201,5 +205,10 @@ def test_json_takes_all_of_it() -> None:
             "msg": "gone",
         }
     ]
-    assert (told["id"], told["state"], told["hostaddr"], told["duration"]) == (0, "FAILED", "h", 1.5)
-    assert (told["attempt"], told["max_attempts"], told["structured_error_msg"]) == (1, 2, FLAT)
+    assert (reported["id"], reported["state"], reported["hostaddr"], reported["duration"]) == (
+        0,
+        "FAILED",
+        "h",
+        1.5,
+    )
+    assert (reported["attempt"], reported["max_attempts"], reported["structured_error_msg"]) == (1, 2, FLAT)

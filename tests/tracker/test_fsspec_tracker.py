@@ -81,13 +81,13 @@ def test_a_lineage_goes_all_the_way_both_ways_and_once_round_a_circle(tracker: F
     tracker.add_source("tuned", "model")
     tracker.add_source("served", "tuned")
     tracker.add_source("data", "served")  # a circle, as a mistake would make it
-    told = tracker.lineage("model")
-    assert told.sources() == [LineageEdge("data", "model", "images")]
-    assert told.descendants() == [LineageEdge("model", "tuned")]
-    assert {(e.source_id, e.run_id) for e in told.edges} == {
+    result = tracker.lineage("model")
+    assert result.sources() == [LineageEdge("data", "model", "images")]
+    assert result.descendants() == [LineageEdge("model", "tuned")]
+    assert {(e.source_id, e.run_id) for e in result.edges} == {
         ("data", "model"), ("model", "tuned"), ("tuned", "served"), ("served", "data"),
     }  # fmt: skip
-    assert len(told.edges) == 4
+    assert len(result.edges) == 4
 
 
 def test_what_torchx_has_kept_is_read_and_added_to(tmp_path: Path) -> None:

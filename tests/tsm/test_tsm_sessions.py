@@ -62,10 +62,14 @@ def test_the_life_of_an_application(session: tsm.Session) -> None:
     assert status is not None
     assert status.state is AppState.CANCELLED
     session.stop(handle)  # nothing happens any more
-    told = session.describe(handle)
-    assert isinstance(told, tsm.Application)
-    assert (told.name, told.roles[0].env["GREETING"], told.roles[0].num_replicas) == ("job", "hi", 2)
-    assert session.list() == {handle: told}
+    described = session.describe(handle)
+    assert isinstance(described, tsm.Application)
+    assert (described.name, described.roles[0].env["GREETING"], described.roles[0].num_replicas) == (
+        "job",
+        "hi",
+        2,
+    )
+    assert session.list() == {handle: described}
 
 
 def test_the_log_is_followed_to_the_end_unless_told(session: tsm.Session) -> None:
@@ -136,8 +140,8 @@ def test_a_resource_can_be_for_one_scheduler() -> None:
         assert info.app.roles[0].resource.cpu == 8
     box.require(tsm.Resource(3, 0, 64), "local")
     with tsm.session("x") as here:
-        for asked in ("default", "local", "local_cwd"):
-            info = here.dryrun(app, asked)
+        for requested in ("default", "local", "local_cwd"):
+            info = here.dryrun(app, requested)
             assert info.app is not None
             assert info.app.roles[0].resource.cpu == 3
     assert app.roles[0].resource.cpu == 1
@@ -214,10 +218,10 @@ def test_what_its_scheduler_has_not_told_cannot_be_run_again() -> None:
     with StandaloneSession("s", Runner("s", {"memory": Forgets})) as session:
         for what in ("the image of role `r`", "its roles"):
             handle = session.run(tsm.Application("a").of(tsm.Role("r", "sh", image="img")), "memory")
-            told = session.describe(handle)
-            assert told is not None
+            described = session.describe(handle)
+            assert described is not None
             with pytest.raises(tsm.AppNotReRunnableException, match=f"does not report {what}") as error:
-                session.run(told, "memory")
+                session.run(described, "memory")
             assert isinstance(error.value, StateError)
 
 

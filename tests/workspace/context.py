@@ -115,6 +115,6 @@ def docker_version() -> int:
     """Returns the first number of the version of the `docker` command; 0 where there is none."""
     if shutil.which("docker") is None:
         return 0
-    told = subprocess.run(["docker", "--version"], capture_output=True, text=True, timeout=60).stdout
-    found = re.search(r"Docker version (\d+)", told)
+    output = subprocess.run(["docker", "--version"], capture_output=True, text=True, timeout=60).stdout
+    found = re.search(r"Docker version (\d+)", output)
     return int(found[1]) if found else 0

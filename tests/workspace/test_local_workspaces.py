@@ -56,8 +56,8 @@ def test_a_dry_run_says_what_would_be_copied_and_writes_nothing(code: Path) -> N
     done = torchx("run", "-s", "local_cwd", "--dryrun", "--workspace", "code", "utils.echo")
     assert done.returncode == 0
     assert "code" in done.stdout
-    told = json.loads(torchx("run", "--dryrun", "--workspace", "code", "-o", "json", "utils.echo").stdout)
-    assert "1" in str(told["request"]["workspaces"])
+    data = json.loads(torchx("run", "--dryrun", "--workspace", "code", "-o", "json", "utils.echo").stdout)
+    assert "1" in str(data["request"]["workspaces"])
     assert sorted(Path(os.environ["TORCHX_HOME"]).rglob("*")) == before
 
 

@@ -140,11 +140,11 @@ def test_the_loss_of_set_id_bits_of_an_image_is_reported(tmp_path: Path) -> None
     scheduler = create_dir_scheduler("torchx")
     app = AppDef("job", [Role("w", image=str(image), entrypoint="./tool")])
     info = scheduler.submit_dryrun(app, {}, str(project))
-    told: list[str] = []
-    info.on_progress = told.append
+    lines: list[str] = []
+    info.on_progress = lines.append
     assert scheduler.wait(scheduler.schedule(info), 60)
-    assert any(line == f"image {image}: tool loses its set-user-id or set-group-id bit" for line in told), (
-        told
+    assert any(line == f"image {image}: tool loses its set-user-id or set-group-id bit" for line in lines), (
+        lines
     )
 
 

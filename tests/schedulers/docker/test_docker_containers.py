@@ -43,9 +43,9 @@ def test_replicas_reach_each_other_by_name(jobs: Jobs) -> None:
     accept = "import socket; print(socket.create_server(('', 4000)).accept()[0].recv(9).decode(), end='')"
     server = sh("", name="server", entrypoint="python3", args=["-c", accept])
     client = sh("until echo hello | nc -w 1 $TORCHX_RANK0_HOST 4000; do sleep 0.1; done", name="client")
-    told = jobs.run(server, client)
-    assert told.state is AppState.SUCCEEDED
-    assert list(scheduler().log_iter(told.app_id, "server", 0)) == ["hello\n"]
+    result = jobs.run(server, client)
+    assert result.state is AppState.SUCCEEDED
+    assert list(scheduler().log_iter(result.app_id, "server", 0)) == ["hello\n"]
 
 
 def test_environment_comes_from_the_role_the_options_and_the_caller(
@@ -54,33 +54,33 @@ def test_environment_comes_from_the_role_the_options_and_the_caller(
     monkeypatch.setenv("COPIED_ONE", "1")
     monkeypatch.setenv("NOT_COPIED", "1")
     role = sh("env | grep -E 'COPIED|FROM|OVER' | sort", env={"FROM_ROLE": "r", "OVER": "role"})
-    told = jobs.run(role, copy_env=["COPIED_*"], env={"FROM_CFG": "c", "OVER": "cfg"})
-    assert text(told.app_id) == "COPIED_ONE=1\nFROM_CFG=c\nFROM_ROLE=r\nOVER=role\n"
+    done = jobs.run(role, copy_env=["COPIED_*"], env={"FROM_CFG": "c", "OVER": "cfg"})
+    assert text(done.app_id) == "COPIED_ONE=1\nFROM_CFG=c\nFROM_ROLE=r\nOVER=role\n"
 
 
 def test_memory_is_a_hard_limit_and_its_end_has_a_name(jobs: Jobs) -> None:
     eater = sh("", entrypoint="python3", args=["-c", "x = bytearray(200_000_000)"])
     eater.resource = Resource(cpu=1, gpu=0, memMB=64)
-    told = jobs.run(eater)
-    assert told.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert told.first_failure.signal == "SIGKILL"
-    assert told.first_failure.msg == "out of memory: its limit is 64 MB"
+    done = jobs.run(eater)
+    assert done.state is AppState.FAILED
+    assert done.first_failure is not None
+    assert done.first_failure.signal == "SIGKILL"
+    assert done.first_failure.msg == "out of memory: its limit is 64 MB"
 
 
 def test_limits_reach_the_engine(jobs: Jobs) -> None:
     role = sh("df -m /dev/shm | tail -n 1", resource=Resource(cpu=2, gpu=0, memMB=128))
-    told = jobs.run(role)
-    host = containers(told.app_id)[0]["HostConfig"]
+    done = jobs.run(role)
+    host = containers(done.app_id)[0]["HostConfig"]
     assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (2 * 10**9, 128 << 20, 128 << 20)
     assert host["Init"] is True
-    assert text(told.app_id).split()[1] == "128"
+    assert text(done.app_id).split()[1] == "128"
 
 
 def test_a_folder_in_memory_is_as_large_as_it_was_asked_for(jobs: Jobs) -> None:
     fill = "df -m /scratch | tail -n 1; head -c 3000000 /dev/zero > /scratch/a"
-    told = jobs.run(sh(fill, mounts=[TmpfsMount("/scratch", 2)]))
-    assert told.state is AppState.FAILED, "what is full takes no more"
+    done = jobs.run(sh(fill, mounts=[TmpfsMount("/scratch", 2)]))
+    assert done.state is AppState.FAILED, "what is full takes no more"
     (line,) = text(jobs.ids[-1], Stream.STDOUT).splitlines()
     assert "tmpfs" in line
     assert line.split()[1] == "2", "MB"
@@ -98,8 +98,8 @@ def test_mounts_and_devices_are_there(jobs: Jobs, tmp_path: Path) -> None:
         DeviceMount("/dev/null", "/dev/other"),
     ]
     try:
-        told = jobs.run(role)
-        assert text(told.app_id) == "from outside\nRead-only\n/dev/other\n"
+        done = jobs.run(role)
+        assert text(done.app_id) == "from outside\nRead-only\n/dev/other\n"
         again = jobs.run(sh("cat /v/x", mounts=[VolumeMount("torchx-test-volume", "/v")]))
         assert text(again.app_id) == "kept\n"
     finally:
@@ -109,8 +109,8 @@ def test_mounts_and_devices_are_there(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_the_metadata_of_a_role_may_set_further_options(jobs: Jobs) -> None:
-    told = jobs.run(sh("id -u; pwd", metadata={"local_docker": {"user": "1000:1000", "working_dir": "/tmp"}}))
-    assert text(told.app_id) == "1000\n/tmp\n"
+    done = jobs.run(sh("id -u; pwd", metadata={"local_docker": {"user": "1000:1000", "working_dir": "/tmp"}}))
+    assert text(done.app_id) == "1000\n/tmp\n"
 
 
 def test_privileged_gives_all_rights(jobs: Jobs) -> None:
@@ -148,8 +148,8 @@ def test_an_entrypoint_of_the_image_does_not_count(jobs: Jobs) -> None:
     try:
         config = {"Entrypoint": ["echo", "from the image"]}
         engine.call("POST", "/commit", {"container": base, "repo": "torchx-test-entry", "tag": "1"}, config)
-        told = jobs.run(sh("echo mine", image="torchx-test-entry:1"))
-        assert text(told.app_id) == "mine\n"
+        done = jobs.run(sh("echo mine", image="torchx-test-entry:1"))
+        assert text(done.app_id) == "mine\n"
     finally:
         for app_id in jobs.ids:
             scheduler().delete(app_id)
@@ -169,18 +169,18 @@ def test_describe_loses_nothing_on_another_machine(
         metadata={"x": {"y": (1, 2)}, **own},
     )
     role.mounts = [BindMount("/etc", "/data", read_only=True)]
-    told = jobs.run(role, env={"B": "2"})
-    assert told.roles == [role]
-    assert told.cfg["env"] == {"B": "2"}
+    done = jobs.run(role, env={"B": "2"})
+    assert done.roles == [role]
+    assert done.cfg["env"] == {"B": "2"}
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "elsewhere"))
-    found = scheduler().describe(told.app_id)
+    found = scheduler().describe(done.app_id)
     assert found is not None
     role.metadata = own  # notes to other engines stay where they were written
     assert (found.name, found.roles, found.metadata) == ("job", [role], {"team": "a"})
     assert found.cfg["env"] == {"B": "2"}
-    assert [line.state for line in scheduler().list() if line.app_id == told.app_id] == [AppState.FAILED]
-    scheduler().delete(told.app_id)
-    assert containers(told.app_id) == []
+    assert [line.state for line in scheduler().list() if line.app_id == done.app_id] == [AppState.FAILED]
+    scheduler().delete(done.app_id)
+    assert containers(done.app_id) == []
     assert not os.path.exists(tmp_path / "elsewhere"), "asking leaves nothing behind"
 
 

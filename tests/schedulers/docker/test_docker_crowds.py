@@ -38,18 +38,18 @@ def test_names_and_metadata_may_have_any_characters(jobs: Jobs) -> None:
     role = sh("hostname; echo $TORCHX_RANK0_HOST", name="tränier one", metadata={"k": 'a"b,c=d\n$x é'})
     app_id = scheduler().submit(AppDef("job", [role], {"team/é": 'quote " and = and ,'}), {})
     jobs.ids.append(app_id)
-    told = ended(app_id)
-    assert told.state is AppState.SUCCEEDED
-    assert (told.roles[0].metadata, told.metadata) == (role.metadata, {"team/é": 'quote " and = and ,'})
+    result = ended(app_id)
+    assert result.state is AppState.SUCCEEDED
+    assert (result.roles[0].metadata, result.metadata) == (role.metadata, {"team/é": 'quote " and = and ,'})
     host = containers(app_id)[0]["Config"]["Hostname"]
     assert list(scheduler().log_iter(app_id, role.name, 0)) == [f"{host}\n", f"{host}\n"]
 
 
 def test_long_names_fit_into_a_host_name(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("hostname", 12, name="r" * 60), name="n" * 60)
-    told = ended(app_id)
-    assert told.state is AppState.SUCCEEDED
-    hosts = {replica.hostname for replica in replicas(told)}
+    result = ended(app_id)
+    assert result.state is AppState.SUCCEEDED
+    hosts = {replica.hostname for replica in replicas(result)}
     assert len(hosts) == 12
     assert all(len(host) <= 63 for host in hosts)
 

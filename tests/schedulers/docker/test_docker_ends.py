@@ -35,10 +35,10 @@ def test_term_reaches_the_program_at_once(jobs: Jobs) -> None:
     until_logged(app_id, "up")
     before = time.monotonic()
     scheduler().cancel(app_id)
-    told = ended(app_id)
+    result = ended(app_id)
     assert time.monotonic() - before < 30, "it does not wait for the grace time"
-    assert told.state is AppState.CANCELLED
-    assert (replicas(told)[0].state, replicas(told)[0].exit_code) == (AppState.CANCELLED, 0)
+    assert result.state is AppState.CANCELLED
+    assert (replicas(result)[0].state, replicas(result)[0].exit_code) == (AppState.CANCELLED, 0)
     assert text(app_id) == "up\ntidied\n"
 
 
@@ -47,9 +47,9 @@ def test_all_that_hear_no_term_are_killed_together_after_the_grace_time(jobs: Jo
     wait_until(lambda: text(app_id).count("up") == 8, "all are up")
     before = time.time()
     scheduler().cancel(app_id)
-    told = ended(app_id)
-    assert {(r.state, r.signal) for r in replicas(told)} == {(AppState.CANCELLED, "SIGKILL")}
-    ends = [end.timestamp() for r in replicas(told) if (end := r.attempts[-1].ended_at) is not None]
+    result = ended(app_id)
+    assert {(r.state, r.signal) for r in replicas(result)} == {(AppState.CANCELLED, "SIGKILL")}
+    ends = [end.timestamp() for r in replicas(result) if (end := r.attempts[-1].ended_at) is not None]
     assert len(ends) == 8
     assert min(ends) - before > 1.4
     assert max(ends) - min(ends) < 7 * 1.5, "one after the other"
@@ -66,8 +66,8 @@ def test_a_cancel_that_is_cut_off_ends_all_the_same(jobs: Jobs) -> None:
         finally:
             cancelling.kill()
     assert (describe(app_id).state, describe(app_id).msg) == (AppState.RUNNING, "it is being cancelled")
-    told = ended(app_id)
-    assert (told.state, replicas(told)[0].signal) == (AppState.CANCELLED, "SIGKILL")
+    result = ended(app_id)
+    assert (result.state, replicas(result)[0].signal) == (AppState.CANCELLED, "SIGKILL")
     wait_until(lambda: not lock_of.parent.exists(), "it has gone, too")
 
 
@@ -84,9 +84,9 @@ def test_who_has_succeeded_before_keeps_the_result(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("true", name="a"), sh("sleep 600", name="b"))
     wait_until(lambda: replicas(describe(app_id))[0].state is AppState.SUCCEEDED, "the first has ended")
     scheduler().cancel(app_id)
-    told = ended(app_id)
-    assert told.state is AppState.CANCELLED
-    assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "CANCELLED"]
+    result = ended(app_id)
+    assert result.state is AppState.CANCELLED
+    assert [r.state.name for r in replicas(result)] == ["SUCCEEDED", "CANCELLED"]
 
 
 class Overtaken(Engine):
@@ -103,8 +103,8 @@ def test_what_somebody_else_has_asked_to_end_first_is_cancelled_all_the_same(job
     app_id = jobs.submit(sh("sleep 600", 2))
     running(app_id, 2)
     cancel(Overtaken(), app_id)
-    told = ended(app_id)
-    assert [told.state, *(r.state for r in replicas(told))] == [AppState.CANCELLED] * 3
+    result = ended(app_id)
+    assert [result.state, *(r.state for r in replicas(result))] == [AppState.CANCELLED] * 3
 
 
 def test_cancelled_is_seen_by_all_and_for_good(

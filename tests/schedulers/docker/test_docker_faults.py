@@ -19,8 +19,8 @@ pytestmark = pytest.mark.docker
 
 def volumes(mark: str) -> list[str]:
     """The names of the volumes with a label."""
-    asked = {"filters": {"label": [f"mark={mark}"]}}
-    return [volume["Name"] for volume in Engine().call("GET", "/volumes", asked)["Volumes"] or ()]
+    query = {"filters": {"label": [f"mark={mark}"]}}
+    return [volume["Name"] for volume in Engine().call("GET", "/volumes", query)["Volumes"] or ()]
 
 
 def image_that_says(what: str, tag: str) -> str:
@@ -38,11 +38,11 @@ def test_a_volume_that_is_full_fails_the_replica_that_writes(jobs: Jobs) -> None
     limited = {"Name": "local", "Options": {"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}
     mount = {"Type": "volume", "Target": "/full", "VolumeOptions": {"DriverConfig": limited}}
     script = "head -c 3000000 /dev/zero > /full/a || { echo full; exit 28; }"
-    told = jobs.run(sh("sleep 600", name="other"), sh(script, metadata={"local_docker": {"mounts": [mount]}}))
-    assert told.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert (told.first_failure.role, told.first_failure.exit_code) == ("w", 28)
-    assert "full\n" in text(told.app_id)
+    done = jobs.run(sh("sleep 600", name="other"), sh(script, metadata={"local_docker": {"mounts": [mount]}}))
+    assert done.state is AppState.FAILED
+    assert done.first_failure is not None
+    assert (done.first_failure.role, done.first_failure.exit_code) == ("w", 28)
+    assert "full\n" in text(done.app_id)
 
 
 def test_a_retry_runs_the_image_of_the_first_attempt(jobs: Jobs) -> None:

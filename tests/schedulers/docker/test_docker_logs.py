@@ -20,31 +20,31 @@ def chunks(app_id: str, **query: object) -> list[LogChunk]:
 
 
 def test_the_streams_are_told_apart(jobs: Jobs) -> None:
-    told = jobs.run(sh("echo 1; sleep 0.5; echo 2 >&2; sleep 0.5; echo 3"))
-    assert [(c.stream, c.data) for c in chunks(told.app_id)] == [
+    done = jobs.run(sh("echo 1; sleep 0.5; echo 2 >&2; sleep 0.5; echo 3"))
+    assert [(c.stream, c.data) for c in chunks(done.app_id)] == [
         (Stream.STDOUT, b"1\n"),
         (Stream.STDERR, b"2\n"),
         (Stream.STDOUT, b"3\n"),
     ]
-    assert text(told.app_id, Stream.STDOUT) == "1\n3\n"
-    assert text(told.app_id, Stream.STDERR) == "2\n"
-    assert text(told.app_id, Stream.STDOUT, tail=1) == "3\n"
+    assert text(done.app_id, Stream.STDOUT) == "1\n3\n"
+    assert text(done.app_id, Stream.STDERR) == "2\n"
+    assert text(done.app_id, Stream.STDOUT, tail=1) == "3\n"
 
 
 def test_since_and_until_choose_by_time(jobs: Jobs) -> None:
-    told = jobs.run(sh("for i in 1 2 3; do echo $i; sleep 0.3; done"))
-    times = [datetime.fromtimestamp(c.time, timezone.utc) for c in chunks(told.app_id)]
-    assert text(told.app_id, since=times[1]) in ("2\n3\n", "3\n")  # a time here is a bit less exact
-    assert text(told.app_id, until=times[1]) in ("1\n", "1\n2\n")
-    assert text(told.app_id, since=times[2].replace(year=2100)) == ""
+    result = jobs.run(sh("for i in 1 2 3; do echo $i; sleep 0.3; done"))
+    times = [datetime.fromtimestamp(c.time, timezone.utc) for c in chunks(result.app_id)]
+    assert text(result.app_id, since=times[1]) in ("2\n3\n", "3\n")  # a time here is a bit less exact
+    assert text(result.app_id, until=times[1]) in ("1\n", "1\n2\n")
+    assert text(result.app_id, since=times[2].replace(year=2100)) == ""
 
 
 def test_the_last_lines_are_those_of_all_replicas_together(jobs: Jobs) -> None:
-    told = jobs.run(
+    result = jobs.run(
         sh("for i in 1 2 3; do echo a$i; sleep 0.2; done", name="a"), sh("sleep 4; echo b", name="b")
     )
-    assert text(told.app_id, tail=2) == "a3\nb\n"
-    assert text(told.app_id, tail=2, regex="^a") == "a2\na3\n"
+    assert text(result.app_id, tail=2) == "a3\nb\n"
+    assert text(result.app_id, tail=2, regex="^a") == "a2\na3\n"
 
 
 def test_following_begins_with_the_last_lines_and_misses_nothing(jobs: Jobs, tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_a_follower_of_many_sees_every_line_once_and_in_order_of_time(jobs: Jobs
 def test_long_lines_arrive_whole(jobs: Jobs) -> None:
     """Bytes that are no text do not: the engine keeps its logs as text."""
     code = "print('x' * 50000); print('é')"
-    told = jobs.run(sh("", entrypoint="python3", args=["-c", code]))
-    assert b"".join(c.data for c in chunks(told.app_id)) == b"x" * 50000 + b"\n" + "é\n".encode()
+    done = jobs.run(sh("", entrypoint="python3", args=["-c", code]))
+    assert b"".join(c.data for c in chunks(done.app_id)) == b"x" * 50000 + b"\n" + "é\n".encode()
 
 
 def test_a_last_line_without_an_end_is_followed_too(jobs: Jobs) -> None:
@@ -89,8 +89,8 @@ def test_following_ends_with_the_first_failure_whatever_else_runs(jobs: Jobs) ->
     failing = sh("echo bad; exit 3", name="w")
     app_id = jobs.submit(sh("exec sleep 600", name="server"), failing, grace_period=1.0)
     assert b"".join(c.data for c in chunks(app_id, follow=True)) == b"bad\n"
-    told = ended(app_id)
-    assert (told.state, [r.replicas[0].state for r in told.roles_statuses]) == (
+    result = ended(app_id)
+    assert (result.state, [r.replicas[0].state for r in result.roles_statuses]) == (
         AppState.FAILED,
         [AppState.CANCELLED, AppState.FAILED],
     )

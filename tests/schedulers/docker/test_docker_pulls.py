@@ -60,8 +60,8 @@ class Registry:
         config = json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": rootfs}).encode()
         layers = [self._described(layer.getvalue(), "application/vnd.docker.image.rootfs.diff.tar.gzip")]
         described = self._described(config, "application/vnd.docker.container.image.v1+json")
-        told = {"schemaVersion": 2, "mediaType": MANIFEST, "config": described, "layers": layers}
-        self.manifest = json.dumps(told).encode()
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": described, "layers": layers}
+        self.manifest = json.dumps(manifest).encode()
 
     def _add(self, data: bytes) -> str:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -115,12 +115,12 @@ def id_of(image: str) -> str:
 def test_an_image_is_pulled_and_its_tag_followed(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchx.scheduling.progress.PATIENCE", 60.0)
     registry.put("first")
-    told: list[str] = []
-    assert provide(Engine(), registry.image, told.append) is None
-    assert told == [], "what is quick is not told"
+    lines: list[str] = []
+    assert provide(Engine(), registry.image, lines.append) is None
+    assert lines == [], "what is quick is not told"
     first = id_of(registry.image)
     registry.put("second")
-    assert provide(Engine(), registry.image, told.append) is None
+    assert provide(Engine(), registry.image, lines.append) is None
     assert id_of(registry.image) != first
     Engine().call("DELETE", f"/images/{first}")
 

@@ -167,8 +167,8 @@ def test_a_registry_that_does_not_answer_is_one_sentence(runs: Runs, folder: Pat
     with pytest.raises(StateError, match=r"could not be pushed: .*connection refused") as caught:
         runs.run(folder, sh("true"), image_repo="127.0.0.1:9/team/jobs")
     assert "\n" not in caught.value.message
-    asked = {"all": 1, "filters": {"label": [f"torchx.pytorch.org/app-id={runs.jobs.ids}"]}}
-    assert Engine().call("GET", "/containers/json", asked) == []
+    query = {"all": 1, "filters": {"label": [f"torchx.pytorch.org/app-id={runs.jobs.ids}"]}}
+    assert Engine().call("GET", "/containers/json", query) == []
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_another_machine_sees_reads_and_ends_what_this_one_has_started(
     until_logged(app_id, "up")
     monkeypatch.setenv("DOCKER_HOST", far)
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "far"))
-    told = running(app_id, 3)
-    assert [role.name for role in told.roles] == ["w", "x"]
+    result = running(app_id, 3)
+    assert [role.name for role in result.roles] == ["w", "x"]
     assert [line.state for line in scheduler().list() if line.app_id == app_id] == [AppState.RUNNING]
     said = io.BytesIO()
     assert (
@@ -94,9 +94,9 @@ def test_another_machine_sees_reads_and_ends_what_this_one_has_started(
     reader = threading.Thread(target=lambda: followed.append(text(app_id, follow=True)))
     reader.start()
     scheduler().cancel(app_id)
-    told = ended(app_id)
+    result = ended(app_id)
     reader.join()
-    assert {r.state for r in replicas(told)} == {AppState.CANCELLED}
+    assert {r.state for r in replicas(result)} == {AppState.CANCELLED}
     assert sorted(followed[0].splitlines()) == ["up w/0", "up w/1"]
     scheduler().delete(app_id)
     assert containers(app_id) == []
@@ -107,7 +107,7 @@ def test_a_job_is_started_and_retried_on_an_engine_elsewhere(
     far: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", far)
-    told = jobs.run(sh("echo try; exit 4", 2, max_retries=1))
-    assert (told.state, told.num_restarts) == (AppState.FAILED, 1)
+    done = jobs.run(sh("echo try; exit 4", 2, max_retries=1))
+    assert (done.state, done.num_restarts) == (AppState.FAILED, 1)
     assert describe(jobs.ids[-1]).first_failure is not None
     assert text(jobs.ids[-1]).count("try") >= 3

@@ -101,13 +101,13 @@ def test_what_ran_is_told_as_ended_and_what_may_be_retried_goes_on(
     with pytest.raises(StateError, match=f"no Docker engine answers at {engine.address}"):
         describe(plain)
     engine.start()
-    told = ended(plain)
-    assert told.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert told.first_failure.result in (128 + 9, 128 + 15)
-    told = ended(retried)
-    assert told.state is AppState.SUCCEEDED
-    assert replicas(told)[0].attempt == 2
+    reported = ended(plain)
+    assert reported.state is AppState.FAILED
+    assert reported.first_failure is not None
+    assert reported.first_failure.result in (128 + 9, 128 + 15)
+    reported = ended(retried)
+    assert reported.state is AppState.SUCCEEDED
+    assert replicas(reported)[0].attempt == 2
     assert text(retried) == "up\nup\n"
 
 

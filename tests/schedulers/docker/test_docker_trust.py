@@ -66,8 +66,8 @@ def test_values_of_a_job_are_seen_by_its_user_alone(
         ended(app_id)
     finally:
         os.umask(before)
-    asked = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
-    in_ps = json.dumps(engine.call("GET", "/containers/json", asked))
+    parameters = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
+    in_ps = json.dumps(engine.call("GET", "/containers/json", parameters))
     query = {"since": f"{begun:.6f}", "until": f"{time.time():.6f}", "filters": {"type": ["container"]}}
     events = json.dumps(engine.call("GET", "/events", query))
     labels = json.dumps([c["Config"]["Labels"] for c in containers(app_id)])
@@ -185,7 +185,7 @@ def test_what_the_first_version_has_written_is_read(made: list[str]) -> None:
     data = {**job_data(AppDef("old", [role], {"team": "a"}), {"env": {"B": "2"}}, "torchx"), "schema": 1}
     labels = {APP_ID: app_id, ROLE: "w", REPLICA: "0", JOB: json.dumps(data)}
     make(made, labels, "sh", "-c", "exit 3")
-    told = ended(app_id)
-    assert (told.state, told.roles, told.metadata) == (AppState.FAILED, [role], {"team": "a"})
-    assert told.cfg["env"] == {"B": "2"}
+    result = ended(app_id)
+    assert (result.state, result.roles, result.metadata) == (AppState.FAILED, [role], {"team": "a"})
+    assert result.cfg["env"] == {"B": "2"}
     scheduler().delete(app_id)

@@ -45,8 +45,8 @@ def test_a_job_from_its_submission_to_its_deletion(cluster: FakeCluster) -> None
     assert "sh/0 │ hi" in done.stderr
     assert "sh/0 failed first: exit 4" in done.stderr
     short = handle.rpartition(":")[2]
-    told = answer("status", short, "-o", "json")
-    assert (told["handle"], told["state"]) == (handle, "FAILED")
+    data = answer("status", short, "-o", "json")
+    assert (data["handle"], data["state"]) == (handle, "FAILED")
     assert torchx("log", "--no-prefix", short).stdout == "hi\n"
     assert "timestamps" not in torchx("log", "--timestamps", handle).stderr
     (line,) = answer("list", "-s", "kubernetes", "-o", "json")
@@ -85,12 +85,12 @@ def test_a_log_that_is_followed_says_why_there_is_none(cluster: FakeCluster, big
 
 def test_the_status_tells_the_reason_of_each_replica(cluster: FakeCluster, big: str) -> None:
     handle = torchx("run", "-s", "kubernetes", big, "--replicas", "2").stdout.strip()
-    told = wait_until(
+    result = wait_until(
         lambda: text if "Insufficient cpu" in (text := torchx("status", handle).stdout) else "", "the reason"
     )
-    reasons = [line for line in told.splitlines() if "waiting: no node can run it" in line]
+    reasons = [line for line in result.splitlines() if "waiting: no node can run it" in line]
     assert [line.split()[:2] for line in reasons] == [["0", "PENDING"], ["1", "PENDING"]]
-    assert told.count("Insufficient cpu") == 2, "it is told once for each"
+    assert result.count("Insufficient cpu") == 2, "it is told once for each"
 
 
 SERVED = """
@@ -134,9 +134,9 @@ def test_what_is_not_set_up_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_
     listed = torchx("list")
     assert listed.returncode == 0
     assert "kubernetes" in listed.stderr.partition("not reached: ")[2]
-    asked = torchx("list", "-s", "kubernetes")
-    assert asked.returncode == 1
-    assert "no kubeconfig at" in asked.stderr
+    result = torchx("list", "-s", "kubernetes")
+    assert result.returncode == 1
+    assert "no kubeconfig at" in result.stderr
 
 
 def test_a_cluster_that_is_away_does_not_hold_up_a_listing(cluster: FakeCluster) -> None:
@@ -144,7 +144,7 @@ def test_a_cluster_that_is_away_does_not_hold_up_a_listing(cluster: FakeCluster)
     listed = torchx("list")
     assert listed.returncode == 0
     assert "kubernetes" in listed.stderr.partition("not reached: ")[2]
-    asked = torchx("status", "kubernetes://torchx/default:train-b1")
-    assert asked.returncode == 1
-    assert asked.stderr.startswith("error: no cluster answers at http://127.0.0.1")
-    assert len(asked.stderr.splitlines()) == 2
+    done = torchx("status", "kubernetes://torchx/default:train-b1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no cluster answers at http://127.0.0.1")
+    assert len(done.stderr.splitlines()) == 2

@@ -7,7 +7,7 @@ from torchx.scheduling.findings import Verdict
 
 
 def test_a_cluster_tells_its_version_and_what_it_has(scheduler: KubernetesScheduler) -> None:
-    told = {finding.what: finding for finding in scheduler.diagnose()}
-    assert told["cluster"].verdict is Verdict.GOOD
-    assert "Kubernetes v1." in told["cluster"].detail
-    assert {"JobSet", "Volcano", "Kueue"} <= told.keys()
+    reported = {finding.what: finding for finding in scheduler.diagnose()}
+    assert reported["cluster"].verdict is Verdict.GOOD
+    assert "Kubernetes v1." in reported["cluster"].detail
+    assert {"JobSet", "Volcano", "Kueue"} <= reported.keys()

@@ -49,12 +49,12 @@ def test_yaml_is_what_kubectl_takes(component: str) -> None:
 
 @pytest.mark.parametrize("form", [[], ["-o", "json"]])
 def test_what_people_read_holds_no_secret(component: str, form: list[str]) -> None:
-    told = dryrun(*form, component).stdout
-    assert "s3cr3t" not in told
-    assert "********" in told
-    assert "kind" in told
+    output = dryrun(*form, component).stdout
+    assert "s3cr3t" not in output
+    assert "********" in output
+    assert "kind" in output
     if form:
-        request = json.loads(told)["request"]
+        request = json.loads(output)["request"]
         assert (request["kind"], request["namespace"]) == ("job", "default")
         env = request["manifests"][2]["spec"]["template"]["spec"]["containers"][0]["env"]
         assert {entry["name"]: entry.get("value") for entry in env}["PASSWORD"] == "********"
@@ -68,10 +68,10 @@ def test_a_workspace_comes_along_and_is_not_shown_at_length(component: str, tmp_
     manifests = list(yaml.safe_load_all(dryrun("-o", "yaml", *words).stdout))
     assert manifests[0]["kind"] == "ConfigMap"
     assert len(manifests[0]["binaryData"]["workspace.tar.gz"]) > 130_000
-    told = dryrun(*words)
-    assert "characters)" in told.stdout
-    assert len(told.stdout) < 20_000
-    assert "the workspace is sent in a ConfigMap (1 files" in told.stderr
+    result = dryrun(*words)
+    assert "characters)" in result.stdout
+    assert len(result.stdout) < 20_000
+    assert "the workspace is sent in a ConfigMap (1 files" in result.stderr
 
 
 @pytest.mark.parametrize(

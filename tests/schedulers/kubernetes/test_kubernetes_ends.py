@@ -23,8 +23,8 @@ def test_what_was_cancelled_can_be_described(cluster: FakeCluster, scheduler: Ku
     app_id = submit(scheduler, role("echo hi; sleep 60", num_replicas=2))
     until_state(scheduler, app_id, AppState.RUNNING)
     scheduler.cancel(app_id)
-    told = until_ended(scheduler, app_id)
-    assert (told.state, told.msg) == (AppState.CANCELLED, "cancelled")
+    result = until_ended(scheduler, app_id)
+    assert (result.state, result.msg) == (AppState.CANCELLED, "cancelled")
     assert cluster.running() == []
     found = scheduler.describe(app_id)
     assert found is not None
@@ -39,9 +39,9 @@ def test_it_is_running_until_its_pods_are_gone(scheduler: KubernetesScheduler) -
     app_id = submit(scheduler, deaf, grace_period=5.0)
     wait_until(lambda: list(scheduler.log_iter(app_id, "worker")), "it hears TERM")
     scheduler.cancel(app_id)
-    told = scheduler.glance(app_id)
-    assert told is not None
-    assert (told.state, told.msg) == (AppState.RUNNING, "it is being cancelled")
+    current = scheduler.glance(app_id)
+    assert current is not None
+    assert (current.state, current.msg) == (AppState.RUNNING, "it is being cancelled")
     (line,) = scheduler.list()
     assert line.state is AppState.RUNNING
     assert until_ended(scheduler, app_id).state is AppState.CANCELLED
@@ -51,18 +51,18 @@ def test_what_waits_can_be_cancelled(scheduler: KubernetesScheduler) -> None:
     app_id = submit(scheduler, role("true", image="registry.example.com/nosuch"))
     until_state(scheduler, app_id, AppState.PENDING)
     scheduler.cancel(app_id)
-    told = until_ended(scheduler, app_id)
-    assert told.state is AppState.CANCELLED
-    assert told.started_at is None or told.ended_at is not None
+    result = until_ended(scheduler, app_id)
+    assert result.state is AppState.CANCELLED
+    assert result.started_at is None or result.ended_at is not None
 
 
 def test_kueue_does_not_start_again_what_was_cancelled(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     app_id = submit(scheduler, "true", queue="team")
-    told = scheduler.glance(app_id)
-    assert told is not None
-    assert (told.state, told.msg) == (AppState.SUBMITTED, "it waits for its turn in queue `team`")
+    current = scheduler.glance(app_id)
+    assert current is not None
+    assert (current.state, current.msg) == (AppState.SUBMITTED, "it waits for its turn in queue `team`")
     other = {"metadata": {"name": "other"}, "spec": {"suspend": True}, "status": {}}
     owners = {"mine": cluster.objects("jobs")[0], "other": cluster.store.create(JOBS, other)}
     for name, owner in owners.items():
@@ -77,11 +77,11 @@ def test_kueue_does_not_start_again_what_was_cancelled(
 def test_a_failure_ends_the_other_roles(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     app_id = submit(scheduler, role("sleep 60", name="good"), role("sleep 0.3; exit 6", name="bad"))
     assert scheduler.wait(app_id, timeout=20), "who waits sees to it"
-    told = until_ended(scheduler, app_id)
-    assert told.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert (told.first_failure.role, told.first_failure.exit_code) == ("bad", 6)
-    assert told.roles_statuses[0].replicas[0].state is AppState.CANCELLED
+    result = until_ended(scheduler, app_id)
+    assert result.state is AppState.FAILED
+    assert result.first_failure is not None
+    assert (result.first_failure.role, result.first_failure.exit_code) == ("bad", 6)
+    assert result.roles_statuses[0].replicas[0].state is AppState.CANCELLED
     wait_until(lambda: cluster.running() == [], "nothing runs")
 
 

@@ -55,10 +55,10 @@ def test_a_refusal_is_one_sentence(name: str, told: str) -> None:
 
 
 def test_all_causes_are_told_without_the_grammar_of_names() -> None:
-    told = sentence("two-causes").message
-    assert "containers[0].name" in told
-    assert "containers[0].image: Required value" in told
-    assert "regex" not in told
+    result = sentence("two-causes").message
+    assert "containers[0].name" in result
+    assert "containers[0].image: Required value" in result
+    assert "regex" not in result
 
 
 def test_every_recorded_refusal_is_told() -> None:
@@ -176,25 +176,25 @@ def test_long_lists_come_in_pages(cluster: FakeCluster, monkeypatch: pytest.Monk
     for number in range(7):
         cluster.store.create(path, {"metadata": {"name": f"s-{number}"}, "spec": {}})
     monkeypatch.setattr(kubernetes_client, "PAGE", 3)
-    asked = Cluster()
-    assert len(asked.items(path)) == 7
+    client = Cluster()
+    assert len(client.items(path)) == 7
     assert cluster.asked == [f"GET {path}"] * 3
     # the list is older than the cluster remembers: from its start once more
     cluster.asked.clear()
     original = cluster.page
     cluster.fault("GET", "services", 200, body={"items": [], "metadata": {"continue": "3"}})
     cluster.fault("GET", "services", 410)
-    assert len(asked.items(path)) == 7
+    assert len(client.items(path)) == 7
     assert cluster.page == original
 
 
 def test_no_secret_is_told(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     secret = "very-secret-token"
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "other", token=secret)))
-    asked = Cluster()
+    client = Cluster()
     for do in (None, 403, "drop"):
         if do is not None:
             cluster.fault("GET", "", do, times=9)
         with pytest.raises(TorchxError) as caught:
-            asked.get("/version")
+            client.get("/version")
         assert secret not in f"{caught.value}{caught.value!r}{caught.value.__dict__}"

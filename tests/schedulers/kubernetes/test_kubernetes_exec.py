@@ -121,7 +121,7 @@ def test_a_node_that_the_cluster_has_given_up_is_named_before_anything_is_sent(
         StateError, match=r"the node node-1 does not answer: it is not ready since \d+ h \d+ min \(gone\)"
     ):
         run(scheduler, app_id, "true")
-    assert not any("/exec" in asked for asked in cluster.asked)
+    assert not any("/exec" in requested for requested in cluster.asked)
     cluster.fault("GET", "/api/v1/nodes/", 403, times=2)
     assert run(scheduler, app_id, "true")[0] == 0, "who may not look at nodes tries"
 

@@ -95,9 +95,9 @@ def test_one_stream_cannot_be_had_alone(scheduler: KubernetesScheduler) -> None:
 def test_every_attempt_has_its_own(scheduler: KubernetesScheduler) -> None:
     again = {"max_retries": 2, "retry_policy": RetryPolicy.REPLICA, "num_replicas": 2}
     app_id = ended(scheduler, "echo $JOB_COMPLETION_INDEX; test $JOB_COMPLETION_INDEX = 0", **again)
-    told = scheduler.describe(app_id)
-    assert told is not None
-    assert [r.attempt for r in told.roles_statuses[0].replicas] == [1, 3]
+    described = scheduler.describe(app_id)
+    assert described is not None
+    assert [r.attempt for r in described.roles_statuses[0].replicas] == [1, 3]
     chunks = read(scheduler, app_id)
     assert [(chunk.replica, chunk.attempt) for chunk in chunks if chunk.replica == 1] == [
         (1, 1),
@@ -179,8 +179,8 @@ def test_it_ends_with_a_cancel(scheduler: KubernetesScheduler) -> None:
 def test_what_never_starts_is_followed_until_it_is_cancelled(scheduler: KubernetesScheduler) -> None:
     app_id = submit(scheduler, role("echo", image="registry.example.com/nosuch"))
     following = Following(scheduler, app_id, LogQuery(follow=True))
-    told = until_state(scheduler, app_id, AppState.PENDING)
-    wait_until(lambda: "cannot be pulled" in (scheduler.glance(app_id) or told).msg, "why it waits")
+    result = until_state(scheduler, app_id, AppState.PENDING)
+    wait_until(lambda: "cannot be pulled" in (scheduler.glance(app_id) or result).msg, "why it waits")
     scheduler.cancel(app_id)
     assert following.end() == ""
 

@@ -271,10 +271,10 @@ def test_malformed_applications_are_listed_and_deleted_beside_others(
         assert set(lines) == {good, *ids.values()}
         assert lines[good].state is AppState.SUBMITTED
         for name, app_id in ids.items():
-            for told in (lines[app_id], scheduler.glance(app_id), scheduler.describe(app_id)):
-                assert told is not None
-                assert (told.state, bool(told.msg)) == (AppState.UNKNOWN, True), name
-                assert "\n" not in told.msg
+            for result in (lines[app_id], scheduler.glance(app_id), scheduler.describe(app_id)):
+                assert result is not None
+                assert (result.state, bool(result.msg)) == (AppState.UNKNOWN, True), name
+                assert "\n" not in result.msg
         done = torchx("list", "-s", "kubernetes")
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("UNKNOWN") == len(ids)

@@ -186,9 +186,9 @@ def test_only_a_program_that_is_alone_in_its_pod_shares_its_processes(kind: str)
     def shared(spec: dict[str, Any]) -> Any:
         request = made(app_with({"spec": spec}), kind)
         (template, *_) = (template for template, _ in pods(request.manifests))
-        told = process_notes(AppDef("a", [role()]), templates_of(request))
+        result = process_notes(AppDef("a", [role()]), templates_of(request))
         alone = template["spec"].get("shareProcessNamespace")
-        assert bool(told) is not bool(alone), "where it is off, the dry run says what that means"
+        assert bool(result) is not bool(alone), "where it is off, the dry run says what that means"
         return alone
 
     assert shared({"hostNetwork": True}) is True

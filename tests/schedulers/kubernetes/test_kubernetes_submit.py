@@ -61,7 +61,7 @@ def test_nothing_is_made_when_the_cluster_would_refuse_a_part(
     )
     with pytest.raises(ClusterError, match="the cluster refuses Job x"):
         submit(scheduler, "true")
-    assert [asked for asked in cluster.asked if not asked.startswith("POST")] == [], (
+    assert [requested for requested in cluster.asked if not requested.startswith("POST")] == [], (
         "nothing had to be undone"
     )
     assert cluster.store.version == before, "not even for a moment"
@@ -188,10 +188,14 @@ def test_a_jobset_restarts_as_a_whole(cluster: FakeCluster, scheduler: Kubernete
     cluster.jobsets = True
     again = {"max_retries": 1, "retry_policy": RetryPolicy.APPLICATION, "num_replicas": 2}
     app_id = submit(scheduler, role("echo run; test $JOB_COMPLETION_INDEX = 0 || exit 5; sleep 9", **again))
-    told = until_ended(scheduler, app_id)
-    assert (told.state, told.num_restarts) == (AppState.FAILED, 1)
-    assert told.first_failure is not None
-    assert (told.first_failure.replica, told.first_failure.attempt, told.first_failure.exit_code) == (1, 2, 5)
+    result = until_ended(scheduler, app_id)
+    assert (result.state, result.num_restarts) == (AppState.FAILED, 1)
+    assert result.first_failure is not None
+    assert (result.first_failure.replica, result.first_failure.attempt, result.first_failure.exit_code) == (
+        1,
+        2,
+        5,
+    )
 
 
 def test_a_kind_that_the_cluster_lacks_is_one_sentence(scheduler: KubernetesScheduler) -> None:

@@ -59,7 +59,7 @@ def mirrored(still: FakeCluster) -> Iterator[Mirrored]:
 
 
 def watches(cluster: FakeCluster) -> int:
-    return sum(asked.endswith("?watch") for asked in cluster.asked)
+    return sum(requested.endswith("?watch") for requested in cluster.asked)
 
 
 def test_what_comes_changes_and_goes_is_seen(mirrored: Mirrored) -> None:
@@ -80,7 +80,7 @@ def test_a_connection_that_breaks_loses_nothing(mirrored: Mirrored) -> None:
         mirrored.cluster.drop_streams()
         mirrored.add(f"after-{number}")
         mirrored.until(*sorted(f"{when}-{n}" for n in range(number + 1) for when in ("before", "after")))
-    lists = [asked for asked in mirrored.cluster.asked if asked == f"GET {PODS}"]
+    lists = [requested for requested in mirrored.cluster.asked if requested == f"GET {PODS}"]
     assert len(lists) == 1, "it goes on where it was: nothing is listed again"
 
 

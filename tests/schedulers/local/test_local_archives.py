@@ -119,8 +119,10 @@ def test_a_tar_that_reaches_out_is_refused(tmp_path: Path, outside: Path, name: 
 @functools.cache
 def pythons() -> dict[str, str]:
     """The Pythons of this machine by version, and the one of the system, which may be an old one."""
-    told = subprocess.run([str(ROOT / ".ci" / "pythons")], capture_output=True, text=True, check=True).stdout
-    found = dict(line.split(maxsplit=1) for line in told.splitlines())
+    output = subprocess.run(
+        [str(ROOT / ".ci" / "pythons")], capture_output=True, text=True, check=True
+    ).stdout
+    found = dict(line.split(maxsplit=1) for line in output.splitlines())
     return found | ({"system": "/usr/bin/python3"} if os.path.exists("/usr/bin/python3") else {})
 
 

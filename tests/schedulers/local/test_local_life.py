@@ -234,10 +234,10 @@ def test_a_job_is_seen_from_another_process_while_it_runs() -> None:
     )
     running(app_id)
     root = Path(__file__).parents[3]
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code, app_id], cwd=root, capture_output=True, text=True, check=True
     )
-    assert told.stdout == "RUNNING\n"
+    assert done.stdout == "RUNNING\n"
     scheduler().cancel(app_id)
     assert ended(app_id).state is AppState.CANCELLED
 

@@ -42,21 +42,21 @@ def old_job(resources: Path) -> str:
 
 
 def test_a_job_of_the_first_schema_is_told(old_job: str) -> None:
-    told = describe(old_job)
-    assert (told.state, told.name, told.num_restarts) == (AppState.FAILED, "mnist", 1)
-    assert told.first_failure is not None
-    assert (told.first_failure.role, told.first_failure.replica) == ("trainer", 1)
-    assert (told.first_failure.attempt, told.first_failure.exit_code) == (2, 3)
-    assert [[a.exit_code or a.signal for a in r.attempts] for r in replicas(told)] == [
+    described = describe(old_job)
+    assert (described.state, described.name, described.num_restarts) == (AppState.FAILED, "mnist", 1)
+    assert described.first_failure is not None
+    assert (described.first_failure.role, described.first_failure.replica) == ("trainer", 1)
+    assert (described.first_failure.attempt, described.first_failure.exit_code) == (2, 3)
+    assert [[a.exit_code or a.signal for a in r.attempts] for r in replicas(described)] == [
         ["SIGTERM", "SIGTERM"],
         [3, 3],
         ["SIGTERM"],
     ]
-    trainer, server = told.roles
+    trainer, server = described.roles
     assert (trainer.num_replicas, trainer.max_retries, trainer.retry_policy) == (2, 1, RetryPolicy.ROLE)
     assert (trainer.env, trainer.metadata, server.port_map) == ({"LR": "0.1"}, {"k": "v"}, {"http": 8080})
-    assert told.submitted_at is not None
-    assert told.submitted_at.timestamp() == 1795232127.22177
+    assert described.submitted_at is not None
+    assert described.submitted_at.timestamp() == 1795232127.22177
 
 
 def test_a_job_of_the_first_schema_is_listed_and_deleted(old_job: str) -> None:
@@ -176,11 +176,11 @@ def test_a_clock_that_was_put_back_gives_no_negative_durations() -> None:
     lines = [{**event, "t": tomorrow} for event in read_events(events)]
     events.write_text("".join(json.dumps(line) + "\n" for line in lines))
     record.write_text(json.dumps({**json.loads(record.read_text()), "submitted_at": tomorrow}))
-    told = describe(app_id)
-    assert told.state is AppState.FAILED
-    assert told.submitted_at and told.started_at and told.ended_at
-    assert told.submitted_at <= told.started_at <= told.ended_at
-    (attempt,) = replicas(told)[0].attempts
+    described = describe(app_id)
+    assert described.state is AppState.FAILED
+    assert described.submitted_at and described.started_at and described.ended_at
+    assert described.submitted_at <= described.started_at <= described.ended_at
+    (attempt,) = replicas(described)[0].attempts
     assert attempt.started_at and attempt.ended_at
     assert attempt.started_at <= attempt.ended_at
 
@@ -209,5 +209,5 @@ def test_a_damaged_list_of_ended_jobs_is_mended() -> None:
     line = home.ended.read_text()
     for damaged in (line.replace("FAILED", "NO_STATE"), line[: len(line) // 2], line.replace(":3,", ':"x",')):
         home.ended.write_text(damaged)
-        (told,) = scheduler().list()
-        assert told.app_id == app_id
+        (result,) = scheduler().list()
+        assert result.app_id == app_id

@@ -92,8 +92,8 @@ def test_a_start_is_on_record_before_there_is_a_process(tmp_path: Path) -> None:
     """A replica reads the events of its own job: its start is announced whenever it does."""
     app_id = submit(sh('cat "$TORCHX_HOME/jobs/${app_id}/events.jsonl"', 1))
     ended(app_id)
-    told = [json.loads(line) for line in text(app_id).splitlines()]
-    assert {"e": "starting", "r": 0, "a": 1}.items() <= told[1].items()
+    reported = [json.loads(line) for line in text(app_id).splitlines()]
+    assert {"e": "starting", "r": 0, "a": 1}.items() <= reported[1].items()
 
 
 @pytest.mark.parametrize("older", [0, 1], ids=["younger", "older"])
@@ -119,12 +119,12 @@ def test_a_supervisor_on_record_is_signalled_only_if_it_is_that_process() -> Non
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:
             events = paths(app_id).events
-            told = [json.loads(line) for line in events.read_text().splitlines()]
-            own = [dict(each) for each in told]
-            for each in told:
+            reported = [json.loads(line) for line in events.read_text().splitlines()]
+            own = [dict(each) for each in reported]
+            for each in reported:
                 if each["e"] == "supervisor":  # the pid of a stranger, and a start that is not the stranger's
                     each.update(pid=stranger.pid, guard=[stranger.pid, each["start"] - 1])
-            events.write_text("".join(json.dumps(each) + "\n" for each in told))
+            events.write_text("".join(json.dumps(each) + "\n" for each in reported))
             scheduler().cancel(app_id)
             assert stranger.poll() is None
             events.write_text("".join(json.dumps(each) + "\n" for each in own))

@@ -50,18 +50,20 @@ def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmSchedule
     assert state(scheduler, app_id) is AppState.SUCCEEDED
     assert (app_id, "hand") in [(app.app_id, app.name) for app in scheduler.list()]
     assert output(scheduler, app_id) == b"by hand\n" * 2
-    told = scheduler.describe(app_id)
-    assert told is not None
-    assert [(each.role, len(each.replicas)) for each in told.roles_statuses] == [("r/ö", 2)]
+    described = scheduler.describe(app_id)
+    assert described is not None
+    assert [(each.role, len(each.replicas)) for each in described.roles_statuses] == [("r/ö", 2)]
     assert Path(info.request.folder).stat().st_mode & 0o077 == 0
 
 
 def test_why_it_waits_and_then_is_ended_from_outside(scheduler: SlurmScheduler) -> None:
     app_id = scheduler.submit(AppDef("later", [role("true")]), {"begin": "now+2hours"})
-    told = scheduler.glance(app_id)
-    assert told is not None
-    assert told.state is AppState.PENDING
-    wait_until(lambda: "expected to start at" in (scheduler.glance(app_id) or told).msg, "when it may start")
+    current = scheduler.glance(app_id)
+    assert current is not None
+    assert current.state is AppState.PENDING
+    wait_until(
+        lambda: "expected to start at" in (scheduler.glance(app_id) or current).msg, "when it may start"
+    )
     slurm("scancel", app_id)
     assert state(scheduler, app_id) is AppState.CANCELLED
 
@@ -70,10 +72,10 @@ def test_a_job_ends_as_its_first_failure_did(scheduler: SlurmScheduler) -> None:
     script = "test $$TORCHX_REPLICA = r/1 && exit 3; sleep 600"
     app_id = scheduler.submit(AppDef("first", [role(script, num_replicas=2)]), {})
     assert scheduler.wait(app_id, 60)
-    told = scheduler.describe(app_id)
-    assert told is not None
-    assert told.first_failure is not None
-    assert (told.first_failure.replica, told.first_failure.exit_code) == (1, 3)
+    described = scheduler.describe(app_id)
+    assert described is not None
+    assert described.first_failure is not None
+    assert (described.first_failure.replica, described.first_failure.exit_code) == (1, 3)
     (line,) = (line for line in scheduler.list() if line.app_id == app_id)
     assert (line.state, line.exit_code) == (AppState.FAILED, 3)
 
@@ -83,10 +85,10 @@ def test_a_retry_through_the_queue(scheduler: SlurmScheduler) -> None:
     app_id = scheduler.submit(AppDef("again", [role(script, max_retries=1)]), {})
     assert output(scheduler, app_id, follow=True) == b"try 1\ntry 2\n"
     assert scheduler.wait(app_id, 60)
-    told = scheduler.describe(app_id)
-    assert told is not None
-    assert (told.state, told.num_restarts) == (AppState.SUCCEEDED, 1)
-    (replica,) = told.roles_statuses[0].replicas
+    described = scheduler.describe(app_id)
+    assert described is not None
+    assert (described.state, described.num_restarts) == (AppState.SUCCEEDED, 1)
+    (replica,) = described.roles_statuses[0].replicas
     assert [(attempt.number, attempt.exit_code) for attempt in replica.attempts] == [(1, 5), (2, 0)]
 
 
@@ -96,9 +98,9 @@ def test_a_node_that_fails_is_told_by_name(scheduler: SlurmScheduler) -> None:
     try:
         slurm("scontrol", "update", "NodeName=node5", "State=DOWN", "Reason=test")
         wait_until(lambda: state(scheduler, app_id) is AppState.FAILED, "it has failed")
-        told = scheduler.glance(app_id)
-        assert told is not None
-        assert told.msg == "a node failed"
+        current = scheduler.glance(app_id)
+        assert current is not None
+        assert current.msg == "a node failed"
     finally:
         argv = ["scontrol", "update", "NodeName=node5", "State=RESUME"]
         subprocess.run(argv, capture_output=True, timeout=60, check=False)  # it may have come back by itself
@@ -108,10 +110,10 @@ def test_memory_that_is_not_enough_is_told_by_name(scheduler: SlurmScheduler) ->
     greedy = role("exec python3 -c 'import time; x = b\"x\" * (400 << 20); time.sleep(600)'")
     app_id = scheduler.submit(AppDef("greedy", [greedy]), {})
     assert scheduler.wait(app_id, 60)
-    told = scheduler.describe(app_id)
-    assert told is not None
-    assert (told.state, told.msg) == (AppState.FAILED, "out of memory")
-    (replica,) = told.roles_statuses[0].replicas
+    described = scheduler.describe(app_id)
+    assert described is not None
+    assert (described.state, described.msg) == (AppState.FAILED, "out of memory")
+    (replica,) = described.roles_statuses[0].replicas
     assert (replica.state, replica.attempts[-1].msg) == (AppState.FAILED, "out of memory")
 
 
@@ -191,10 +193,10 @@ def test_a_controller_that_does_not_answer(scheduler: SlurmScheduler, away: str)
     assert scheduler.wait(ended, 60)
     env = {"SLURM_CONF": away}
     for words in (["list", "-s", "slurm"], ["status", runs], ["cancel", runs], ["delete", runs]):
-        told = torchx(*words, env=env)
-        assert told.returncode == 1, words
-        assert told.stderr.startswith("error: the Slurm controller does not answer"), words
-        assert told.stderr.count("\n") == 2, words
+        result = torchx(*words, env=env)
+        assert result.returncode == 1, words
+        assert result.stderr.startswith("error: the Slurm controller does not answer"), words
+        assert result.stderr.count("\n") == 2, words
     submitted = torchx("run", "-s", "slurm", "utils.echo", env=env)
     assert "the Slurm controller does not answer" in submitted.stderr
     assert [record.name for record in Records().all()].count("echo") == 0
@@ -244,10 +246,10 @@ def test_one_role_starts_again_alone(scheduler: SlurmScheduler) -> None:
     again.retry_policy = RetryPolicy.ROLE
     app_id = scheduler.submit(AppDef("roles", [again, role("sleep 1; echo once", "other")]), {})
     assert scheduler.wait(app_id, 60)
-    told = scheduler.describe(app_id)
-    assert told is not None
-    assert told.state is AppState.SUCCEEDED, told.msg
-    assert [len(each.replicas[0].attempts) for each in told.roles_statuses] == [2, 1]
+    described = scheduler.describe(app_id)
+    assert described is not None
+    assert described.state is AppState.SUCCEEDED, described.msg
+    assert [len(each.replicas[0].attempts) for each in described.roles_statuses] == [2, 1]
 
 
 @pytest.mark.torch
@@ -262,7 +264,7 @@ def test_the_digits_are_learned_on_two_nodes(scheduler: SlurmScheduler) -> None:
     printed = output(scheduler, str(job.job_id)).decode()
     assert done.returncode == 0, done.stderr + printed
     assert "training on 2 processes" in printed
-    told = scheduler.describe(str(job.job_id))
-    assert told is not None
-    assert len({replica.hostname for replica in told.roles_statuses[0].replicas}) == 2
+    described = scheduler.describe(str(job.job_id))
+    assert described is not None
+    assert len({replica.hostname for replica in described.roles_statuses[0].replicas}) == 2
     assert "held-out accuracy" in printed

@@ -59,12 +59,12 @@ def test_without_any_program_of_slurm(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slurm
 def test_a_cluster_that_works() -> None:
-    told = {finding.what: finding for finding in create_scheduler("s").diagnose()}
-    assert Verdict.WRONG not in [finding.verdict for finding in told.values()]
-    assert "Slurm " in told["cluster"].detail
-    assert "apart (1 of 1 nodes work)" in told["partitions"].detail
-    assert told["JSON"].verdict is Verdict.GOOD
-    assert [each["what"] for each in answer("doctor", "slurm", "--json")["slurm"]] == list(told)
+    reported = {finding.what: finding for finding in create_scheduler("s").diagnose()}
+    assert Verdict.WRONG not in [finding.verdict for finding in reported.values()]
+    assert "Slurm " in reported["cluster"].detail
+    assert "apart (1 of 1 nodes work)" in reported["partitions"].detail
+    assert reported["JSON"].verdict is Verdict.GOOD
+    assert [each["what"] for each in answer("doctor", "slurm", "--json")["slurm"]] == list(reported)
 
 
 @pytest.mark.slurm
@@ -72,7 +72,7 @@ def test_a_controller_that_is_away(tmp_path: Path) -> None:
     away = tmp_path / "slurm.conf"
     text = Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).read_text()
     away.write_text(text.replace("SlurmctldPort=16817", "SlurmctldPort=1"))
-    told = torchx("doctor", "slurm", env={"SLURM_CONF": str(away)})
-    assert told.returncode == 1
-    assert "the Slurm controller does not answer" in told.stdout
-    assert "scontrol ping" in told.stdout
+    done = torchx("doctor", "slurm", env={"SLURM_CONF": str(away)})
+    assert done.returncode == 1
+    assert "the Slurm controller does not answer" in done.stdout
+    assert "scontrol ping" in done.stdout

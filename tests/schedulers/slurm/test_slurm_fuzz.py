@@ -80,9 +80,9 @@ def everything_works(queue: list[JobFacts]) -> None:
         for part in parts:
             assert len(list(islice(hosts_of(part.nodes), 200_000))) <= 100_000
             part.name.encode("utf-8", "surrogateescape")
-        told = slurm_jobs._minimal_record(parts[0], "b1", None, True)
-        describe(told, "7", outcome, parts)
-        listed(told, "7", outcome)
+        result = slurm_jobs._minimal_record(parts[0], "b1", None, True)
+        describe(result, "7", outcome, parts)
+        listed(result, "7", outcome)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(FIELDS), VALUES), max_size=3), VALUES)
@@ -190,9 +190,11 @@ def test_records_of_any_shape(home: Path, changes: dict[str, Any]) -> None:
     if record.damage:
         assert (outcome.state, outcome.msg) == (AppState.UNKNOWN, record.damage)
         assert record.paths.folder == Path("/dev/null/no-folder"), "no path of it is believed"
-    told = describe(record, "7", outcome, ())
+    described = describe(record, "7", outcome, ())
     line = listed(record, "7", outcome)
-    "".join([told.name, told.msg, line.name, line.msg, line.app_handle]).encode("utf-8", "surrogateescape")
+    "".join([described.name, described.msg, line.name, line.msg, line.app_handle]).encode(
+        "utf-8", "surrogateescape"
+    )
     assert "\n" not in line.app_handle + line.msg
 
 
@@ -208,8 +210,8 @@ def test_ends_of_any_shape(home: Path, end: dict[str, Any]) -> None:
     for state in ("COMPLETED", "RUNNING", "FAILED", ""):
         outcome = outcome_of(record, [JobFacts(7, 0, state)])
         assert outcome is not None
-        told = describe(record, "7", outcome, ())
-        assert told.msg.isprintable() or told.msg
+        described = describe(record, "7", outcome, ())
+        assert described.msg.isprintable() or described.msg
 
 
 @given(
@@ -266,9 +268,9 @@ def test_a_damaged_record_is_listed_and_deleted(home: Path, monkeypatch: pytest.
     monkeypatch.setattr("torchx.schedulers.slurm.controller.require_slurm", lambda program: None)
     monkeypatch.setattr("torchx.schedulers.slurm.commands.call", lambda *argv, **more: "")
     scheduler = create_scheduler("torchx")
-    told = {line.app_id: (line.state.name, line.msg.partition(":")[0]) for line in scheduler.list()}
-    assert told == dict.fromkeys(("7", "8"), ("UNKNOWN", "its record is damaged"))
-    for app_id in told:
+    reported = {line.app_id: (line.state.name, line.msg.partition(":")[0]) for line in scheduler.list()}
+    assert reported == dict.fromkeys(("7", "8"), ("UNKNOWN", "its record is damaged"))
+    for app_id in reported:
         scheduler.delete(app_id)
     assert list(scheduler.list()) == []
     assert not usual.exists(), "its folder is found by its name"

@@ -29,8 +29,8 @@ def test_the_end_of_a_job_leaves_the_one_that_has_its_number_now(
     (new,) = Records().all()
     folder = tmp_path / "jobs" / "new-old"
     folder.mkdir(mode=0o700, parents=True)
-    told = replace(new, token="old", folder=str(folder), submitted_at=new.submitted_at - 6000)
-    Records().add(told)
+    older = replace(new, token="old", folder=str(folder), submitted_at=new.submitted_at - 6000)
+    Records().add(older)
     old = f"{app_id}@old"
     assert state(scheduler, old) is AppState.UNKNOWN
     getattr(scheduler, end)(old)
