@@ -45,16 +45,16 @@ def until(
 
 
 def until_state(scheduler: KubernetesScheduler, app_id: str, state: AppState) -> DescribeAppResponse:
-    return until(scheduler, app_id, lambda told: told.state is state, f"{app_id} is {state}")
+    return until(scheduler, app_id, lambda response: response.state is state, f"{app_id} is {state}")
 
 
 def until_all_run(scheduler: KubernetesScheduler, app_id: str) -> DescribeAppResponse:
-    def holds(told: DescribeAppResponse) -> bool:
-        replicas = [replica for role in told.roles_statuses for replica in role.replicas]
+    def holds(response: DescribeAppResponse) -> bool:
+        replicas = [replica for role in response.roles_statuses for replica in role.replicas]
         return all(replica.state is AppState.RUNNING for replica in replicas)
 
     return until(scheduler, app_id, holds, f"all of {app_id} run")
 
 
 def until_ended(scheduler: KubernetesScheduler, app_id: str) -> DescribeAppResponse:
-    return until(scheduler, app_id, lambda told: is_terminal(told.state), f"{app_id} has ended")
+    return until(scheduler, app_id, lambda response: is_terminal(response.state), f"{app_id} has ended")

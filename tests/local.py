@@ -105,7 +105,7 @@ def supervision_of(app_id: str) -> tuple[Process, Process]:
 
 
 def kill_supervision(app_id: str) -> None:
-    """Kills the supervisor of a job and its guard, so that nobody looks after it any more."""
+    """Kills the supervisor of a job and its guard, so that no process supervises it."""
     supervisor, guard = supervision_of(app_id)
     processes.send(guard, signal.SIGKILL)
     wait_until(lambda: not processes.is_alive(guard), "the guard has ended")

@@ -27,7 +27,7 @@ class Request:
 
 @dataclass
 class Job:
-    """An application in memory; a test sets how it fares."""
+    """An application in memory; a test sets its state."""
 
     app: AppDef
     number: int

@@ -43,6 +43,6 @@ def state(scheduler: SlurmScheduler, app_id: str) -> AppState:
     return described.state if described is not None else AppState.UNKNOWN
 
 
-def output(scheduler: SlurmScheduler, app_id: str, **asked: object) -> bytes:
+def output(scheduler: SlurmScheduler, app_id: str, **query: object) -> bytes:
     """Returns the log of a job."""
-    return b"".join(chunk.data for chunk in scheduler.log_chunks(app_id, LogQuery(**asked)))  # type: ignore[arg-type]
+    return b"".join(chunk.data for chunk in scheduler.log_chunks(app_id, LogQuery(**query)))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What takes long is told in time and not too often, what is quick is not; who draws needs no lines."""
+"""Slow steps are reported in time and not too often, quick ones are not; a drawn bar needs no lines."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def test_what_is_quick_is_not_told() -> None:
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_what_takes_long_is_told_when_it_changes_and_now_and_then_when_it_does_not() -> None:
+def test_what_takes_long_is_reported_when_it_changes_and_now_and_then_when_it_does_not() -> None:
     lines: list[str] = []
     with Ongoing(lines.append, "pulling a:1") as ongoing:
-        wait_until(lambda: lines == ["pulling a:1"], "it is told")
+        wait_until(lambda: lines == ["pulling a:1"], "it is reported")
         ongoing.update("1 of 2 layers", (Part("x", "", 2_000_000, 4_000_000),))
         wait_until(lambda: lines[1:] == ["pulling a:1, 1 of 2 layers, 2.0 of 4.0 MB"], "so is the change")
-        wait_until(lambda: len(lines) > 2, "it is told that it goes on")
+        wait_until(lambda: len(lines) > 2, "it is reported that it continues")
         assert lines[2] == f"{lines[1]}, since 0 s"
         ongoing.done("pulled a:1")
     assert lines[-1] == "pulled a:1"
 
 
-def test_what_will_take_long_is_told_at_once() -> None:
+def test_what_will_take_long_is_reported_at_once() -> None:
     lines: list[str] = []
     with Ongoing(lines.append, "sending", at_once=True):
         assert lines == ["sending"]

@@ -240,7 +240,7 @@ def test_a_working_directory_that_is_gone(line: str, tmp_path: Path) -> None:
     )
 
 
-def test_a_traceback_is_shown_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_traceback_is_shown_when_it_is_requested(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--debug", "status", "local_cwd://torchx/nope"]) == 1
     output = capsys.readouterr().err
     assert "Traceback" in output
@@ -260,7 +260,7 @@ def test_a_component_that_fails_points_into_its_file(capsys: pytest.CaptureFixtu
     )
 
 
-def test_a_defect_is_told_in_one_line(
+def test_a_defect_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torchx_cli.commands.runopts

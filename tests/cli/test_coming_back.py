@@ -129,7 +129,7 @@ def test_ctrl_c_ends_a_wait_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "describe"])
-def test_watching_tells_each_change_on_a_line(command: str) -> None:
+def test_watching_prints_each_change_on_a_line(command: str) -> None:
     app_id = leave(f"{UNTIL_GO}; exit 3", "--num_replicas", "2")
     process = start(command, "-w", app_id)
     assert process.stdout is not None

@@ -40,7 +40,7 @@ def test_flags_after_the_handle_are_read_too() -> None:
     assert spelled("h", "-fn5", "--time", command="log") == ["-f", "-n", "5", "--timestamps", "--", "h"]
 
 
-def test_an_abbreviation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_abbreviation_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     spelled("-c", "a=b", "--parent=x", "--scheduler-args", "c=d", "y")
     assert capsys.readouterr().err == (
         "note: `-c` was read as `-cfg`\nnote: `--parent` was read as `--parent_run_id`\n"

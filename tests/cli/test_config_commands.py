@@ -28,7 +28,7 @@ def test_configure_writes_what_can_be_read_back(capsys: pytest.CaptureFixture[st
     assert main(["run", "--dryrun", "utils.echo"]) == 0
 
 
-def test_configure_never_overwrites_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_configure_never_overwrites_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     Path(".torchxconfig").write_text("[cli:run]\n", encoding="utf-8")
     assert main(["configure"]) == 1
     assert capsys.readouterr().err.startswith("error: .torchxconfig already exists\n")
@@ -55,7 +55,7 @@ api_key = hush
 """
 
 
-def test_config_show_tells_where_each_value_stands(
+def test_config_show_shows_where_each_value_stands(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"

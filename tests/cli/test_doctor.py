@@ -37,10 +37,10 @@ def test_an_engine_that_was_named_and_does_not_answer_is_wrong(capsys: pytest.Ca
     assert "docker.sock" in docker["detail"]
     assert "start Docker" in docker["hint"]
     (cluster,) = result["kubernetes"]
-    assert cluster["verdict"] == "none", "nobody said that there is one"
+    assert cluster["verdict"] == "none", "none is configured"
 
 
-def test_what_is_asked_for_by_name_has_to_be_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_engine_requested_by_name_has_to_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert look(capsys, "kubernetes", code=1)["kubernetes"][0]["verdict"] == "none"
     assert main(["doctor", "nosuch"]) == 2
 
@@ -63,7 +63,9 @@ def test_people_read_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.docker
-def test_a_real_engine_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_real_engine_is_described(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("DOCKER_HOST")
     (findings,) = look(capsys, "local_docker", code=0).values()
     reported = {finding["what"]: finding["detail"] for finding in findings}

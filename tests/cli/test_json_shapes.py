@@ -67,7 +67,7 @@ def test_applications(printed: Any) -> None:
         assert len(runner.list("local_cwd")) == 2
 
 
-def test_what_prune_tells(printed: Any) -> None:
+def test_the_output_of_prune(printed: Any) -> None:
     printed("run", "--json", "utils.echo")
     pruned = printed("prune", "--older-than", "0", "-o", "json")
     assert list(pruned) == documented("prune")

@@ -225,7 +225,7 @@ def test_masking_is_linear(piece: str) -> None:
     assert time.process_time() - began < 4  # a quarter of a second; with a quadratic pattern, minutes
 
 
-def test_secrets_of_an_application_are_masked_in_all_that_is_said_afterwards(
+def test_secrets_of_an_application_are_masked_in_all_later_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     app = AppDef(

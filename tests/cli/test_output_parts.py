@@ -220,7 +220,7 @@ def test_a_dry_run_shows_no_secret_of_the_run_options(
 
 
 @pytest.mark.parametrize("replicas", [2, 40])
-def test_what_is_told_of_a_replica_that_runs_stands_in_its_line(replicas: int) -> None:
+def test_the_line_of_a_running_replica_has_its_message(replicas: int) -> None:
     said = ["", "paused", *[""] * (replicas - 2)]
     attempts = [AttemptStatus(1, AppState.RUNNING, msg=msg) for msg in said]
     running = [ReplicaStatus(n, AppState.RUNNING, "w", "", attempts=[one]) for n, one in enumerate(attempts)]
@@ -285,7 +285,7 @@ def test_no_byte_is_lost(pieces: list[bytes]) -> None:
     assert printed(*(chunk(piece) for piece in whole)) == b"".join(prefix + line + b"\n" for line in lines)
 
 
-def test_a_failure_that_nobody_can_explain_is_told_by_its_message() -> None:
+def test_an_unexplained_failure_is_reported_by_its_message() -> None:
     status = AppStatus(
         AppState.FAILED, msg="its supervisor died", started_at=NOW, ended_at=NOW + timedelta(seconds=3)
     )

@@ -65,7 +65,7 @@ def torchx(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, path, *words], capture_output=True, text=True)
 
 
-def test_each_plugin_is_told_with_its_origin_and_what_is_wrong(packages: Path) -> None:
+def test_each_plugin_is_reported_with_its_origin_and_what_is_wrong(packages: Path) -> None:
     done = torchx(packages, "plugins", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     reported = {(row["kind"], row["name"]): row for row in json.loads(done.stdout)}
@@ -122,7 +122,7 @@ def test_commands_for_all_schedulers_go_on_without_a_broken_one(packages: Path) 
         assert (done.returncode, "plugin `dull` cannot be made" in done.stderr) == (2, True)
 
 
-def test_commands_of_torchx_load_and_broken_ones_are_told(packages: Path) -> None:
+def test_commands_of_torchx_load_and_broken_ones_are_reported(packages: Path) -> None:
     assert torchx(packages, "old", "--n", "3").stdout == "old 3\n"
     lost = torchx(packages, "lost")
     assert (lost.returncode, lost.stderr.count("\n")) == (2, 2)

@@ -53,7 +53,7 @@ def listed() -> list[str]:
     return [app["app_id"] for app in answer("list", "-s", "local_cwd", "-o", "json")]
 
 
-def test_what_is_old_goes_and_the_room_is_told(home: Home) -> None:
+def test_what_is_old_goes_and_the_room_is_reported(home: Home) -> None:
     job(home, "new-1", age=86400)
     job(home, "old-1", age=8 * 86400)
     preview = torchx("prune", "--dryrun")

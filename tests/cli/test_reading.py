@@ -86,7 +86,7 @@ def test_the_status_as_json_is_one_shape() -> None:
     assert (wrong.returncode, wrong.stderr) == (1, f"error: {handle} has no role `y`\n  its roles: w, x\n")
 
 
-def test_of_a_crowd_only_the_unusual_are_told_one_by_one() -> None:
+def test_of_a_crowd_only_the_unusual_are_reported_one_by_one() -> None:
     handle = run('test "${replica_id}" != 17 || exit 3', "--n", "20", cfg="fail_fast=no")
     lines = torchx("status", handle).stdout.splitlines()
     assert len([line for line in lines if line.startswith("  17  FAILED")]) == 1

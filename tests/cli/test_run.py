@@ -60,7 +60,7 @@ def test_the_handle_is_all_of_stdout_and_the_output_comes_on_stderr() -> None:
     assert done.stderr == "echo/0 │ hi\n"
 
 
-def test_replicas_are_told_apart_and_aligned() -> None:
+def test_replicas_are_distinguished_and_aligned() -> None:
     done = torchx(
         "run", "c.py:pair", "--first", "echo up; sleep 0.5", "--second", "sleep 0.2; echo a >&2; printf b"
     )
@@ -73,7 +73,7 @@ def test_the_exit_code_is_that_of_the_replica(line: str, code: int) -> None:
     assert torchx("run", "c.py:app", line).returncode == code
 
 
-def test_a_failure_tells_what_failed_first_and_why() -> None:
+def test_a_failure_shows_what_failed_first_and_why() -> None:
     first = "exec sleep 60"
     second = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i; done; exit 4"
     done = torchx("run", "c.py:pair", "--first", first, "--second", second)
@@ -96,7 +96,7 @@ def test_a_signal_is_named_with_what_it_often_means() -> None:
     assert "out-of-memory" in done.stderr
 
 
-def test_of_one_replica_the_last_lines_are_not_told_twice() -> None:
+def test_of_one_replica_the_last_lines_are_not_shown_twice() -> None:
     done = torchx("run", "c.py:app", "echo once; exit 1")
     assert done.stderr.count("once") == 2  # the line itself, and the command to run it again
     assert "  │ once" not in done.stderr
@@ -207,7 +207,7 @@ def test_a_profile(folder: Path) -> None:
     assert (plain, big) == (2, 9)
 
 
-def test_a_workspace_of_the_configuration_that_cannot_be_used_is_told() -> None:
+def test_a_workspace_of_the_configuration_that_cannot_be_used_is_reported() -> None:
     config("[cli:run]\nworkspace = .\n")
     done = torchx("run", "utils.echo")
     assert done.returncode == 0

@@ -133,17 +133,17 @@ class Stops(MemoryScheduler):
 
     def __init__(self, *words: Any, **more: Any) -> None:
         super().__init__(*words, **more)
-        self.asked = 0
+        self.calls = 0
         self.refused: set[str] = set()
 
     def describe(self, app_id: str) -> DescribeAppResponse:
-        self.asked += 1
-        if self.asked == 1:
+        self.calls += 1
+        if self.calls == 1:
             return DescribeAppResponse(app_id, AppState.RUNNING)
         thread = threading.current_thread().name
         self.refused.add(thread)
-        if thread.startswith("Thread"):  # the one that waits goes on until the other has asked
-            wait_until(lambda: len(self.refused) > 1, "both have asked")
+        if thread.startswith("Thread"):  # the one that waits continues until the other has called
+            wait_until(lambda: len(self.refused) > 1, "both have called")
         raise StateError("the engine has stopped")
 
 
@@ -158,7 +158,7 @@ def test_wait_ends_with_the_error_alone_when_the_engine_stops(
 
     def timer(*words: Any) -> threading.Timer:
         made = real(*words)
-        made.name = "told"
+        made.name = "reporter"
         timers.append(made)
         return made
 
@@ -166,7 +166,7 @@ def test_wait_ends_with_the_error_alone_when_the_engine_stops(
     assert main(["wait", "memory://torchx/a"]) == 1
     for thread in timers:
         thread.join(30)  # each has been started: the wait cancels none before its end
-    assert engine.refused >= {"told"}
+    assert engine.refused >= {"reporter"}
     assert capfd.readouterr().err == "error: the engine has stopped\n"
 
 

@@ -47,7 +47,7 @@ def test_several_nodes_meet_at_replica_0_on_a_port_of_the_job() -> None:
     assert "--rdzv_id 'train-x1' " in filled.args[1]
 
 
-def test_a_port_that_is_asked_for_is_taken_as_it_is() -> None:
+def test_a_port_that_is_requested_is_taken_as_it_is() -> None:
     app = dist.torchrun(script="train.py", j="2x4", rdzv_port=4711)
     assert option(app, "--rdzv_endpoint") == "$${${rank0_env}:=localhost}:4711"
     assert app.roles[0].port_map == {"c10d": 4711}
@@ -59,7 +59,7 @@ def test_an_elastic_job_has_a_least_number_of_nodes() -> None:
     assert option(app, "--nnodes") == "1:4"
 
 
-def test_static_rendezvous_is_told_its_rank() -> None:
+def test_static_rendezvous_gets_its_rank() -> None:
     app = dist.torchrun(script="train.py", j="2x1", rdzv_backend="static", rdzv_conf="timeout=60")
     assert option(app, "--node_rank") == macros.replica_id
     assert option(app, "--rdzv_conf") == "timeout=60"
@@ -142,7 +142,7 @@ def test_what_else_the_role_carries() -> None:
     assert "torchrun" in role.metadata["requires"]
 
 
-def test_the_warning_of_torchrun_is_not_asked_for() -> None:
+def test_the_warning_of_torchrun_is_not_requested() -> None:
     """It concerns OMP_NUM_THREADS; the value of the caller stays, and the default is the one of torchrun."""
     role = macros.Values("", "", "", "RANK0").apply(dist.torchrun(script="train.py", j="1x2").roles[0])
     assert role.args[1].startswith('OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" torchrun ')

@@ -127,7 +127,7 @@ time.sleep(600)
 
 
 @pytest.mark.skipif(bool(os.geteuid()), reason="needs another user: run the tests as root")
-def test_another_user_who_holds_all_names_blocks_nobody(free: range) -> None:
+def test_another_user_with_all_names_blocks_no_other(free: range) -> None:
     words = ["setpriv", "--reuid", "65534", "--clear-groups", sys.executable, "-I", "-S", "-c", SQUATTER]
     with subprocess.Popen(
         [*words, str(free[0]), str(free[-1] + 1)], stdout=subprocess.PIPE, text=True

@@ -56,7 +56,7 @@ def test_one_that_the_world_may_write_is_passed_over(file: Path, mode: int) -> N
     file.chmod(0o644)
     file.parent.chmod(0o757)
     assert reason() == f"every user may write its folder {file.parent}"
-    file.parent.chmod(0o1757)  # nobody else can change the file there
+    file.parent.chmod(0o1757)  # no other user can change the file there
     assert reason() == ""
 
 

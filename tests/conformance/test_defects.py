@@ -46,9 +46,9 @@ class Untruthful(LocalScheduler):
 
 
 class Deaf(LocalScheduler):
-    """Gives all there is, whatever is asked for."""
+    """Returns everything, whatever the query."""
 
-    def log_iter(self, app_id: str, role_name: str, k: int = 0, *asked: Any, **more: Any) -> Iterable[str]:
+    def log_iter(self, app_id: str, role_name: str, k: int = 0, *args: Any, **more: Any) -> Iterable[str]:
         return super().log_iter(app_id, role_name, k)
 
 
@@ -73,7 +73,7 @@ class Hasty(LocalScheduler):
 
 
 class Writing(LocalScheduler):
-    """Writes a file when it is asked whether an application exists."""
+    """Writes a file in a query for an application."""
 
     def exists(self, app_id: str) -> bool:
         (Home(user_home()).path / "visited").touch()
@@ -116,7 +116,7 @@ def test_a_query_that_writes_is_noticed() -> None:
         "test_a_pattern_is_searched_in_the_text_that_is_returned",
     ],
 )
-def test_lines_that_were_not_asked_for_are_noticed(test: str) -> None:
+def test_lines_that_were_not_requested_are_noticed(test: str) -> None:
     assert fails(Deaf, test)
 
 

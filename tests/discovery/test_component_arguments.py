@@ -112,7 +112,7 @@ def test_from_the_first_other_word_on_all_is_for_the_script(words: list[str], re
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--lr", "1", "--help", "x"], ["--he"]])
-def test_help_is_asked_for_before_the_first_other_word(words: list[str]) -> None:
+def test_help_is_requested_before_the_first_other_argument(words: list[str]) -> None:
     assert parse(trainer, *words).wants_help
 
 
@@ -131,7 +131,9 @@ def test_dash_h_is_help_where_no_argument_takes_it() -> None:
         (["--config-n", "x"], "`--config-n` was read as `--config_name`", "config_name", "x"),
     ],
 )
-def test_an_abbreviation_is_read_and_told(words: list[str], note: str, name: str, expected: object) -> None:
+def test_an_abbreviation_is_read_and_reported(
+    words: list[str], note: str, name: str, expected: object
+) -> None:
     given = parse(trainer, *words)
     assert (given.values[name], given.notes) == (expected, [note])
 
@@ -185,7 +187,7 @@ def test_without_varargs_other_words_have_no_place() -> None:
     assert parse(flags_only, "--data", "d", "--n", "1", "--").varargs == []
 
 
-def test_all_that_is_missing_is_told_at_once() -> None:
+def test_all_missing_arguments_are_reported_together() -> None:
     assert refusal(flags_only).message == "flags_only needs --data and --n"
     assert refusal(flags_only, "--data", "d").message == "flags_only needs --n"
 
@@ -207,7 +209,7 @@ def test_words_win_over_json_over_the_configuration_over_the_default() -> None:
     assert (values["lr"], values["num_steps"], values["j"], values["resume"]) == (1, 2, "3", False)
 
 
-def test_a_bad_value_tells_where_it_comes_from() -> None:
+def test_the_error_of_a_bad_value_has_its_origin() -> None:
     section = {"lr": Setting("fast", ".torchxconfig line 4 [component:trainer]")}
     message = refusal(trainer, section=section).message
     assert message.startswith(

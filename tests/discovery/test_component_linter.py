@@ -71,7 +71,7 @@ def test_odd_entries_of_a_folder_hide_no_problems(comps: Path) -> None:
     assert (report.checked, report.faulty, report.fine) == (4, 3, 1)
 
 
-def test_a_problem_is_told_with_its_place(comps: Path) -> None:
+def test_a_problem_is_reported_with_its_place(comps: Path) -> None:
     assert str(lint("jobs/comps.py").messages[0]) == (
         "jobs/comps.py:4:11 wrong: argument `a` has no type annotation; add one, e.g. `a: str`"
     )
@@ -121,7 +121,7 @@ def test_checks_of_ones_own_stand_in_for_ours(comps: Path) -> None:
 
 
 def test_docstrings_of_functions() -> None:
-    def told(lr: float, n: int = 3, *words: str) -> None:
+    def documented(lr: float, n: int = 3, *words: str) -> None:
         """Trains.
 
         For long.
@@ -133,7 +133,7 @@ def test_docstrings_of_functions() -> None:
 
     def silent(a: int) -> None: ...
 
-    text, arguments = get_fn_docstring(told)
+    text, arguments = get_fn_docstring(documented)
     assert text == "Trains.\n\nFor long."
     assert arguments == {"lr": "learning rate", "n": "(default: 3)", "words": ""}
     text, arguments = get_fn_docstring(silent)

@@ -296,7 +296,7 @@ def test_a_built_in_that_refuses_its_arguments_says_so_without_a_place() -> None
     assert ".py:" not in caught.value.message
 
 
-def test_an_exception_is_told_in_one_line() -> None:
+def test_an_exception_is_reported_in_one_line() -> None:
     assert describe_exception(ValueError()) == "ValueError"
     assert describe_exception(KeyError("a")) == "KeyError: 'a'"
     assert describe_exception(ValueError("one\ntwo")) == "ValueError: one"

@@ -1,4 +1,4 @@
-"""The museum of component files: each says in its own comments what is told of it, to the letter."""
+"""The museum of component files: comments in each file hold the exact messages about it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _in_the_museum(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("file", exhibits())
-def test_the_linter_tells_all_problems_of_a_file(file: str) -> None:
+def test_the_linter_shows_all_problems_of_a_file(file: str) -> None:
     reported = [f"{m.line}:{m.char} {m.name}: {m.description}" for m in lint(file).messages]
     expected = list(said(file, "lint"))
     if file == "broken_syntax.py":  # the words are those of the running Python

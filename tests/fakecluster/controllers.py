@@ -1,4 +1,4 @@
-"""What makes pods of jobs, tells how jobs fare, and removes what belongs to nothing any more."""
+"""Makes pods of jobs, sets the status of jobs, and removes objects without an owner."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
-    """Runs what is asked for, and sends what it prints until it has ended."""
+    """Runs the requested program, and sends its output until it has ended."""
     query = parse_qs(urlsplit(handler.path).query)
     offered = handler.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").split(",")
     chosen = "v5.channel.k8s.io" if "v5.channel.k8s.io" in offered else "v4.channel.k8s.io"

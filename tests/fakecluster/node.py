@@ -87,7 +87,7 @@ class Node:
                 if process is None or pod["status"]["phase"] in ("Succeeded", "Failed"):
                     self._store.remove(collection, name)
             elif uid in self._pods:
-                self._pods.discard(uid)  # it is asked once
+                self._pods.discard(uid)  # the kubelet fetches it once
                 grace = pod["metadata"]["deletionGracePeriodSeconds"]
                 self._thread_for(self._end, process, float(grace))
         elif uid in self._pods and deadline(pod) and pod["status"]["phase"] in ("Pending", "Running"):
@@ -204,13 +204,13 @@ class Node:
         over = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now()}
         self._finish(collection, name, {**over, **({"message": reported} if reported else {})})
 
-    def _finish(self, collection: str, name: str, told: Object) -> None:
+    def _finish(self, collection: str, name: str, terminated: Object) -> None:
         while self.lost.is_set() and not self.stop.wait(0.02):
             continue  # a node that is lost reports nothing
-        self._state(collection, name, {"terminated": told})
+        self._state(collection, name, {"terminated": terminated})
         self.stop.wait(LAG)
         due = self._store.get(collection, name)["metadata"]["uid"] in self._due
-        found: Object = {"phase": "Failed" if told["exitCode"] or due else "Succeeded"}
+        found: Object = {"phase": "Failed" if terminated["exitCode"] or due else "Succeeded"}
         if due:  # facts 16j, 16n: whatever it ended with
             found |= {"reason": "DeadlineExceeded", "message": PAST_DEADLINE}
         self._store.update(collection, name, lambda pod: pod["status"].update(found))

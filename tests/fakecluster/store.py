@@ -105,7 +105,7 @@ class Store:
                 self._note("DELETED", collection, found)
 
     def forget(self) -> None:
-        """Drops what has happened so far: who asks for it is told that it is too old."""
+        """Drops the events so far: a request for them is answered with "too old"."""
         with self.changed:
             self.version += 1
             self.oldest = self.version

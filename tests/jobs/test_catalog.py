@@ -1,4 +1,4 @@
-"""What is on record is read once, and never told as it was before."""
+"""Records are read once, and a former state is never shown."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_lines_of_all_replicas_come_in_the_order_of_time(writer: Writer) -> None
     assert [c.time for c in chunks] == sorted(c.time for c in chunks)
 
 
-def test_a_line_that_comes_in_parts_is_told_whole(writer: Writer) -> None:
+def test_a_line_that_comes_in_parts_is_returned_whole(writer: Writer) -> None:
     writer.put(0, b"one ")
     writer.put(0, b"err\n", STDERR)
     writer.put(0, b"line\ntw")
@@ -143,7 +143,7 @@ def test_following_ends_with_the_job_and_misses_nothing(writer: Writer) -> None:
     writer.put(0, b"before\n")
     got: list[bytes] = []
     thread = follow(writer, got)
-    wait_until(lambda: got, "the history is told")
+    wait_until(lambda: got, "the history is read")
     for n in range(200):
         writer.put(n % 3, b"%d\n" % n)
         if n == 100:
@@ -168,7 +168,7 @@ def test_following_with_a_tail_shows_the_last_lines_and_all_that_comes(writer: W
     writer.put(0, b"1\n2\n3\n4\n")
     got: list[bytes] = []
     thread = follow(writer, got, tail=2)
-    wait_until(lambda: b"".join(got) == b"3\n4\n", "the last two lines are told")
+    wait_until(lambda: b"".join(got) == b"3\n4\n", "the last two lines are read")
     writer.put(0, b"5\n6\n7\n")
     writer.end()
     thread.join(10)

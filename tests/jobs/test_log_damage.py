@@ -24,7 +24,7 @@ from torchx.jobs.log_lines import takes
 from torchx.scheduling.logs import LogQuery, Stream
 
 
-def test_what_a_killed_supervisor_did_not_come_to_note_is_told(writer: Writer) -> None:
+def test_output_that_a_killed_supervisor_did_not_index_is_read(writer: Writer) -> None:
     writer.put(0, b"noted\n")
     with open(writer.paths.replica("w", 0) / "combined.log", "ab") as file:
         file.write(b"not noted\n")

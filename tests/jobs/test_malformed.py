@@ -1,4 +1,4 @@
-"""Files of the state home that are none, and records that are none: each is told, and hides no other."""
+"""Special files in the state home and damaged records: each is listed, and hides no other."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_value_that_cannot_be(home: Home, name: str, value: object) -> None:
     change(bad, **{name: value})
     assert states(home) == {"bad-1": AppState.UNKNOWN, "good-1": AppState.SUCCEEDED}
     other = LocalJobs(home, "local_dir")
-    assert [line.app_id for line in other.select(AppQuery())] == [], "each is told by one scheduler"
+    assert [line.app_id for line in other.select(AppQuery())] == [], "each is listed by one scheduler"
     delete(jobs(home), "bad-1")
     assert states(home) == {"good-1": AppState.SUCCEEDED}
 

@@ -257,5 +257,7 @@ def test_a_log_index_that_is_anything(
     query = LogQuery(tail=tail, regex=regex, stream=stream)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     chunks = list(JobLog(logs, [Member("w", 0), Member("w", 1)], lambda: False).read(query))
-    assert sum(len(chunk.data) for chunk in chunks) <= 32 * 4, "nothing is told more than once in an attempt"
+    assert sum(len(chunk.data) for chunk in chunks) <= 32 * 4, (
+        "nothing is returned more than once in an attempt"
+    )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10

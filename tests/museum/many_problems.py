@@ -1,4 +1,4 @@
-"""Several components, several problems each: all are told at once."""
+"""Several components, several problems each: all are reported."""
 # lint: 11:11 first: argument `a` has no type annotation; add one, e.g. `a: str`
 # lint: 11:16 first: takes `**b`; a component names each of its arguments
 # lint: 15:1 second: returns `None`; a component returns AppDef

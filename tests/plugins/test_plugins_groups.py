@@ -57,7 +57,7 @@ def test_every_group_that_is_installed_is_found() -> None:
         assert _found(group), group
 
 
-def test_a_group_that_nobody_has_costs_little() -> None:
+def test_an_unused_group_costs_little() -> None:
     code = (
         "import sys; from torchx.plugins.groups import entry_points; entry_points('torchx.none'); "
         "sys.exit('importlib.metadata' in sys.modules)"

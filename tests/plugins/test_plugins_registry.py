@@ -1,4 +1,4 @@
-"""What is found of plugins, and what is told of those that are broken."""
+"""Plugins that are found, and the errors of broken ones."""
 
 from __future__ import annotations
 
@@ -196,13 +196,13 @@ def test_where_plugins_come_from(
     assert registry() is registry()
 
 
-def test_a_wrong_source_is_told(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_source_is_reported(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHX_PLUGINS_SOURCE", "all")
     with pytest.raises(UsageError, match=r"TORCHX_PLUGINS_SOURCE is `all`\n  it is a sum of 1"):
         registry()
 
 
-def test_a_broken_plugin_is_told_and_skipped(install: Install) -> None:
+def test_a_broken_plugin_is_reported_and_skipped(install: Install) -> None:
     install(f"{SCHEDULERS}/a.py", "raise ValueError('boom')")
     install(f"{SCHEDULERS}/b.py", "import nowhere")
     install(f"{SCHEDULERS}/c.py", _scheduler("good", 1))

@@ -260,7 +260,7 @@ def test_what_an_application_submits_is_not_the_last(runner: Runner, monkeypatch
     assert runner.resolve_handle("@last") == first
 
 
-def test_a_scheduler_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
+def test_a_scheduler_that_cannot_be_queried_is_named(tmp_path: Path) -> None:
     class Silent(MemoryScheduler):
         def list(self, cfg: object = None) -> list[object]:  # type: ignore[override]
             raise StateError("no engine answers")

@@ -55,7 +55,7 @@ def test_what_no_scheduler_could_run_is_refused(
     assert engine.jobs == {}
 
 
-def test_a_retry_policy_may_be_told_by_its_name(runner: Runner) -> None:
+def test_a_retry_policy_may_be_given_by_name(runner: Runner) -> None:
     app = make(retry_policy="REPLICA")
     info = runner.dryrun(app, "memory")
     assert info.app is not None

@@ -62,8 +62,8 @@ def test_a_logger_whose_level_is_set_takes_them(runner: Runner, caplog: pytest.L
     assert "s3cret" not in caplog.text
 
 
-def test_nobody_gets_them_unasked(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
-    """An application that logs at INFO, as many do, is not told of each of our calls."""
+def test_they_are_not_used_by_default(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    """An application that logs at INFO, as many do, gets no record of each of our calls."""
     with caplog.at_level(logging.INFO):
         runner.run(APP, "memory")
     assert caplog.records == []
@@ -72,7 +72,7 @@ def test_nobody_gets_them_unasked(runner: Runner, caplog: pytest.LogCaptureFixtu
     assert caplog.records == []
 
 
-def test_environments_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_environments_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     with Runner("s") as runner, caplog.at_level(logging.INFO, logger="torchx.events"):
         runner.dryrun(APP, "local_docker", {"env": {"HF_TOKEN": "s3cret"}, "quiet": True})
     (result,) = caplog.records
@@ -132,7 +132,7 @@ def test_a_plugin_keeps_them(runner: Runner, tmp_path: Path, monkeypatch: pytest
 
 def test_ones_own_events(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     event = TorchxEvent("s", "local_cwd", "mine")
-    record(event)  # nobody listens
+    record(event)  # without a handler
     assert capfd.readouterr().err == ""
     record(event, destination="console")
     assert TorchxEvent.deserialize(capfd.readouterr().err.strip()) == event

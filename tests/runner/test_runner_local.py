@@ -71,7 +71,7 @@ def test_a_job_is_listed_under_the_handle_that_it_was_given(runner: Runner) -> N
     runner.cancel(handles[1])
 
 
-def test_the_configuration_counts_when_it_is_asked_for(runner: Runner, tmp_path: Path) -> None:
+def test_the_configuration_counts_when_it_is_requested(runner: Runner, tmp_path: Path) -> None:
     (tmp_path / ".torchxconfig").write_text(
         f"[local_cwd]\nlog_dir = {tmp_path}/logs\n"
         "[cli:run]\nscheduler = nowhere\n"

@@ -33,7 +33,7 @@ def submit(runner: Runner) -> str:
     return handle
 
 
-def told(runner: Runner, handle: str, query: LogQuery) -> list[str]:
+def log_of(runner: Runner, handle: str, query: LogQuery) -> list[str]:
     return [chunk.data.decode() for chunk in runner.log_chunks(handle, query)]
 
 
@@ -48,10 +48,10 @@ def test_replicas_come_one_after_the_other(runner: Runner) -> None:
 def test_the_wanted_replicas_and_the_last_lines(runner: Runner) -> None:
     handle = submit(runner)
     wanted = LogQuery({"a": frozenset({0, 2})})
-    assert told(runner, handle, wanted) == ["a0 one\n", "a0 two\n", "a2 one\n", "a2 two\n"]
-    assert told(runner, handle, LogQuery({"b": frozenset()})) == ["b0 one\n", "b0 two\n"]
-    assert told(runner, handle, LogQuery(tail=3)) == ["a2 two\n", "b0 one\n", "b0 two\n"]
-    assert told(runner, handle, LogQuery(tail=0)) == []
+    assert log_of(runner, handle, wanted) == ["a0 one\n", "a0 two\n", "a2 one\n", "a2 two\n"]
+    assert log_of(runner, handle, LogQuery({"b": frozenset()})) == ["b0 one\n", "b0 two\n"]
+    assert log_of(runner, handle, LogQuery(tail=3)) == ["a2 two\n", "b0 one\n", "b0 two\n"]
+    assert log_of(runner, handle, LogQuery(tail=0)) == []
 
 
 def test_following_ends_with_the_application(runner: Runner) -> None:
@@ -116,6 +116,6 @@ def test_to_wait_and_to_follow_bring_an_application_to_its_due_state(
             runner.wait(handle, wait_interval=0.02)
         else:
             wanted = {"b": frozenset[int]()} if by == "follow one" else {}
-            assert "b/0 has ended\n" in told(runner, handle, LogQuery(wanted, follow=True))
+            assert "b/0 has ended\n" in log_of(runner, handle, LogQuery(wanted, follow=True))
         after = runner.status(handle)
         assert after is not None and after.state is AppState.FAILED

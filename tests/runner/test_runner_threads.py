@@ -125,7 +125,7 @@ def test_awaited_together(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("way", ["call", "each", "to_thread"])
-def test_a_cancelled_task_leaves_the_job_and_holds_up_nobody(runner: Runner, way: str) -> None:
+def test_a_cancelled_task_leaves_the_job_and_blocks_no_other(runner: Runner, way: str) -> None:
     handle = runner.run(sh("echo up; exec sleep 600"), "local_cwd", OPTIONS)
 
     async def watch() -> None:
@@ -134,7 +134,7 @@ def test_a_cancelled_task_leaves_the_job_and_holds_up_nobody(runner: Runner, way
         elif way == "each":
             async for _ in aio.each(runner.log_lines(handle, "w", should_tail=True)):
                 pass
-        else:  # as docs/python.md tells it
+        else:  # as docs/python.md describes it
             while True:
                 status = await asyncio.to_thread(runner.wait, handle, timeout=0.5)
                 if status is None or status.is_terminal():
@@ -225,7 +225,7 @@ now = os.umask(0o022)
 assert now == umask
 import logging
 assert not logging.getLogger().handlers and not logging.getLogger("torchx").handlers
-try:  # its children are looked after by nobody but themselves
+try:  # no other process looks after its children
     os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
     pass

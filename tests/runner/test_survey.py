@@ -1,4 +1,4 @@
-"""Several schedulers asked at once: each answers for itself, and none holds up the others."""
+"""Several schedulers queried at the same time: none delays the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_answers_and_reasons_come_in_the_order_of_the_question() -> None:
     assert list(survey(["c", "b", "a"], ask).items()) == [("c", "C"), ("b", absent), ("a", "A")]
 
 
-def test_all_are_asked_at_the_same_time() -> None:
+def test_all_are_queried_at_the_same_time() -> None:
     meet = threading.Barrier(3, timeout=20)
     assert len(survey("abc", lambda name: meet.wait(), patience=20)) == 3
 
@@ -56,7 +56,7 @@ def test_a_cluster_that_hangs_does_not_hang_the_command_line(
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_CONF")
-    result = torchx("status", "nobody")
+    result = torchx("status", "unknown")
     assert result.returncode == 69
     assert result.stderr.startswith("error: local_docker did not answer: ")  # the default one of this machine
     assert "slurm did not answer either" in result.stderr
@@ -67,7 +67,7 @@ def test_a_cluster_that_hangs_does_not_hang_the_command_line(
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_what_cannot_list_its_applications_still_tells_of_one(tmp_path: Path, answers: bool) -> None:
+def test_a_scheduler_without_lists_still_describes_one(tmp_path: Path, answers: bool) -> None:
     class Spaces(MemoryScheduler):
         """Ids have a namespace, which need not be typed; to list all of them takes too long."""
 

@@ -91,7 +91,7 @@ def test_parts_put_together_are_found_again(
     assert parse_log_target(text) == LogTarget(handle, role, tuple(ids))
 
 
-def test_unknown_names_are_told_with_the_nearest() -> None:
+def test_unknown_names_are_reported_with_the_nearest() -> None:
     scheduler = UnknownSchedulerException("slrum", ["slurm", "local_cwd"])
     assert isinstance(scheduler, UsageError)
     assert str(scheduler).startswith("unknown scheduler `slrum`\n  did you mean `slurm`?")

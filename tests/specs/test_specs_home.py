@@ -34,7 +34,7 @@ def test_it_does_not_depend_on_where_one_stands(tmp_path: Path, monkeypatch: pyt
     assert TORCHX_HOME() == tmp_path / "state"
 
 
-def test_a_file_in_the_way_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_way_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "state").touch()
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "state"))
     with pytest.raises(StateError, match=r"cannot be created: .*\n.*set \$TORCHX_HOME"):

@@ -1,4 +1,4 @@
-"""Mounts as a command line tells them."""
+"""Mounts as written on a command line."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_several_mounts_in_a_row() -> None:
         ("type=bind src=/a dst=/b perm=r", "`perm` is not an option of a bind mount"),
     ],
 )
-def test_what_is_no_mount_is_told_why(words: str, problem: str) -> None:
+def test_what_is_no_mount_is_reported_why(words: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem) as caught:
         parse_mounts(words.split())
     assert isinstance(caught.value, ValueError)

@@ -121,7 +121,7 @@ def test_the_case_does_not_matter() -> None:
         ("zzz", "there are gpu.small, gpu.medium.*and 61 of AWS"),
     ],
 )
-def test_an_unknown_name_is_told_with_the_nearest(name: str, hint: str) -> None:
+def test_an_unknown_name_is_reported_with_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=rf"(?s)unknown named resource `{name}`\n.*{hint}") as caught:
         resource(h=name)
     assert isinstance(caught.value, KeyError)

@@ -68,7 +68,7 @@ def test_laid_over(base: dict[str, Any], overlay: dict[str, Any], result: dict[s
         ({"a": []}, {JOIN("a", on="n"): {"n": 1}}, "JOIN of `a` needs a list of mappings; the overlay"),
     ],
 )
-def test_what_does_not_fit_is_told(base: dict[str, Any], overlay: dict[str, Any], problem: str) -> None:
+def test_what_does_not_fit_is_reported(base: dict[str, Any], overlay: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem) as caught:
         apply_overlay(base, overlay)
     assert isinstance(caught.value, TypeError)

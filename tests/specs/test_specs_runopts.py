@@ -77,7 +77,7 @@ def test_text_of_the_wrong_type(opts: runopts, text: str, problem: str) -> None:
     assert caught.value.cfg_key == text.split("=")[0]
 
 
-def test_an_unknown_option_is_an_error_where_that_is_asked_for(opts: runopts) -> None:
+def test_an_unknown_option_is_an_error_where_that_is_requested(opts: runopts) -> None:
     with pytest.raises(InvalidRunConfigException, match=r"(?s)`clusterNam`.*did you mean `cluster_name`"):
         opts.cfg_from_str("clusterNam=x", strict=True)
     with pytest.raises(InvalidRunConfigException, match="unknown run option `x`"):
@@ -147,7 +147,7 @@ def test_none_is_no_value_so_the_default_holds(opts: runopts) -> None:
         ({"BAR": "x", "clusterName": "a", "cluster_name": "b"}, "`cluster_name` is given twice"),
     ],
 )
-def test_what_is_wrong_is_told(opts: runopts, cfg: dict[str, CfgVal], problem: str) -> None:
+def test_what_is_wrong_is_reported(opts: runopts, cfg: dict[str, CfgVal], problem: str) -> None:
     with pytest.raises(InvalidRunConfigException, match=problem) as caught:
         opts.resolve(cfg)
     assert caught.value.cfg == cfg

@@ -1,4 +1,4 @@
-"""States, attempts and the two forms in which a status is told."""
+"""States, attempts, and the two forms of a status."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_only_success_raises_nothing() -> None:
         assert status.is_terminal() == is_terminal(state)
 
 
-def test_a_replica_tells_of_its_current_attempt() -> None:
+def test_a_replica_reports_its_current_attempt() -> None:
     first = AttemptStatus(1, AppState.FAILED, exit_code=1, pid=10)
     second = AttemptStatus(2, AppState.FAILED, None, "SIGKILL", START, START + timedelta(seconds=2), 11)
     replica = ReplicaStatus(0, AppState.FAILED, "r", "host", attempts=[first, second], max_attempts=3)
@@ -87,7 +87,7 @@ def test_a_replica_tells_of_its_current_attempt() -> None:
     assert FirstFailure("r", 0, 2, signal="SIGTERM").result == 143
 
 
-def test_the_address_of_a_replica_is_its_host_unless_told() -> None:
+def test_the_address_of_a_replica_is_its_host_by_default() -> None:
     assert ReplicaStatus(0, AppState.RUNNING, "r", "host").hostaddr == "host"
     assert ReplicaStatus(0, AppState.RUNNING, "r", "host", hostaddr="10.0.0.1").hostaddr == "10.0.0.1"
 
@@ -124,7 +124,7 @@ def test_the_whole_text(error_file: str) -> None:
     )
 
 
-def test_only_the_roles_that_are_asked_for() -> None:
+def test_only_the_roles_that_are_requested() -> None:
     status = _status(
         ReplicaStatus(0, AppState.FAILED, "trainer", "h"), ReplicaStatus(0, AppState.FAILED, "reader", "h")
     )
@@ -135,7 +135,7 @@ def test_only_the_roles_that_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("text", ["no json", '{"a": 1}', "[1]", "null"])
-def test_any_other_error_file_is_told_as_it_is(text: str) -> None:
+def test_any_other_error_file_is_reported_as_it_is(text: str) -> None:
     assert f" *r[0]:FAILED\n{text}\n" in _status(ReplicaStatus(0, AppState.FAILED, "r", "h", text)).format()
 
 

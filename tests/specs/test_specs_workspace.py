@@ -42,7 +42,7 @@ def test_one_project_at_the_root() -> None:
     assert not Workspace({}).is_unmapped_single_project()
 
 
-def test_an_empty_one_is_false_and_any_is_told_in_a_word() -> None:
+def test_an_empty_one_is_false_and_any_is_described_briefly() -> None:
     assert not Workspace({})
     assert Workspace({"a": ""})
     assert str(Workspace({"a": "", "b": "c"})) == "a;b:c"
@@ -96,6 +96,6 @@ def test_no_target_lies_outside(tmp_path: Path, target: str) -> None:
         Workspace({str(tmp_path): target}).merge_into(tmp_path / "out")
 
 
-def test_a_project_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_project_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="nope` cannot be copied"):
         Workspace({str(tmp_path / "nope"): ""}).merge_into(tmp_path / "out")

@@ -85,7 +85,7 @@ def test_a_start_stands_until_it_is_reported() -> None:
     assert not g.wants(2)
 
 
-def test_an_end_is_told_once() -> None:
+def test_an_end_is_reported_once() -> None:
     g = gang(RoleRules("w", range(1)))
     assert g.exited(0, True) == [End("SUCCEEDED")]
     assert g.exited(0, True) == []

@@ -59,7 +59,7 @@ def test_sources_are_kept_each_once(tracker: FsspecTracker) -> None:
         tracker.add_source("b", "a", "two\nlines")
 
 
-def test_a_run_that_nobody_knows_has_told_nothing(tracker: FsspecTracker) -> None:
+def test_an_unknown_run_has_no_data(tracker: FsspecTracker) -> None:
     assert (tracker.metadata("x"), tracker.artifacts("x"), list(tracker.sources("x"))) == ({}, {}, [])
     assert list(tracker.run_ids()) == []
     assert tracker.lineage("x").edges == ()

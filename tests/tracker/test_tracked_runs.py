@@ -56,7 +56,7 @@ def out(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_what_a_job_tells_is_shown(
+def test_the_data_of_a_job_is_shown(
     configured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handle = tracked_job(monkeypatch)
@@ -84,7 +84,7 @@ def test_a_run_that_the_trackers_do_not_know_is_an_error(
     assert capsys.readouterr().err.startswith("error: no tracked run `nosuch`\n")
 
 
-def test_without_a_tracker_the_way_to_one_is_told(
+def test_without_a_tracker_the_way_to_one_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Applications told in fluent words: what they are made of, and what of it is refused."""
+"""Fluent definitions of applications: their parts, and rejected ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_words_follow_each_other() -> None:
     assert tsm.Role("r").container.image == "<MISSING>"
 
 
-def test_what_a_container_is_told_later_counts_too() -> None:
+def test_later_updates_of_a_container_count_too() -> None:
     box = tsm.Container("img")
     one, two = tsm.Role("a").on(box), tsm.Role("b").on(box)
     needs = tsm.Resource(2, 0, 512)
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused_with_what_to_write() -> None:
         tsm.Container("img", {"cpu": 1})  # type: ignore[arg-type]
 
 
-def test_torchrun_is_told_what_dist_torchrun_tells_it() -> None:
+def test_torchrun_gets_the_arguments_of_dist_torchrun() -> None:
     """The two ways to the same start must not drift apart."""
     from torchx.components.dist import torchrun
 
@@ -145,7 +145,7 @@ def test_the_options_of_torchrun() -> None:
     assert "--no_python" in words
     assert "--tee" not in words
     assert words[-3:] == ["train.py", "--script_arg", "foo"]
-    # it is read as it was told
+    # it is read in the order of the calls
     assert (role.entrypoint, role.args, role.port_map) == ("train.py", ["--script_arg", "foo"], {})
     assert resolve_overrides(role).min_replicas is None
     assert resolve_overrides(role.replicas(3)).min_replicas == 2

@@ -72,7 +72,7 @@ def test_the_life_of_an_application(session: tsm.Session) -> None:
     assert session.list() == {handle: described}
 
 
-def test_the_log_is_followed_to_the_end_unless_told(session: tsm.Session) -> None:
+def test_the_log_is_followed_to_the_end_by_default(session: tsm.Session) -> None:
     handle = session.run(tsm.Application("job").of(sh("echo one; sleep 0.3; echo two")), "local")
     assert list(session.log_lines(handle, "w")) == ["one\n", "two\n"]
     assert list(session.log_lines(handle, "w", regex="^t")) == ["two\n"]
@@ -102,14 +102,14 @@ def test_images_that_are_folders_are_run_in(session: tsm.Session, tmp_path: Path
 
 
 def test_which_scheduler_of_this_machine_it_is(session: tsm.Session, tmp_path: Path) -> None:
-    def scheduler(*images: str, asked: str = "default") -> str | None:
+    def scheduler(*images: str, requested: str = "default") -> str | None:
         roles = [tsm.Role(f"r{k}", "sh").on(tsm.Container(image)) for k, image in enumerate(images)]
-        return session.dryrun(tsm.Application("a").of(*roles), asked).scheduler
+        return session.dryrun(tsm.Application("a").of(*roles), requested).scheduler
 
     (tmp_path / "relative").mkdir()
-    assert scheduler("pytorch/pytorch:2.9") == scheduler("python", asked="local") == "local_cwd"
+    assert scheduler("pytorch/pytorch:2.9") == scheduler("python", requested="local") == "local_cwd"
     assert scheduler("relative", "relative") == scheduler(str(tmp_path)) == scheduler(".") == "local_dir"
-    assert scheduler("python", asked="local_cwd") == "local_cwd"
+    assert scheduler("python", requested="local_cwd") == "local_cwd"
     # a folder that is not there is a typo, and no reason to run elsewhere
     with pytest.raises(UsageError, match="`/no/such/folder` is neither a folder nor an archive"):
         scheduler("/no/such/folder")
@@ -207,7 +207,7 @@ def test_a_session_is_found_again_by_its_name(session: tsm.Session) -> None:
         session.status(another)
 
 
-def test_what_its_scheduler_has_not_told_cannot_be_run_again() -> None:
+def test_an_application_that_its_scheduler_does_not_report_cannot_be_run_again() -> None:
     class Forgets(MemoryScheduler):
         def describe(self, app_id: str):  # type: ignore[no-untyped-def]
             found = super().describe(app_id)

@@ -1,4 +1,4 @@
-"""Copies: what is odd about files, and what is told when they cannot be copied."""
+"""Copies: unusual files, and errors of those that cannot be copied."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_names_of_any_bytes_and_permissions_are_kept(src: Path, tmp_path: Path) 
     (src / "locked").chmod(0o755)
 
 
-def test_what_nobody_may_write_to_is_removed_all_the_same(tmp_path: Path) -> None:
+def test_read_only_files_are_removed_too(tmp_path: Path) -> None:
     """As a user for whom permissions count: for root they do not."""
     nested = tmp_path / "a" / "b"
     nested.mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_what_nobody_may_write_to_is_removed_all_the_same(tmp_path: Path) -> Non
     assert not (tmp_path / "a").exists()
 
 
-def test_a_file_is_one_that_it_was_and_one_that_shrank_is_told(src: Path, tmp_path: Path) -> None:
+def test_a_file_is_one_that_it_was_and_one_that_shrank_is_reported(src: Path, tmp_path: Path) -> None:
     (src / "log").write_text("one\n")
     grown, shrunk = look(src), look(src)
     with (src / "log").open("a") as log:

@@ -37,7 +37,7 @@ def put(folder: Path, *files: str) -> Path:
     return folder
 
 
-def test_secrets_and_clutter_stay_unless_asked_for(tmp_path: Path) -> None:
+def test_secrets_and_clutter_stay_unless_requested(tmp_path: Path) -> None:
     put(
         tmp_path,
         "a.py",
@@ -145,7 +145,7 @@ def test_too_much_is_refused_with_what_makes_it_so(tmp_path: Path) -> None:
     assert ".torchxignore" in str(caught.value.hint)
 
 
-def test_what_is_no_file_stays_and_what_leads_out_is_told(tmp_path: Path) -> None:
+def test_special_files_are_excluded_and_links_that_lead_out_are_reported(tmp_path: Path) -> None:
     folder = put(tmp_path / "code", "a")
     os.mkfifo(folder / "pipe")
     (folder / "out").symlink_to("/etc/hostname")
@@ -155,7 +155,7 @@ def test_what_is_no_file_stays_and_what_leads_out_is_told(tmp_path: Path) -> Non
     assert any("pipe" in note for note in tree.notes)
 
 
-def test_a_file_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changes_meanwhile_is_reported(tmp_path: Path) -> None:
     put(tmp_path, "a")
     tree = look(tmp_path)
     assert tree.digest

@@ -92,7 +92,7 @@ def init_pg(backend: str = "auto", **kwargs: Any) -> torch.device:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
-        if "RANK" not in os.environ:  # started by hand: a group of one needs to find nobody
+        if "RANK" not in os.environ:  # started by hand: a group of one has no peers
             stores: Any = dist  # PyTorch names it for people, and not for type checkers
             kwargs = {"store": stores.HashStore(), "rank": 0, "world_size": 1, **kwargs}
         dist.init_process_group(backend, **kwargs)

@@ -22,7 +22,7 @@ def jobs() -> Iterator[Jobs]:
 
 @pytest.fixture
 def _docker_alone() -> None:
-    """For what only Docker does, or tells."""
+    """For behaviour and data of Docker alone."""
     if Engine().is_podman:
         pytest.skip("Podman does this in another way")
 

@@ -265,7 +265,7 @@ def test_a_version_that_one_of_both_does_not_support_is_rejected(
     assert error.hint == "use the newest version that both support: unset DOCKER_API_VERSION"
 
 
-def test_an_engine_that_trips_over_a_process_that_has_just_ended_is_asked_again(tmp_path: Path) -> None:
+def test_a_query_of_an_engine_that_fails_for_an_ended_process_is_retried(tmp_path: Path) -> None:
     ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
     tripped = answer("500 no", '{"message": "read /proc/31/cgroup: no such process"}')
     gone = answer("404 no", '{"message": "a1 does not exist in database: no such container"}')
@@ -286,7 +286,7 @@ def test_an_engine_that_trips_over_a_process_that_has_just_ended_is_asked_again(
         Engine(parse_address(address)).call("POST", "/containers/create")  # it may have been made
 
 
-def test_an_engine_whose_networks_are_locked_up_is_told_so(
+def test_an_engine_whose_networks_are_locked_up_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(docker_diagnosis, "PATIENCE", 0.5)

@@ -1,4 +1,4 @@
-"""Builds: what is told meanwhile, those that fail or are stopped, and images that nobody needs any more."""
+"""Builds: their progress, those that fail or are stopped, and unused images."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Pa
 
 
 @pytest.mark.usefixtures("_docker_alone")
-def test_a_file_that_a_step_lacks_as_it_stays_behind_unasked_has_a_way_out(runs: Runs, folder: Path) -> None:
+def test_a_step_that_lacks_an_excluded_file_has_a_hint(runs: Runs, folder: Path) -> None:
     (folder / ".env").write_text("A=1\n")
     dockerfile(folder, "COPY .env /there")
     hint = "files of this name are excluded by default; include it by a line in .torchxignore: !.env"
@@ -93,14 +93,14 @@ def test_an_image_may_be_named_by_several_arguments_on_a_line(runs: Runs, folder
 
 
 @pytest.mark.usefixtures("_docker_alone")
-def test_what_needs_another_builder_is_told_so(runs: Runs, folder: Path) -> None:
+def test_a_build_that_needs_another_builder_is_reported(runs: Runs, folder: Path) -> None:
     dockerfile(folder, "RUN --mount=type=cache,target=/x true")
     error = failure(runs, folder)
     assert "BuildKit" in error.message
     assert "docker buildx build" in (error.hint or "")
 
 
-def test_steps_are_told_in_lines_when_they_take_long(runs: Runs, folder: Path) -> None:
+def test_steps_are_reported_in_lines_when_they_take_long(runs: Runs, folder: Path) -> None:
     above = f"ENV A={uuid.uuid4()}"
     dockerfile(folder, above)
     runs.run(folder, sh("true"))  # so that of the next build nothing but the slow step takes long
@@ -137,7 +137,7 @@ def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder:
     assert re.search(r"\n\r(?:\x1b\[1A\x1b\[2K){2,5}built " + name, shown)
 
 
-def test_a_large_workspace_is_told_before_it_is_sent(
+def test_a_large_workspace_is_reported_before_it_is_sent(
     runs: Runs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (folder / "data").open("wb") as file:
@@ -195,7 +195,7 @@ def test_ctrl_c_stops_a_build_and_leaves_nothing(runs: Runs, folder: Path) -> No
 
 
 class Stopped(Engine):
-    """An engine whose builds are stopped: while they are sent, or when a step is told that copies files.
+    """An engine whose builds are stopped: while they are sent, or when a step that copies files is reported.
 
     Attributes:
         removed: bytes of the images that were removed on it.
@@ -257,10 +257,10 @@ def test_the_command_line_says_what_failed_and_nothing_else(runs: Runs, folder: 
     assert second == "  │ no luck"
 
 
-# --- what nobody needs any more ----------------------------------------------------------------------
+# --- unused images ----------------------------------------------------------------------
 
 
-def test_images_that_nobody_uses_are_removed_when_they_are_old(
+def test_unused_images_are_removed_when_they_are_old(
     runs: Runs, jobs: Jobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs.run(folder, sh("true"))

@@ -77,7 +77,7 @@ def test_limits_reach_the_engine(jobs: Jobs) -> None:
     assert text(done.app_id).split()[1] == "128"
 
 
-def test_a_folder_in_memory_is_as_large_as_it_was_asked_for(jobs: Jobs) -> None:
+def test_a_folder_in_memory_is_as_large_as_it_was_requested(jobs: Jobs) -> None:
     fill = "df -m /scratch | tail -n 1; head -c 3000000 /dev/zero > /scratch/a"
     done = jobs.run(sh(fill, mounts=[TmpfsMount("/scratch", 2)]))
     assert done.state is AppState.FAILED, "what is full takes no more"
@@ -114,7 +114,7 @@ def test_the_metadata_of_a_role_may_set_further_options(jobs: Jobs) -> None:
 
 
 def test_privileged_gives_all_rights(jobs: Jobs) -> None:
-    # asked for, not tried: a machine of tests may be a container itself that has not all rights to give
+    # only requested: a machine of tests may be a container itself that has not all rights to give
     info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {"privileged": True})
     (container,) = info.request.containers
     assert container.body["HostConfig"]["Privileged"] is True

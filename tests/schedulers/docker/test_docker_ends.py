@@ -71,13 +71,13 @@ def test_a_cancel_that_is_cut_off_ends_all_the_same(jobs: Jobs) -> None:
     wait_until(lambda: not lock_of.parent.exists(), "it has gone, too")
 
 
-def test_each_replica_is_asked_to_end_once(jobs: Jobs) -> None:
-    script = "trap 'echo asked' TERM; echo up; until [ -e /tmp/over ]; do sleep 0.1; done"
+def test_each_replica_gets_one_signal_to_end(jobs: Jobs) -> None:
+    script = "trap 'echo requested' TERM; echo up; until [ -e /tmp/over ]; do sleep 0.1; done"
     app_id = jobs.submit(sh(script, 3), grace_period=2.0)
     wait_until(lambda: text(app_id).count("up") == 3, "all are up")
     scheduler().cancel(app_id)
     assert ended(app_id).state is AppState.CANCELLED
-    assert text(app_id).count("asked") == 3
+    assert text(app_id).count("requested") == 3
 
 
 def test_who_has_succeeded_before_keeps_the_result(jobs: Jobs) -> None:
@@ -99,7 +99,7 @@ class Overtaken(Engine):
         return super().call(method, path, query, body, patience)
 
 
-def test_what_somebody_else_has_asked_to_end_first_is_cancelled_all_the_same(jobs: Jobs) -> None:
+def test_an_application_that_another_process_cancels_first_is_cancelled(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("sleep 600", 2))
     running(app_id, 2)
     cancel(Overtaken(), app_id)

@@ -89,6 +89,6 @@ def test_who_reads_slowly_gets_all_of_who_writes_fast(jobs: Jobs) -> None:
     found = bytearray()
     for n, chunk in enumerate(scheduler().log_chunks(app_id, LogQuery(follow=True))):
         if n < 3:
-            ended(app_id)  # while nobody reads
+            ended(app_id)  # without a reader
         found += chunk.data
     assert found == b"".join(b"%d\n" % i for i in range(1, 200001))

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("gpus")]
 
 @pytest.fixture(autouse=True)
 def _machine_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with three GPUs, as its driver's program tells."""
+    """A machine with three GPUs, as its driver's program reports."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nfor n in 0 1 2; do echo "GPU $n: a GPU (UUID: GPU-$n)"; done\n')

@@ -19,7 +19,7 @@ def chunks(app_id: str, **query: object) -> list[LogChunk]:
     return list(scheduler().log_chunks(app_id, LogQuery(**query)))  # type: ignore[arg-type]
 
 
-def test_the_streams_are_told_apart(jobs: Jobs) -> None:
+def test_the_streams_are_distinguished(jobs: Jobs) -> None:
     done = jobs.run(sh("echo 1; sleep 0.5; echo 2 >&2; sleep 0.5; echo 3"))
     assert [(c.stream, c.data) for c in chunks(done.app_id)] == [
         (Stream.STDOUT, b"1\n"),

@@ -27,7 +27,7 @@ def body(**options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("options", "key", "told"),
+    ("options", "key", "expected"),
     [
         ({"volumes": {"/src": {"bind": "/dst", "mode": "ro"}}}, "Binds", ["/src:/dst:ro"]),
         ({"volumes": {"/src": {"bind": "/dst"}}}, "Binds", ["/src:/dst:rw"]),
@@ -43,8 +43,10 @@ def body(**options: Any) -> dict[str, Any]:
         ({"dns": None}, "Dns", None),
     ],
 )
-def test_options_have_the_forms_of_the_docker_package(options: dict[str, Any], key: str, told: Any) -> None:
-    assert body(**options)["HostConfig"].get(key) == told
+def test_options_have_the_forms_of_the_docker_package(
+    options: dict[str, Any], key: str, expected: Any
+) -> None:
+    assert body(**options)["HostConfig"].get(key) == expected
 
 
 def test_a_check_of_health_has_small_letters_too() -> None:

@@ -58,6 +58,6 @@ def test_what_the_page_says_to_type_works(tmp_path: Path) -> None:
             scheduler().delete(handle.rpartition("/")[2])
 
 
-def test_every_run_option_is_told() -> None:
+def test_every_run_option_is_reported() -> None:
     result = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert {name for name, _ in scheduler().run_opts()} == result

@@ -117,7 +117,7 @@ def test_an_image_is_pulled_and_its_tag_followed(registry: Registry, monkeypatch
     registry.put("first")
     lines: list[str] = []
     assert provide(Engine(), registry.image, lines.append) is None
-    assert lines == [], "what is quick is not told"
+    assert lines == [], "a quick pull is not reported"
     first = id_of(registry.image)
     registry.put("second")
     assert provide(Engine(), registry.image, lines.append) is None
@@ -134,7 +134,7 @@ def test_what_is_there_is_used_when_the_registry_is_not(registry: Registry) -> N
     assert said.startswith(f"{registry.image} could not be pulled, using the local copy (")
 
 
-def test_wrong_credentials_are_told(registry: Registry, tmp_path: Path) -> None:
+def test_wrong_credentials_are_reported(registry: Registry, tmp_path: Path) -> None:
     registry.put("secret")
     wrong = base64.b64encode(b"me:wrong").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {registry.host: {"auth": wrong}}}))

@@ -25,7 +25,7 @@ from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
 from torchx.workspace.docker_workspace import DockerWorkspaceMixin
 
-# Podman wants to be told in its own configuration which registries need no encryption
+# Podman needs the registries without encryption in its own configuration
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("_docker_alone")]
 
 # `me` with the password `secret`, as htpasswd writes it

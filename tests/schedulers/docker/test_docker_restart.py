@@ -88,7 +88,7 @@ def jobs(engine: OwnEngine) -> Iterator[Jobs]:
     yield Jobs()
 
 
-def test_what_ran_is_told_as_ended_and_what_may_be_retried_goes_on(
+def test_what_ran_is_reported_as_ended_and_what_may_be_retried_goes_on(
     engine: OwnEngine, jobs: Jobs, tmp_path: Path
 ) -> None:
     plain = jobs.submit(sh("echo up; exec sleep 600"))
@@ -117,7 +117,7 @@ def test_who_waits_does_not_wait_for_ever(engine: OwnEngine, jobs: Jobs) -> None
     stopping = threading.Thread(target=engine.stop)
     stopping.start()
     try:
-        # the end of the container may be told before that of the engine
+        # the end of the container may be reported before that of the engine
         assert scheduler().wait(app_id, 60)
     except StateError as error:
         assert "Docker engine" in error.message

@@ -1,4 +1,4 @@
-"""A start that fails is undone whole, and told in one sentence."""
+"""A start that fails is undone completely, and reported in one sentence."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_what_has_not_changed_is_built_once(runs: Runs, folder: Path) -> None:
 
 
 def events_during(what: object, images: set[str]) -> list[str]:
-    """What the engine tells of some images while something is done; other tests have images of their own."""
+    """Events of some images during a block; other tests have images of their own."""
     engine = Engine()
     connection, rest = engine.stream("/events", {"filters": {"type": ["image"]}})
     assert callable(what)
@@ -200,7 +200,7 @@ def test_a_dry_run_needs_no_engine_and_says_what_would_be_built(
     assert info.app.roles[0].image == plan.name
 
 
-def test_a_file_that_changes_after_the_dry_run_is_told(runs: Runs, folder: Path) -> None:
+def test_a_file_that_changes_after_the_dry_run_is_reported(runs: Runs, folder: Path) -> None:
     info = runs.dryrun(folder, sh("true"))
     (folder / "train.py").write_text("another")
     with pytest.raises(StateError, match="changed while it was read"):
@@ -216,7 +216,7 @@ def test_too_much_is_refused_before_it_is_sent(folder: Path) -> None:
         scheduler().submit_dryrun(AppDef("job", [sh("true")]), {"workspace_limit_mb": 2}, str(folder))
 
 
-def test_a_request_is_told_with_the_image_it_runs(jobs: Jobs, runs: Runs, folder: Path) -> None:
+def test_a_request_is_reported_with_the_image_it_runs(jobs: Jobs, runs: Runs, folder: Path) -> None:
     info = runs.dryrun(folder, sh("echo $TORCHX_IMAGE"))
     said = runs.submit(info)
     assert said.strip() == info.request.containers[0].image

@@ -52,7 +52,7 @@ def test_a_job_from_its_submission_to_its_deletion(cluster: FakeCluster) -> None
     (line,) = answer("list", "-s", "kubernetes", "-o", "json")
     assert (line["handle"], line["exit_code"]) == (handle, 4)
     (line,) = answer("list", "-o", "json")
-    assert line["handle"] == handle, "a cluster that is set up is asked unasked"
+    assert line["handle"] == handle, "a configured cluster is queried by default"
     assert torchx("delete", handle).returncode == 0
     assert answer("list", "-s", "kubernetes", "-o", "json") == []
     assert torchx("status", handle).returncode == 1
@@ -83,14 +83,14 @@ def test_a_log_that_is_followed_says_why_there_is_none(cluster: FakeCluster, big
     assert (out, process.returncode) == ("", 0)
 
 
-def test_the_status_tells_the_reason_of_each_replica(cluster: FakeCluster, big: str) -> None:
+def test_the_status_shows_the_reason_of_each_replica(cluster: FakeCluster, big: str) -> None:
     handle = torchx("run", "-s", "kubernetes", big, "--replicas", "2").stdout.strip()
     result = wait_until(
         lambda: text if "Insufficient cpu" in (text := torchx("status", handle).stdout) else "", "the reason"
     )
     reasons = [line for line in result.splitlines() if "waiting: no node can run it" in line]
     assert [line.split()[:2] for line in reasons] == [["0", "PENDING"], ["1", "PENDING"]]
-    assert result.count("Insufficient cpu") == 2, "it is told once for each"
+    assert result.count("Insufficient cpu") == 2, "one line for each"
 
 
 SERVED = """

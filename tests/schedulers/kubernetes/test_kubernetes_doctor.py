@@ -6,7 +6,7 @@ from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.findings import Verdict
 
 
-def test_a_cluster_tells_its_version_and_what_it_has(scheduler: KubernetesScheduler) -> None:
+def test_a_cluster_shows_its_version_and_what_it_has(scheduler: KubernetesScheduler) -> None:
     reported = {finding.what: finding for finding in scheduler.diagnose()}
     assert reported["cluster"].verdict is Verdict.GOOD
     assert "Kubernetes v1." in reported["cluster"].detail

@@ -144,7 +144,7 @@ def test_long_listings_take_few_calls(
     assert len(cluster.asked) <= 3 + 4, cluster.asked
 
 
-def test_a_listing_tells_results_and_reasons(scheduler: KubernetesScheduler) -> None:
+def test_a_listing_shows_results_and_reasons(scheduler: KubernetesScheduler) -> None:
     failed = submit(scheduler, "exit 9")
     waits = submit(scheduler, role("true", image="registry.example.com/nosuch"))
     until_ended(scheduler, failed)

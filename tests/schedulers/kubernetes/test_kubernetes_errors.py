@@ -31,7 +31,7 @@ def sentence(name: str) -> ClusterError:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("no-jobsets", "the cluster has no API of jobset.x-k8s.io/v1alpha2"),
         ("no-namespace", "the cluster has no namespace `nosuch`"),
@@ -47,21 +47,21 @@ def sentence(name: str) -> ClusterError:
         ("being-deleted", "is still being deleted"),
     ],
 )
-def test_a_refusal_is_one_sentence(name: str, told: str) -> None:
+def test_a_refusal_is_one_sentence(name: str, expected: str) -> None:
     error = sentence(name)
-    assert told in error.message
+    assert expected in error.message
     assert "\n" not in error.message
     assert error.hint
 
 
-def test_all_causes_are_told_without_the_grammar_of_names() -> None:
+def test_all_causes_are_reported_without_the_grammar_of_names() -> None:
     result = sentence("two-causes").message
     assert "containers[0].name" in result
     assert "containers[0].image: Required value" in result
     assert "regex" not in result
 
 
-def test_every_recorded_refusal_is_told() -> None:
+def test_every_recorded_refusal_is_reported() -> None:
     for name in RECORDED:
         assert sentence(name).message, name
         assert "None" not in sentence(name).message, name
@@ -103,7 +103,7 @@ def test_a_kubeconfig_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, tmp_p
             Cluster()
 
 
-def test_nobody_listens(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+def test_a_port_without_a_listener(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     cluster.close()
     with pytest.raises(
         ClusterError, match=r"no cluster answers at http://.* \(connection refused\)"
@@ -150,7 +150,7 @@ def test_a_wrong_token(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.parametrize("do", [429, 500, 503, "drop"])
-def test_what_passes_is_asked_again(cluster: FakeCluster, do: int | str) -> None:
+def test_a_temporary_error_is_retried(cluster: FakeCluster, do: int | str) -> None:
     cluster.fault("GET", "^/version$", do, times=2, headers=(("Retry-After", "0"),))
     assert Cluster().get("/version")["major"] == "1"
     assert cluster.asked == ["GET /version"] * 3
@@ -188,7 +188,7 @@ def test_long_lists_come_in_pages(cluster: FakeCluster, monkeypatch: pytest.Monk
     assert cluster.page == original
 
 
-def test_no_secret_is_told(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_secret_is_shown(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     secret = "very-secret-token"
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "other", token=secret)))
     client = Cluster()

@@ -121,8 +121,8 @@ class Following:
         for chunk in scheduler.log_chunks(app_id, query):
             self.chunks.append(chunk)
 
-    def until(self, told: str) -> None:
-        wait_until(lambda: told in text(self.chunks), f"{told!r} is read")
+    def until(self, expected: str) -> None:
+        wait_until(lambda: expected in text(self.chunks), f"{expected!r} is read")
 
     def end(self) -> str:
         self._thread.join(20)
@@ -185,7 +185,7 @@ def test_what_never_starts_is_followed_until_it_is_cancelled(scheduler: Kubernet
     assert following.end() == ""
 
 
-def test_who_may_not_read_is_told(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+def test_who_may_not_read_is_reported(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     cluster.fault(
         "GET", "/log$", 403, times=99, body={"message": 'User "jane" cannot get resource "pods/log" in'}
     )

@@ -215,11 +215,11 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), BOMBS.values(), ids=BOMBS)
-def test_a_file_that_would_take_much_memory_is_refused(tmp_path: Path, text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), BOMBS.values(), ids=BOMBS)
+def test_a_file_that_would_take_much_memory_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text(text)
-    with pytest.raises(UsageError, match=told) as refused:
+    with pytest.raises(UsageError, match=expected) as refused:
         made(AppDef("a", [role(metadata={"kubernetes": str(file)})]))
     assert str(file) in refused.value.message
     assert len(refused.value.message) < 300
@@ -242,11 +242,11 @@ def test_overlays_by_kind_are_not_taken_for_one_of_pods() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [("job", ["JobSet"]), ("jobset", []), ("volcano", ["JobSet", "V1Job"])],
 )
-def test_an_overlay_without_a_place_is_told(kind: str, told: list[str]) -> None:
+def test_an_overlay_without_a_place_is_reported(kind: str, expected: list[str]) -> None:
     app = app_with({"spec": {"activeDeadlineSeconds": 9}}, "V1Job")
     set_overlay(app, "kubernetes", "JobSet", {"spec": {"ttlSecondsAfterFinished": 5}})
     notes = notes_of(app, options(queue="q"), kind)
-    assert [note.split()[2] for note in notes if "is ignored" in note] == told
+    assert [note.split()[2] for note in notes if "is ignored" in note] == expected

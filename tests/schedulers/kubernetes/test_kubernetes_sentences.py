@@ -191,7 +191,7 @@ def test_an_odd_id_is_one_sentence(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (
             "a0: &a0 [x,x,x,x,x,x,x,x]\n"
@@ -204,12 +204,12 @@ def test_an_odd_id_is_one_sentence(cluster: FakeCluster) -> None:
     ids=["aliases", "depth", "size"],
 )
 def test_a_kubeconfig_has_limits(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, expected: str
 ) -> None:
     (tmp_path / "config").write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     begin = time.process_time()
-    with pytest.raises(TorchxError, match=told) as caught:
+    with pytest.raises(TorchxError, match=expected) as caught:
         Cluster()
     assert f"the kubeconfig {tmp_path / 'config'}" in caught.value.message
     assert time.process_time() - begin < 5
@@ -290,7 +290,7 @@ def test_an_answer_has_a_largest_size(slow: list[bytes], monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         (
             'Get "https://10.0.0.7:10250/containerLogs/a/b/main": http2: client connection lost',
@@ -303,11 +303,11 @@ def test_an_answer_has_a_largest_size(slow: list[bytes], monkeypatch: pytest.Mon
         ("error dialing backend: dial tcp 10.0.0.7:10250: i/o timeout", "i/o timeout"),
     ],
 )
-def test_a_lost_node_is_told_without_its_address(message: str, told: str) -> None:
+def test_a_lost_node_is_reported_without_its_address(message: str, expected: str) -> None:
     """Recorded as 14d: a log whose node hangs."""
     body = json.dumps({"kind": "Status", "message": message}).encode()
     error = response_error("GET", "/api/v1/namespaces/research/pods/train-0-x/log", 500, body, {})
-    assert error.message == f"the node of pods/train-0-x in namespace `research` does not answer: {told}"
+    assert error.message == f"the node of pods/train-0-x in namespace `research` does not answer: {expected}"
     assert "10.0.0.7" not in str(error)
 
 

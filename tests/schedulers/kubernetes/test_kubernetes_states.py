@@ -1,4 +1,4 @@
-"""What a real cluster has answered, told in our words: jobs and pods of each kind of end and wait."""
+"""Recorded answers of a real cluster and their interpretation: jobs and pods of each kind of end and wait."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def facts_of(name: str) -> Facts:
     )
 
 
-def told(facts: Facts | str) -> DescribeAppResponse:
+def response(facts: Facts | str) -> DescribeAppResponse:
     return describe(facts_of(facts) if isinstance(facts, str) else facts, NOW)
 
 
 def replicas(facts: Facts | str) -> list[str]:
-    (role,) = told(facts).roles_statuses
+    (role,) = response(facts).roles_statuses
     return [replica.state.name for replica in role.replicas]
 
 
 def reason(name: str) -> str:
-    found = told(name)
+    found = response(name)
     assert found.state is AppState.PENDING, found
     (role,) = found.roles_statuses
     assert {r.attempts[-1].msg for r in role.replicas} == {found.msg}
@@ -80,7 +80,7 @@ def reason(name: str) -> str:
     ],
 )
 def test_states(name: str, state: str, expected: list[str]) -> None:
-    assert (told(name).state.name, replicas(name)) == (state, expected)
+    assert (response(name).state.name, replicas(name)) == (state, expected)
 
 
 @pytest.mark.parametrize(
@@ -99,28 +99,28 @@ def test_states(name: str, state: str, expected: list[str]) -> None:
 )
 def test_why_it_waits(name: str, why: str) -> None:
     assert why in reason(name)
-    assert "reemption" not in reason(name), "what nobody can act on"
+    assert "reemption" not in reason(name), "the user cannot act on it"
 
 
 def test_why_it_waits_in_a_queue() -> None:
-    assert told("queued").msg == "it waits for its turn in queue `team-queue`"
+    assert response("queued").msg == "it waits for its turn in queue `team-queue`"
 
 
-def test_a_quota_that_refuses_one_pod_is_told_of_that_replica() -> None:
-    (role,) = told("no-quota").roles_statuses
+def test_a_quota_that_refuses_one_pod_is_reported_for_that_replica() -> None:
+    (role,) = response("no-quota").roles_statuses
     assert "exceeded quota: q, requested: requests.cpu=50m" in role.replicas[1].attempts[0].msg
-    assert "exceeded quota" in told("no-quota").msg
+    assert "exceeded quota" in response("no-quota").msg
 
 
 def test_the_culprit_is_the_one_that_failed_by_itself() -> None:
-    first = told("exit-7").first_failure
+    first = response("exit-7").first_failure
     assert first is not None
     assert (first.replica, first.exit_code, first.signal) == (1, 7, None)
-    assert told("peers-are-ended").msg == "a replica failed, the others are being ended"
+    assert response("peers-are-ended").msg == "a replica failed, the others are being ended"
 
 
 def test_a_signal_has_its_name_and_memory_its_limit() -> None:
-    first = told("out-of-memory").first_failure
+    first = response("out-of-memory").first_failure
     assert first is not None
     assert (first.signal, first.exit_code, first.msg) == (
         "SIGKILL",
@@ -129,53 +129,53 @@ def test_a_signal_has_its_name_and_memory_its_limit() -> None:
     )
 
 
-def test_time_limits_are_told_as_such() -> None:
-    assert told("deadline-of-the-job").msg == "it timed out"
-    first = told("deadline-of-the-pod").first_failure
+def test_time_limits_are_reported_as_such() -> None:
+    assert response("deadline-of-the-job").msg == "it timed out"
+    first = response("deadline-of-the-pod").first_failure
     assert first is not None
     assert first.msg == "it timed out"
 
 
 def test_a_program_that_is_not_there() -> None:
-    first = told("no-program").first_failure
+    first = response("no-program").first_failure
     assert first is not None
     assert first.msg.startswith('it could not be started: "/no/such/program"')
     assert first.exit_code is None, "the code is the runtime's, not the program's"
-    (role,) = told("no-program").roles_statuses
+    (role,) = response("no-program").roles_statuses
     assert role.replicas[0].attempts[0].started_at is None, "it never ran"
 
 
 def test_attempts_are_counted_by_pods_and_by_restarts() -> None:
-    (role,) = told("succeeded-at-third").roles_statuses
+    (role,) = response("succeeded-at-third").roles_statuses
     assert [(a.number, a.exit_code) for a in role.replicas[0].attempts] == [(1, 3), (2, 3), (3, 0)]
-    (role,) = told("back-off").roles_statuses
+    (role,) = response("back-off").roles_statuses
     assert [(a.number, a.state.name) for a in role.replicas[0].attempts] == [(1, "FAILED"), (2, "PENDING")]
-    (role,) = told("restarted").roles_statuses
+    (role,) = response("restarted").roles_statuses
     assert [(a.number, a.state.name) for a in role.replicas[0].attempts] == [(2, "FAILED"), (3, "RUNNING")]
 
 
-def test_an_eviction_is_told_as_one() -> None:
-    (role,) = told("evicted").roles_statuses
+def test_an_eviction_is_reported_as_one() -> None:
+    (role,) = response("evicted").roles_statuses
     assert role.replicas[1].attempts[-1].msg == "evicted from node node-1"
 
 
-def test_what_is_gone_is_told_as_gone() -> None:
+def test_a_removed_object_is_reported_as_such() -> None:
     for name in ("pod-is-gone", "pod-deleted"):
-        assert told(name).msg.startswith("a replica failed, and its pod no longer exists"), name
-        assert told(name).first_failure is None
+        assert response(name).msg.startswith("a replica failed, and its pod no longer exists"), name
+        assert response(name).first_failure is None
 
 
 def test_a_rule_still_names_the_pod_when_it_is_gone() -> None:
     facts = facts_of("failed-by-rule")
     facts.pods.clear()
-    first = told(facts).first_failure
+    first = response(facts).first_failure
     assert first is not None
     assert (first.replica, first.exit_code) == (1, 7)
 
 
 def test_times_are_in_order() -> None:
     for name in recorded():
-        found = told(name)
+        found = response(name)
         times = [at for at in (found.submitted_at, found.started_at, found.ended_at) if at is not None]
         assert times == sorted(times), name
 
@@ -187,7 +187,7 @@ def test_a_listing_needs_only_the_unusual_pods() -> None:
         line = row_of(
             describe(Facts("research", whole.name, "job", whole.mains, whole.jobs, few, partial=True), NOW)
         )
-        assert line.state is told(name).state, name
+        assert line.state is response(name).state, name
     assert row_of(describe(facts_of("exit-7"), NOW)).exit_code == 7
     assert row_of(describe(facts_of("out-of-memory"), NOW)).exit_code == 128 + 9
     assert row_of(describe(facts_of("succeeded"), NOW)).exit_code == 0
@@ -209,14 +209,14 @@ def noted(facts: Facts) -> None:
     ]
 
 
-def test_cancelled_is_told_when_nothing_runs_any_more() -> None:
+def test_cancelled_is_reported_when_nothing_runs_any_more() -> None:
     facts = marked("being-suspended", CANCELLED)
-    assert (told(facts).state, told(facts).msg) == (AppState.RUNNING, "it is being cancelled")
+    assert (response(facts).state, response(facts).msg) == (AppState.RUNNING, "it is being cancelled")
     facts.pods.clear()
     # a controller that has not taken note of it may be making pods
-    assert (told(facts).state, told(facts).msg) == (AppState.RUNNING, "it is being cancelled")
+    assert (response(facts).state, response(facts).msg) == (AppState.RUNNING, "it is being cancelled")
     noted(facts)
-    assert told(facts).state is AppState.CANCELLED
+    assert response(facts).state is AppState.CANCELLED
     assert replicas(facts) == ["CANCELLED", "CANCELLED"]
 
 
@@ -225,11 +225,11 @@ def test_a_jobset_is_cancelled_when_its_jobs_are() -> None:
     mark = {"name": "train", "annotations": {CANCELLED: "2026-11-21T01:30:00Z"}}
     jobset = {"metadata": mark, "spec": {"suspend": True}, "status": {}}
     facts = Facts("research", "train", "jobset", [jobset], [child], [])
-    assert told(facts).state is AppState.RUNNING
+    assert response(facts).state is AppState.RUNNING
     noted(facts)
-    assert told(facts).state is AppState.RUNNING
+    assert response(facts).state is AppState.RUNNING
     noted(Facts("research", "train", "job", [child], [child], []))
-    assert told(facts).state is AppState.CANCELLED
+    assert response(facts).state is AppState.CANCELLED
 
 
 @pytest.mark.parametrize("name", ["succeeded", "exit-7"])
@@ -238,19 +238,19 @@ def test_cancelled_it_stays_however_its_pods_end_on_term(name: str) -> None:
     end = facts.mains[0]["status"]["conditions"]
     noted(facts)
     facts.mains[0]["status"]["conditions"] += end
-    assert (told(facts).state, told(facts).msg) == (AppState.CANCELLED, "cancelled")
+    assert (response(facts).state, response(facts).msg) == (AppState.CANCELLED, "cancelled")
     assert row_of(describe(facts, NOW)).exit_code is None
 
 
 def test_who_cancels_what_has_ended_changes_nothing() -> None:
-    assert told(marked("succeeded", CANCELLED)).state is AppState.SUCCEEDED
-    assert told(marked("exit-7", CANCELLED)).state is AppState.FAILED
+    assert response(marked("succeeded", CANCELLED)).state is AppState.SUCCEEDED
+    assert response(marked("exit-7", CANCELLED)).state is AppState.FAILED
 
 
 def test_a_start_that_was_broken_off_has_failed() -> None:
     facts = marked("queued", HELD)
-    assert told(facts).msg == "its submission was interrupted"
-    soon = describe(facts, told(facts).submitted_at.timestamp() + 5)  # type: ignore[union-attr]
+    assert response(facts).msg == "its submission was interrupted"
+    soon = describe(facts, response(facts).submitted_at.timestamp() + 5)  # type: ignore[union-attr]
     assert soon.state is AppState.SUBMITTED
 
 
@@ -264,11 +264,11 @@ def test_several_jobs_end_as_one() -> None:
         mains = [*bad.mains, *good.mains]
         return Facts("research", "train", "job", mains, mains, pods)
 
-    going = told(both([*bad.pods, *good.pods]))
+    going = response(both([*bad.pods, *good.pods]))
     assert (going.state, going.msg) == (AppState.RUNNING, "a replica failed, the others are being ended")
-    assert told(both(bad.pods)).state is AppState.RUNNING
+    assert response(both(bad.pods)).state is AppState.RUNNING
     noted(good)
-    over = told(both(bad.pods))
+    over = response(both(bad.pods))
     assert over.state is AppState.FAILED
     assert over.first_failure is not None
     assert over.first_failure.exit_code == 7
@@ -292,7 +292,7 @@ def test_jobs_of_volcano(phase: str, state: str) -> None:
     status = {"state": {"phase": phase, "lastTransitionTime": "2026-11-21T01:30:00Z"}, "retryCount": 2}
     metadata = {"name": "train", "creationTimestamp": "2026-11-21T01:20:00Z"}
     job = {"metadata": metadata, "spec": {}, "status": status}
-    found = told(Facts("research", "train", "volcano", [job], [], []))
+    found = response(Facts("research", "train", "volcano", [job], [], []))
     assert (found.state.name, found.num_restarts) == (state, 2)
     assert (found.ended_at is not None) == (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
 
@@ -303,9 +303,9 @@ def test_a_job_of_volcano_is_cancelled_when_volcano_says_so() -> None:
     facts = Facts(
         "research", "train", "volcano", [{"metadata": metadata, "spec": {}, "status": status}], [], []
     )
-    assert (told(facts).state, told(facts).msg) == (AppState.RUNNING, "it is being cancelled")
+    assert (response(facts).state, response(facts).msg) == (AppState.RUNNING, "it is being cancelled")
     status["state"]["phase"] = "Aborted"
-    assert told(facts).state is AppState.CANCELLED
+    assert response(facts).state is AppState.CANCELLED
 
 
 def test_an_error_file_that_was_left_as_last_word_is_handed_on() -> None:
@@ -313,4 +313,4 @@ def test_an_error_file_that_was_left_as_last_word_is_handed_on() -> None:
     failed = next(pod for pod in facts.pods if pod["metadata"]["name"].startswith("train-f1-1"))
     ended = failed["status"]["containerStatuses"][0]["state"]["terminated"]
     ended["message"] = json.dumps({"message": {"message": "loss is NaN"}})
-    assert "loss is NaN" in told(facts).structured_error_msg
+    assert "loss is NaN" in response(facts).structured_error_msg

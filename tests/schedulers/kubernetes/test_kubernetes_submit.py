@@ -80,7 +80,9 @@ def test_an_answer_that_got_lost_is_no_failure(cluster: FakeCluster, scheduler: 
     assert until_ended(scheduler, app_id).state is AppState.SUCCEEDED
 
 
-def test_a_cluster_that_is_busy_is_asked_again(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+def test_a_cluster_that_is_busy_is_queried_again(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
     cluster.fault("POST", "", 429, times=3, headers=(("Retry-After", "0"),))
     submit(scheduler, "true")
     assert len(cluster.objects("jobs")) == 1
@@ -100,7 +102,9 @@ def test_what_breaks_off_in_between_leaves_nothing(
     wait_until(lambda: what_is_there(cluster) == [], "nothing is left")
 
 
-def test_what_cannot_be_removed_again_is_told(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+def test_what_cannot_be_removed_again_is_reported(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
     info = scheduler.submit_dryrun(app("true"), {"validate_spec": False})
     cluster.fault("POST", "/jobs$", 403)
     cluster.fault("DELETE", "", 403, times=9)

@@ -98,7 +98,7 @@ def test_a_version_that_is_too_old_is_listed_again(mirrored: Mirrored) -> None:
 
 
 @pytest.mark.parametrize("do", [410, 429, 500, 504, "drop"])
-def test_a_server_that_stumbles_is_asked_again(mirrored: Mirrored, do: int | str) -> None:
+def test_a_server_that_stumbles_is_queried_again(mirrored: Mirrored, do: int | str) -> None:
     wait_until(lambda: mirrored.cluster.open, "it watches")
     mirrored.cluster.fault("GET", "pods", do, times=2)
     mirrored.cluster.drop_streams()
@@ -115,7 +115,7 @@ def test_the_end_of_a_round_is_no_end(still: FakeCluster, monkeypatch: pytest.Mo
     found.mirror.close()
 
 
-def test_who_may_not_watch_is_told(mirrored: Mirrored) -> None:
+def test_who_may_not_watch_is_reported(mirrored: Mirrored) -> None:
     wait_until(lambda: mirrored.cluster.open, "it watches")
     refusal = Refused(403, "Forbidden", 'pods is forbidden: User "jane" cannot watch resource "pods" in')
     mirrored.cluster.fault("GET", "pods", 403, times=99, body=refusal.body())

@@ -24,7 +24,7 @@ def test_a_damaged_event_is_passed_over() -> None:
     assert describe(done.app_id).state is AppState.FAILED
 
 
-def test_a_damaged_record_is_told_and_does_not_hide_the_others() -> None:
+def test_a_damaged_record_is_reported_and_does_not_hide_the_others() -> None:
     bad, good = run(sh("true")).app_id, run(sh("true")).app_id
     paths(bad).record.write_text('{"schema": 1, "app_')
     with pytest.raises(StateError, match="is damaged"):
@@ -110,7 +110,7 @@ def test_a_full_disk_loses_output_and_says_so(tmp_path: Path, monkeypatch: pytes
             submit(sh("echo never"))
         scheduler().delete(done.app_id)
         assert text(run(sh("echo again")).app_id) == "again\n"
-        # the loss is told of a success too, by each command that tells how it ended
+        # each command that shows the end reports the loss, for a success too
         quick = torchx("run", "utils.sh", "head -c 900000 /dev/zero | tr '\\0' x")
         assert quick.returncode == 0
         assert "bytes of output were lost: No space left on device\n" in quick.stderr

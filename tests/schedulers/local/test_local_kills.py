@@ -73,7 +73,7 @@ def test_a_terminal_that_is_closed_leaves_the_job_running() -> None:
     assert ended(app_id).state is AppState.CANCELLED
 
 
-def test_kill_9_of_a_replica_is_told_and_ends_what_it_had_started() -> None:
+def test_kill_9_of_a_replica_is_reported_and_ends_what_it_had_started() -> None:
     app_id = submit(sh("sleep 600 & echo ready; wait", 2))
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     pid = replicas(describe(app_id))[1].pid
@@ -86,7 +86,7 @@ def test_kill_9_of_a_replica_is_told_and_ends_what_it_had_started() -> None:
     assert_nothing_runs(app_id)
 
 
-def test_kill_9_of_the_supervisor_ends_the_job_with_nobody_asking(tmp_path: Path) -> None:
+def test_kill_9_of_the_supervisor_ends_the_job_without_a_query(tmp_path: Path) -> None:
     app_id, daemon = with_daemon(tmp_path, "trap '' TERM; while :; do sleep 0.05; done")
     processes.send(supervision_of(app_id)[0], signal.SIGKILL)
     wait_until(lambda: not processes.is_alive(daemon), "what nothing marks as the job's has ended")
@@ -140,7 +140,7 @@ def test_whoever_asks_the_guard_to_end_means_the_job() -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_supervisor_or_guard_that_was_stopped_keeps_nobody_waiting(which: int) -> None:
+def test_a_stopped_supervisor_or_guard_blocks_no_command(which: int) -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
     processes.send(supervision_of(app_id)[which], signal.SIGSTOP)

@@ -32,7 +32,7 @@ from torchx.specs.run_options import InvalidRunConfigException
 from torchx.specs.status import NONE, AppState
 
 
-def test_success_is_told_with_times_and_exit_codes() -> None:
+def test_success_is_reported_with_times_and_exit_codes() -> None:
     done = run(sh("exit 0", 2))
     assert done.state is AppState.SUCCEEDED
     assert [r.exit_code for r in replicas(done)] == [0, 0]
@@ -70,7 +70,7 @@ def test_without_fail_fast_a_failure_for_good_is_not_undone_by_a_restart_of_othe
     assert done.first_failure.role == "a"
 
 
-def test_a_signal_is_told_by_name() -> None:
+def test_a_signal_is_reported_by_name() -> None:
     done = run(sh("kill -KILL $$$$"))
     assert done.first_failure is not None
     assert (done.first_failure.signal, done.first_failure.exit_code) == ("SIGKILL", None)
@@ -166,7 +166,7 @@ def test_error_file_of_torchelastic_reaches_the_status() -> None:
     assert replicas(done)[0].structured_error_msg == done.structured_error_msg
 
 
-def test_an_error_file_that_is_a_pipe_holds_nobody_up() -> None:
+def test_an_error_file_that_is_a_pipe_blocks_no_command() -> None:
     done = run(sh("mkfifo $TORCHELASTIC_ERROR_FILE; exit 3"))
     assert (done.state, done.structured_error_msg) == (AppState.FAILED, NONE)
 
@@ -279,7 +279,7 @@ def test_ports_of_two_jobs_differ() -> None:
         ended(app_id)
 
 
-def test_streams_can_be_told_apart() -> None:
+def test_streams_can_be_distinguished() -> None:
     app_id = run(sh("echo out; echo err >&2")).app_id
     assert text(app_id, Stream.STDOUT) == "out\n"
     assert text(app_id, Stream.STDERR) == "err\n"

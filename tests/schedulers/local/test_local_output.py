@@ -1,4 +1,4 @@
-"""What replicas print, whatever it is and however fast: nothing is lost, memory stays flat, nobody waits."""
+"""Output of replicas, of any kind and speed: nothing is lost, memory stays flat, no replica waits."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ open(sys.argv[2] + sys.argv[1], "w").write(" ".join(s.hexdigest() for s in sums.
 
 
 @pytest.mark.parametrize("words", [["run", "-s", "local_cwd", "utils.sh"], ["log", "-f"]])
-def test_a_reader_that_has_stopped_reading_holds_up_nobody(words: list[str]) -> None:
+def test_a_reader_that_has_stopped_reading_blocks_no_replica(words: list[str]) -> None:
     script = "echo ready; while [ ! -e go ]; do sleep 0.02; done; yes some line | head -c 3000000; touch done"
     home = Path(os.environ["HOME"])
     if words[0] == "log":
@@ -109,7 +109,7 @@ def test_a_reader_that_has_stopped_reading_holds_up_nobody(words: list[str]) -> 
         app_id = wait_until(lambda: [line.app_id for line in scheduler().list()], "it is on record")[0]
         wait_until(lambda: "ready" in text(app_id), "it is ready")
         (home / "go").touch()
-        # 3 MB do not fit into a pipe, and nobody reads it
+        # 3 MB do not fit into a pipe, which has no reader
         wait_until((home / "done").exists, "all is printed")
         assert ended(app_id).state is AppState.SUCCEEDED
         assert len(text(app_id)) == 3000000 + len("ready\n")

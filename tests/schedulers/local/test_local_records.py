@@ -41,7 +41,7 @@ def old_job(resources: Path) -> str:
     return OLD
 
 
-def test_a_job_of_the_first_schema_is_told(old_job: str) -> None:
+def test_a_job_of_the_first_schema_is_reported(old_job: str) -> None:
     described = describe(old_job)
     assert (described.state, described.name, described.num_restarts) == (AppState.FAILED, "mnist", 1)
     assert described.first_failure is not None
@@ -110,7 +110,7 @@ def test_a_job_whose_last_events_were_lost_is_ended_once(old_job: str, cut: int)
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"schema":1}', '{"schema":"1"}', '"x"', "\xff"])
-def test_a_damaged_record_is_told_in_one_line(old_job: str, damage: str) -> None:
+def test_a_damaged_record_is_reported_in_one_line(old_job: str, damage: str) -> None:
     paths(old_job).record.write_text(damage, encoding="latin-1")
     with pytest.raises(StateError, match="is damaged") as caught:
         describe(old_job)

@@ -131,7 +131,7 @@ def test_kill_9_of_the_submitting_process_leaves_the_job_running() -> None:
     assert_nothing_runs(app_id)
 
 
-def test_kill_9_of_the_supervisor_is_found_told_and_cleaned_up() -> None:
+def test_kill_9_of_the_supervisor_is_found_reported_and_cleaned_up() -> None:
     app_id = submit(sh("echo ready; sleep 600 & wait", 2))
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     processes.send(supervision_of(app_id)[0], signal.SIGKILL)
@@ -249,7 +249,7 @@ def test_cancel_during_the_start() -> None:
     assert_nothing_runs(app_id)
 
 
-def test_a_supervisor_that_is_asked_to_end_cancels_its_job() -> None:
+def test_a_supervisor_that_gets_a_signal_cancels_its_job() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
     processes.send(supervision_of(app_id)[0], signal.SIGTERM)

@@ -55,7 +55,7 @@ def forget(app_id: str, event: str) -> None:
     events.write_text("".join(json.dumps(each) + "\n" for each in kept))
 
 
-def test_a_replica_whose_pid_did_not_come_on_record_is_found_ended_and_told() -> None:
+def test_a_replica_whose_pid_is_not_on_record_is_found_ended_and_reported() -> None:
     app_id = submit(sh("echo ready; sleep 600", 2), grace_period=0.3)
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     pids = [replica.pid for replica in replicas(describe(app_id))]
@@ -73,7 +73,7 @@ def test_a_replica_whose_pid_did_not_come_on_record_is_found_ended_and_told() ->
     assert describe(app_id) == done
 
 
-def test_a_start_that_was_announced_and_left_no_process_is_told() -> None:
+def test_a_start_that_was_announced_and_left_no_process_is_reported() -> None:
     app_id = submit(sh("echo ready; exec sleep 600"), grace_period=0.3)
     wait_until(lambda: text(app_id) == "ready\n", "it is ready")
     pid = replicas(describe(app_id))[0].pid

@@ -92,7 +92,7 @@ def test_a_retry_through_the_queue(scheduler: SlurmScheduler) -> None:
     assert [(attempt.number, attempt.exit_code) for attempt in replica.attempts] == [(1, 5), (2, 0)]
 
 
-def test_a_node_that_fails_is_told_by_name(scheduler: SlurmScheduler) -> None:
+def test_a_node_that_fails_is_reported_by_name(scheduler: SlurmScheduler) -> None:
     app_id = scheduler.submit(AppDef("down", [role("sleep 600")]), {"partition": "apart"})
     wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
     try:
@@ -106,7 +106,7 @@ def test_a_node_that_fails_is_told_by_name(scheduler: SlurmScheduler) -> None:
         subprocess.run(argv, capture_output=True, timeout=60, check=False)  # it may have come back by itself
 
 
-def test_memory_that_is_not_enough_is_told_by_name(scheduler: SlurmScheduler) -> None:
+def test_memory_that_is_not_enough_is_reported_by_name(scheduler: SlurmScheduler) -> None:
     greedy = role("exec python3 -c 'import time; x = b\"x\" * (400 << 20); time.sleep(600)'")
     app_id = scheduler.submit(AppDef("greedy", [greedy]), {})
     assert scheduler.wait(app_id, 60)
@@ -163,7 +163,7 @@ def test_jobs_of_others_are_not_listed(scheduler: SlurmScheduler) -> None:
         slurm("scancel", plain)
 
 
-def test_what_cannot_be_is_told_in_one_sentence(
+def test_an_impossible_request_is_rejected_in_one_sentence(
     scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = AppDef("a", [role("true")])
@@ -179,7 +179,7 @@ def test_what_cannot_be_is_told_in_one_sentence(
 
 @pytest.fixture
 def away(tmp_path: Path) -> str:
-    """A configuration that leads to a controller of which nobody hears."""
+    """A configuration with a controller that never answers."""
     conf = slurm("scontrol", "show", "config").partition("SLURM_CONF")[2].split("\n")[0].strip(" =")
     path = tmp_path / "slurm.conf"
     path.write_text(Path(conf).read_text().replace("SlurmctldPort=16817", "SlurmctldPort=1"))

@@ -33,7 +33,7 @@ def test_partitions(nodes: str, verdict: Verdict, said: str) -> None:
     assert bool(found.hint) is (verdict is Verdict.WRONG)
 
 
-def test_memory_that_nobody_has_told_slurm_of() -> None:
+def test_memory_that_slurm_does_not_know() -> None:
     assert memory("a|up|1|idle|1\n").verdict is Verdict.ABSENT
     assert memory("a|up|1|idle|64000+\na|up|1|mix|1\n").detail == "nodes of up to 64,000 MB"
 

@@ -1,4 +1,4 @@
-"""A controller that is not there is told soon; one that is slow is waited for."""
+"""A missing controller is reported soon; a slow one gets time to answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchx.schedulers.slurm.controller import refusing_addresses
 
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A port where nobody listens, and a configuration that names it."""
+    """A port without a listener, and a configuration that names it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = int(server.getsockname()[1])
     conf = tmp_path / "slurm.conf"
@@ -33,7 +33,7 @@ def squeue(tmp_path: Path, script: str) -> None:
     program.chmod(0o700)
 
 
-def test_where_nobody_listens_nobody_is_waited_for(port: int, tmp_path: Path) -> None:
+def test_a_port_without_a_listener_is_not_waited_for(port: int, tmp_path: Path) -> None:
     squeue(tmp_path, "while sleep 0.1; do echo; done")
     with pytest.raises(NoAnswerError, match=f"connection refused at 127.0.0.1:{port}"):
         call(["squeue"], timeout=60.0)
