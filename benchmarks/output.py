@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import statistics
@@ -29,6 +30,7 @@ def rows(place: Place) -> Iterator[Row]:
     yield printed_by_python(place, place.size(2_000_000, 2_000))
     yield from memory(place, lines)
     yield from read_again(place, lines)
+    yield folded(place, lines // 8)
 
 
 def streamed(
@@ -144,6 +146,25 @@ def read_again(place: Place, lines: int) -> Iterator[Row]:
         rounds=rounds,
     )
     yield compared(f"`torchx log -n 10 HANDLE`, {lines:,} lines kept", times, "`tail`", no_peer=CANNOT)
+
+
+def folded(place: Place, lines: int) -> Row:
+    """Measures `log --fold` of 8 replicas that print mostly equal lines; none may be lost."""
+    script = f"seq {lines} | sed '0~10s/^/${{replica_id}} /'"
+    app_id = place.submit("utils.sh", "--num_replicas", "8", "--", "sh", "-c", script)
+    place.run(place.torchx("log", "--follow", app_id))
+    output = place.folder / "output"
+
+    def ours() -> float:
+        took = place.run(place.torchx("log", "--fold", app_id), output)
+        counts = re.findall(r"│ (?:\((\d+)x\) )?", output.read_text())
+        if sum(int(count or 1) for count in counts) != 8 * lines:
+            raise SystemExit("lines were lost when they were folded")
+        return took
+
+    plain = printing(place, place.torchx("log", app_id), 8 * lines)
+    times = paired(ours, plain, rounds=place.size(5, 1))
+    return speed("torchx log --fold HANDLE", 8 * lines, times, "without `--fold`", 1e6)
 
 
 def printing(place: Place, words: list[str], lines: int) -> Callable[[], float]:

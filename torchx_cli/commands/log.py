@@ -26,6 +26,8 @@ with lazy_imports:
     import json
 
     from torchx.scheduling import checks
+    from torchx_cli.folding import fold as folding_fold
+    from torchx_cli.folding import printing as folding_printing
     from torchx_cli.terminal import attach, streaming, times
 
 if TYPE_CHECKING:
@@ -66,6 +68,10 @@ def log_(
     no_prefix: Annotated[
         bool, typer.Option("--no-prefix", help="Do not print the replica before each line.")
     ] = False,
+    fold: Annotated[
+        bool,
+        typer.Option("--fold", help="Print equal lines of several replicas once, with the replicas named."),
+    ] = False,
     output: Annotated[
         str, option("-o", "--output", metavar="FORMAT", help="json: one JSON object per line.")
     ] = "",
@@ -86,15 +92,39 @@ def log_(
         chunks = runner.log_chunks(handle, query)
 
         with attach.report_waiting(runner, handle) if query.follow else nullcontext():
-            if form == "json":
-                print_json(chunks)
-                return
-
             counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
-            labels = streaming.labels_of(c for c in counts if not query.replicas or c[0] in query.replicas)
-            streaming.print_chunks(
-                chunks, streaming.LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow)
-            )
+            counts = [c for c in counts if not query.replicas or c[0] in query.replicas]
+            if fold:
+                _print_folded(chunks, query, counts, form, not no_prefix, timestamps)
+            elif form == "json":
+                print_json(chunks)
+            else:
+                labels = streaming.labels_of(counts)
+                streaming.print_chunks(
+                    chunks,
+                    streaming.LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow),
+                )
+
+
+def _print_folded(
+    chunks: Iterable[LogChunk],
+    query: LogQuery,
+    counts: list[tuple[str, int]],
+    form: str,
+    prefix: bool,
+    timestamps: bool,
+) -> None:
+    """Prints equal lines of several replicas once."""
+    folded = folding_fold.Fold()
+    runs = folding_printing.runs_of(chunks, folded, live=query.follow)
+    if form == "json":
+        folding_printing.print_json(runs, folded)
+        return
+    labels = folding_printing.labels_of(counts)
+    printer = streaming.LogPrinter(sys.stdout, labels, prefix, timestamps, live=False)
+    alone = sum(query.selects(role, replica) for role, count in counts for replica in range(count)) == 1
+    writer = folding_printing.FoldPrinter(printer, folded, prefix=prefix, alone=alone)
+    folding_printing.print_runs(runs, writer.write, printer)
 
 
 def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppResponse]:

@@ -48,7 +48,7 @@ class LogPrinter:
         self._prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
         self.failed = False
-        self._unfinished: tuple[object, ...] | None = None  # source of the incomplete line
+        self._unfinished: object = None  # source of the incomplete line
         self._coloured = False  # by the application, which may not have reset it
 
     def write(self, chunk: LogChunk) -> None:
@@ -60,15 +60,26 @@ class LogPrinter:
         if not data:
             return
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
+        before = self.label(chunk.role, chunk.replica) if self._prefix else b""
+        self.write_lines(source, before, chunk.time, data)
+
+    def write_lines(self, source: object, before: bytes, time: float, data: bytes) -> None:
+        """Prints lines of a source with a text before each.
+
+        Args:
+            source: the source; if it is the same as before, an incomplete line is continued.
+            before: the text.
+            time: the time of the lines.
+            data: the lines.
+        """
         continued = self._unfinished == source
         if self._unfinished is not None and not continued:
             self._put(b"\n", False)
         self._unfinished = None if data.endswith(b"\n") else source
         if self._terminal and b"\x1b" in data:
             self._coloured = True
-        before = self._prefix_of(chunk.role, chunk.replica) if self._prefix else b""
         if self._timestamps:
-            before = stamp(chunk.time).encode() + b" " + before
+            before = stamp(time).encode() + b" " + before
         if before:
             end = b"\n" if data.endswith(b"\n") else b""
             body = data.removesuffix(b"\n")
@@ -77,6 +88,10 @@ class LogPrinter:
                 body = (body.rstrip(b"\r") if end else body).replace(b"\r", b"\r" + before)
             data = (b"" if continued else before) + body.replace(b"\n", b"\n" + before) + end
         self._put(data, self._live)
+
+    def flush(self) -> None:
+        """Flushes the output."""
+        self._put(b"", True)
 
     def close(self) -> None:
         """Flushes the output; ends the last line if it has a prefix or the stream is a terminal."""
@@ -93,15 +108,30 @@ class LogPrinter:
             self.failed = True
             raise
 
-    def _prefix_of(self, role: str, replica: int) -> bytes:
+    def label(self, role: str, replica: int, *, strong: bool = False) -> bytes:
+        """Returns the text before the lines of a replica, in its colour.
+
+        Args:
+            role: name of the role.
+            replica: id of the replica.
+            strong: whether it stands out.
+        """
         known = self._prefixes.get((role, replica))
         if known is None:
-            label = one_line(f"{role}/{replica}")
-            text = f"{label:<{self._width}} {self._bar} "
-            if self._colour:
-                text = f"\x1b[{_COLOURS[len(self._prefixes) % len(_COLOURS)]}m{text}\x1b[0m"
-            known = self._prefixes[role, replica] = text.encode("utf-8", "backslashreplace")
+            code = _COLOURS[len(self._prefixes) % len(_COLOURS)]
+            name = one_line(f"{role}/{replica}")
+            known = self._prefixes[role, replica] = self._label(name, f"1;{code}" if strong else code)
         return known
+
+    def shared_label(self, name: str) -> bytes:
+        """Returns the text before the lines of several replicas, dim."""
+        return self._label(name, "2")
+
+    def _label(self, name: str, code: str) -> bytes:
+        text = f"{name:<{self._width}} {self._bar} "
+        if self._colour:
+            text = f"\x1b[{code}m{text}\x1b[0m"
+        return text.encode("utf-8", "backslashreplace")
 
 
 def stamp(seconds: float) -> str:

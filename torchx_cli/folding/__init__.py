@@ -1,0 +1,1 @@
+"""Equal lines of several replicas as one line."""

@@ -1,0 +1,338 @@
+"""Find equal lines of several sources.
+
+The lines of each source keep their order, so the output can be unfolded to the log of each source. For this,
+each group of equal lines has a *place*, and a line joins a group only behind the groups of the earlier lines
+of its source. A new group is placed at the end. When its source later joins a group that is before it, it is
+moved to the place before that group, unless another source has joined it in the meantime.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, repeat
+from typing import NamedTuple
+
+from torchx.scheduling.logs import LogChunk, Stream
+from torchx_cli.folding.sources import Source, Sources
+
+WINDOW = 0.5
+"""Seconds during which equal lines are folded; with -f, no line is delayed for longer."""
+
+MOST_LINES = 1 << 15
+"""Maximum number of different lines that wait for equal ones."""
+
+MOST_BYTES = 8 << 20
+"""Maximum size of the chunks whose lines wait for equal ones."""
+
+LONGEST_PART = 1 << 16
+"""Bytes after which an unfinished line is passed on in parts."""
+
+
+class Run(NamedTuple):
+    """Consecutive lines that the same sources have printed.
+
+    Attributes:
+        mask: the sources, a bit for each.
+        time: the time of the first one, in seconds since the epoch; 0.0 if unknown.
+        lines: the lines, without ranks and line ends; an unfinished line ends with a line feed.
+    """
+
+    mask: int
+    time: float
+    lines: list[bytes]
+
+
+class _Mark(NamedTuple):
+    """Lines that came first in one chunk, up to a number; their time, their arrival and the chunk's size."""
+
+    end: int
+    time: float
+    arrival: float
+    size: int
+
+
+class _Unfinished(NamedTuple):
+    """The unfinished line of a stream, its time and its arrival."""
+
+    chunk: LogChunk
+    data: bytes
+    time: float
+    arrival: float
+
+
+@dataclass
+class _Groups:
+    """The groups of each line: the number of the last one, and of all if there are several."""
+
+    last: dict[bytes, int] = field(default_factory=dict)
+    several: dict[bytes, list[int]] = field(default_factory=dict)
+
+    def again(self, line: bytes, number: int, base: int) -> None:
+        """Adds a further group of a line; groups before ``base`` are gone."""
+        known = self.several.setdefault(line, [self.last[line]])
+        known.append(number)
+        if known[len(known) // 2] < base:
+            del known[: bisect_left(known, base)]
+
+    def forget(self, lines: Iterable[bytes], numbers: Iterable[int]) -> None:
+        """Forgets lines whose last group is gone."""
+        last, several = self.last, self.several
+        if not several:
+            deque(map(last.pop, lines, repeat(None)), maxlen=0)
+            return
+        for line, number in zip(lines, numbers, strict=True):
+            if last.get(line) == number:
+                del last[line]
+                several.pop(line, None)
+
+
+@dataclass
+class _Reader:
+    """A source.
+
+    Attributes:
+        bit: its bit in masks.
+        groups: the groups of its kind of lines.
+        cursor: the place behind which its next line may join a group.
+        free: the groups that it began since, and that may be moved.
+        begun: the last group that it began, for lines with several groups.
+    """
+
+    bit: int
+    groups: _Groups
+    cursor: float = -1.0
+    free: list[int] = field(default_factory=list)
+    begun: dict[bytes, int] = field(default_factory=dict)
+
+    def begin(self, line: bytes, number: int, base: int) -> None:
+        """Notes that the source has begun a further group of a line; groups before ``base`` are gone."""
+        self.begun[line] = number
+        if len(self.begun) > 2 * MOST_LINES:
+            self.begun = {known: at for known, at in self.begun.items() if at >= base}
+
+
+class Fold:
+    """Groups equal lines that are printed within :data:`WINDOW`."""
+
+    def __init__(self) -> None:
+        self.sources = Sources()
+        # of each group, by its number: its line, its sources (0: gone), its time and its place
+        self._lines: list[bytes] = []
+        self._masks: list[int] = []
+        self._times: list[float] = []
+        self._places: list[float] = []
+        self._base = 0  # the number of the first group
+        self._moved: list[tuple[float, int]] = []  # a heap of places and numbers
+        self._marks: deque[_Mark] = deque()
+        self._size = 0
+        self._groups: dict[tuple[Stream, tuple[bytes, ...]], _Groups] = {}
+        self._readers: list[_Reader] = []  # by the number of the source
+        self._unfinished: dict[tuple[str, int, Stream], _Unfinished] = {}
+
+    def add(self, chunk: LogChunk, now: float) -> Iterator[Run]:
+        """Adds a chunk; yields the runs that no line can join any more.
+
+        Args:
+            chunk: the chunk.
+            now: the time of its arrival, by a monotonic clock.
+        """
+        if chunk.time:
+            yield from self._take_while(lambda mark: 0.0 < mark.time < chunk.time - WINDOW)
+        data, time = chunk.data, chunk.time
+        stream = (chunk.role, chunk.replica, chunk.stream)
+        before = self._unfinished.pop(stream, None)
+        if before is not None and before.chunk.attempt != chunk.attempt:
+            self._end_part(before)
+        elif before is not None:
+            data, time, now = before.data + data, before.time, before.arrival
+        body, newline, rest = data.rpartition(b"\n")
+        if newline:
+            self._add(chunk, body, time, now)
+        if rest:
+            part = _Unfinished(chunk, rest, chunk.time if newline else time, now)
+            if len(rest) < LONGEST_PART:
+                self._unfinished[stream] = part
+            else:
+                self._end_part(part)
+        while len(self._lines) > MOST_LINES or self._size > MOST_BYTES:
+            yield from self._take(self._marks.popleft())
+
+    def due(self, now: float) -> Iterator[Run]:
+        """Yields the runs that have waited for :data:`WINDOW`."""
+        self._end_parts(now - WINDOW)
+        yield from self._take_while(lambda mark: mark.arrival <= now - WINDOW)
+
+    def next_due(self) -> float | None:
+        """Returns the time at which the next run is due, None if there is none."""
+        times = [part.arrival for part in self._unfinished.values()]
+        times += [self._marks[0].arrival] if self._marks else []
+        return min(times) + WINDOW if times else None
+
+    def rest(self) -> Iterator[Run]:
+        """Yields all remaining runs."""
+        self._end_parts(math.inf)
+        yield from self._take_while(lambda mark: True)
+
+    # --- adding ----------------------------------------------------------------------------------
+
+    def _end_parts(self, arrived: float) -> None:
+        for stream, part in list(self._unfinished.items()):
+            if part.arrival <= arrived:
+                del self._unfinished[stream]
+                self._end_part(part)
+
+    def _end_part(self, part: _Unfinished) -> None:
+        """Adds an unfinished line; its later parts are lines of their own."""
+        self._add(part.chunk, part.data, part.time, part.arrival, b"\n")
+
+    def _add(self, chunk: LogChunk, body: bytes, time: float, now: float, end: bytes = b"") -> None:
+        ranked = self.sources.ranked(chunk, body)
+        if ranked is None:
+            reader = self._reader(self.sources.of_chunk(chunk))
+            lines = [body + end] if end else body.split(b"\n")
+            if not self._append_all(reader, lines):
+                self._join(zip(repeat(reader), lines))
+        else:
+            self._join((self._reader(source), line + end) for source, line in ranked)
+        count = self._base + len(self._lines) - (self._marks[-1].end if self._marks else self._base)
+        if count:
+            self._times += [time] * count
+            self._marks.append(_Mark(self._base + len(self._lines), time, now, len(body)))
+            self._size += len(body)
+
+    def _reader(self, source: Source) -> _Reader:
+        while source.number >= len(self._readers):
+            new = self.sources.known[len(self._readers)]
+            groups = self._groups.setdefault((new.stream, new.names), _Groups())
+            self._readers.append(_Reader(1 << new.number, groups))
+        return self._readers[source.number]
+
+    def _append_all(self, reader: _Reader, lines: list[bytes]) -> bool:
+        """Adds lines to new groups if there are many and all are new; returns False otherwise."""
+        last = reader.groups.last
+        if len(lines) < _MANY or not last.keys().isdisjoint(lines):
+            return False
+        number = self._base + len(self._lines)
+        numbers = range(number, number + len(lines))
+        fresh = dict(zip(lines, numbers, strict=True))
+        if len(fresh) < len(lines):
+            return False
+        last.update(fresh)
+        self._lines += lines
+        self._masks += [reader.bit] * len(lines)
+        self._places += numbers
+        reader.free += numbers
+        if len(reader.free) > 2 * MOST_LINES:
+            del reader.free[: bisect_left(reader.free, self._base)]
+        return True
+
+    def _join(self, pairs: Iterable[tuple[_Reader, bytes]]) -> None:
+        """Adds each line to the next group that has it, or to a new one."""
+        lines, masks, places, base = self._lines, self._masks, self._places, self._base
+        number = base + len(lines)
+        for reader, line in pairs:
+            groups = reader.groups
+            at = groups.last.get(line, -1)
+            if at >= 0:
+                if line in groups.several:
+                    at = self._next(groups.several[line], reader, line)
+                mask, place = masks[at - base], places[at - base]
+                joins = place > reader.cursor and not mask & reader.bit
+                if joins and (not reader.free or self._move(reader, place)):
+                    masks[at - base] = mask | reader.bit
+                    reader.cursor = place
+                    continue
+                groups.again(line, number, base)
+                reader.begin(line, number, base)
+            groups.last[line] = number
+            lines.append(line)
+            masks.append(reader.bit)
+            places.append(number)
+            reader.free.append(number)
+            number += 1
+
+    def _next(self, numbers: list[int], reader: _Reader, line: bytes) -> int:
+        """Returns the first of the groups of a line that a source may join, or else the last one."""
+        places, masks, base = self._places, self._masks, self._base
+        first = bisect_left(numbers, max(base, reader.begun.get(line, -1) + 1))
+        at = bisect_right(numbers, reader.cursor, first, key=lambda number: places[number - base])
+        while at < len(numbers) - 1 and (not (mask := masks[numbers[at] - base]) or mask & reader.bit):
+            at += 1
+        return numbers[min(at, len(numbers) - 1)]
+
+    def _move(self, reader: _Reader, before: float) -> bool:
+        """Moves the free groups of a source to the place before a group, if possible."""
+        masks, places, base = self._masks, self._places, self._base
+        free: list[int] = []
+        begin = max(reader.cursor, math.ceil(before) - 1.0)
+        for number in reversed(reader.free):
+            mask = masks[number - base] if number >= base else 0
+            if (
+                number < before or mask != reader.bit
+            ):  # it is before that group, gone, or of other sources too
+                begin = max(begin, places[number - base]) if mask else begin
+                break
+            free.append(number)
+        if begin >= before:
+            reader.cursor, reader.free = begin, free[::-1]
+            return False
+        step = (before - begin) / (len(free) + 1)
+        if free and not begin < begin + step <= begin + len(free) * step < before:
+            return False  # the numbers are too close
+        for position, number in enumerate(reversed(free), 1):
+            places[number - base] = begin + position * step
+            heapq.heappush(self._moved, (places[number - base], number))
+        reader.free = []
+        return True
+
+    # --- taking ----------------------------------------------------------------------------------
+
+    def _take_while(self, wanted: Callable[[_Mark], bool]) -> Iterator[Run]:
+        while self._marks and wanted(self._marks[0]):
+            yield from self._take(self._marks.popleft())
+
+    def _take(self, mark: _Mark) -> Iterator[Run]:
+        """Yields and forgets the groups up to a mark."""
+        base, count = self._base, mark.end - self._base
+        order: Sequence[int] = range(count)
+        if self._moved and self._moved[0][0] < mark.end:
+            moved: set[int] = set()
+            while self._moved and self._moved[0][0] < mark.end:
+                moved.add(heapq.heappop(self._moved)[1] - base)
+            order = sorted(moved.union(order), key=self._places.__getitem__)
+            lines = [self._lines[at] for at in order]
+            masks = [self._masks[at] for at in order]
+            times = [self._times[at] for at in order]
+            for at in moved:
+                self._masks[at] = 0
+        else:
+            lines, masks, times = self._lines[:count], self._masks[:count], self._times[:count]
+        del self._lines[:count], self._masks[:count], self._times[:count], self._places[:count]
+        self._base, self._size = mark.end, self._size - mark.size
+        begin = 0
+        for mask, time, length in _lengths(masks, times):
+            end = begin + length
+            if mask:
+                first = self.sources.known[(mask & -mask).bit_length() - 1]
+                groups = self._groups[first.stream, first.names]
+                groups.forget(lines[begin:end], (base + at for at in order[begin:end]))
+                yield Run(mask, time, lines[begin:end])
+            begin = end
+
+
+def _lengths(masks: list[int], times: list[float]) -> Iterator[tuple[int, float, int]]:
+    """Yields consecutive equal values, and their number."""
+    if masks.count(masks[0]) == times.count(times[0]) == len(masks):
+        yield masks[0], times[0], len(masks)
+        return
+    for (mask, time), group in groupby(zip(masks, times, strict=True)):
+        yield mask, time, sum(1 for _ in group)
+
+
+_MANY = 32
+"""Minimum number of lines of a source that are compared with all others in one step."""
