@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 from pathlib import Path
 
@@ -10,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx.jobs import usage
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
-from torchx.jobs.usage import HEADER, LAYOUT, Row, decode, encode, read_usage, rounds_of, thin
+from torchx.jobs.usage import HEADER, LAYOUT, Row, decode, encode, read_usage
 from torchx.jobs.view import AttemptView, JobView, ReplicaView
-from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample, merged
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample
 
 KIB = 1 << 10
 
@@ -59,12 +59,12 @@ SAMPLES = st.builds(
 
 @given(st.lists(st.builds(Row, st.integers(0, 9), st.integers(1, 65535), SAMPLES), max_size=5))
 def test_samples_are_read_as_written(rows: list[Row]) -> None:
-    assert list(decode(HEADER + b"".join(map(encode, rows)), 10)) == rows
+    assert list(decode(b"".join(map(encode, rows)), 10)) == rows
 
 
 def test_extreme_values_are_written_within_the_format() -> None:
     one = row(0, 1.0, attempt=1 << 20, memory=1 << 60)
-    (read,) = decode(HEADER + encode(one), 1)
+    (read,) = decode(encode(one), 1)
     assert read.attempt == 65535
     assert read.sample.memory == ((1 << 32) - 2) * KIB
 
@@ -98,13 +98,20 @@ def test_a_damaged_sample_is_ignored(damage: dict[str, float]) -> None:
     values = dict(zip(names, LAYOUT.unpack(encode(row(1, 5.0))), strict=True))
     wrong = LAYOUT.pack(*{**values, **damage}.values())
     good = row(0, 6.0, cpu=1.0)
-    assert list(decode(HEADER + wrong + encode(good), 2)) == [good]
+    assert list(decode(wrong + encode(good), 2)) == [good]
 
 
 @given(st.binary(max_size=300))
 def test_any_content_is_harmless(data: bytes) -> None:
     list(decode(data, 3))
-    list(decode(HEADER + data, 3))
+
+
+def test_a_foreign_file_is_ignored(paths: JobPaths) -> None:
+    paths.usage.write_bytes(b"something else".ljust(len(HEADER)) + encode(row(0, 1.0, cpu=1.0)))
+    assert read_usage(view_of(), paths) is None
+    paths.usage.unlink()
+    os.mkfifo(paths.usage)
+    assert read_usage(view_of(), paths) is None, "a pipe does not block the reader"
 
 
 def test_a_job_without_a_file_has_no_measurements(paths: JobPaths) -> None:
@@ -147,40 +154,6 @@ def test_the_total_of_an_ended_attempt_is_that_of_its_event(paths: JobPaths) -> 
     assert first.latest is None, "it has ended"
     assert second.total.cpu == 3.0
     assert second.latest == Sample(12.0, 1.0, cpu=3.0)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_old_rounds_are_merged_and_the_latest_kept(count: int) -> None:
-    limit = 40
-    rounds: list[list[Row]] = []
-    for second in range(1, 400):
-        rounds.append(
-            [row(n, float(second), cpu=float(second % 7), memory=second * KIB) for n in range(count)]
-        )
-        if len(rounds) >= limit:
-            rounds = thin(rounds, limit)
-            assert len(rounds) <= limit * 3 // 4
-            assert all(one.sample.span == 1.0 for round_ in rounds[-limit // 4 :] for one in round_)
-    rows = [one for round_ in rounds for one in round_]
-    assert rounds_of(rows) == rounds, "the file has no other marks of rounds"
-    for replica in range(count):
-        samples = [one.sample for one in rows if one.replica == replica]
-        total = merged(samples)
-        assert total.span == 399
-        assert total.cpu == pytest.approx(sum(n % 7 for n in range(1, 400)) / 399)
-        assert total.memory == 399 * KIB
-        old = [sample.span for sample in samples[: limit // 4]]
-        assert max(old) <= 399 / (limit // 4) + 1, "the old rounds cover the time evenly"
-
-
-def test_many_attempts_keep_the_file_small() -> None:
-    limit = 40
-    rounds: list[list[Row]] = []
-    for second in range(1, 300):
-        rounds.append([row(0, float(second), attempt=second)])
-        if len(rounds) >= limit:
-            rounds = thin(rounds, limit)
-    assert sum(map(len, rounds)) <= limit * usage.MOST_ATTEMPTS
 
 
 def test_the_layout_is_that_of_older_files() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from project.sources import ROOT, modules, tree_of
 
 MOST = 40
-HEAVY = {"docker", "kubernetes", "websocket", "torch", "hydra", "omegaconf", "typer"}
+HEAVY = {"docker", "kubernetes", "websocket", "torch", "hydra", "omegaconf", "pynvml", "typer"}
 """Packages that take longer to load than most commands run, and optional ones."""
 
 REASONS = {

@@ -71,7 +71,7 @@ def test_supervisors_are_started_in_one_place() -> None:
     starters = {
         name
         for name, path in modules().items()
-        if "sys.executable" in (text := path.read_text(encoding="utf-8")) and '"-I"' in text
+        if "sys.executable" in (text := path.read_text(encoding="utf-8")) and '"-S"' in text
     }
     assert starters == {"torchx.supervisor.process"}
     for engine in ("torchx.supervisor.launch", "torchx.schedulers.docker.supervisor_launch"):

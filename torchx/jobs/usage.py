@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torchx.jobs.paths import JobPaths
@@ -87,17 +87,15 @@ def _kib(value: int | None) -> int:
 
 
 def decode(data: bytes, replicas: int) -> Iterator[Row]:
-    """Yields the samples of a file in order; ignores damaged and incomplete ones.
+    """Yields samples in order; ignores damaged and incomplete ones.
 
     Args:
-        data: the whole file.
+        data: the file after its header.
         replicas: the number of replicas of the job.
     """
-    if data[: len(HEADER)] != HEADER:
-        return
     whole = len(data) - len(data) % LAYOUT.size
     for time, span, replica, attempt, cpu, memory, gpu, gpu_memory, *rates in LAYOUT.iter_unpack(
-        data[len(HEADER) : whole]
+        data[:whole]
     ):
         # NaN is an unknown value; it is neither negative nor too large
         values = (cpu, gpu, *rates)
@@ -109,58 +107,6 @@ def decode(data: bytes, replicas: int) -> Iterator[Row]:
         memory = None if memory == _UNKNOWN else memory << 10
         gpu_memory = None if gpu_memory == _UNKNOWN else gpu_memory << 10
         yield Row(replica, attempt, Sample(time, span, cpu, memory, gpu, gpu_memory, output, read, write))
-
-
-# --- merging -------------------------------------------------------------------------------------
-
-
-def rounds_of(rows: Iterable[Row]) -> list[list[Row]]:
-    """Divides samples into rounds, which are ordered by replica and attempt."""
-    rounds: list[list[Row]] = []
-    last = (-1, -1)
-    for row in rows:
-        if not rounds or row[:2] <= last:
-            rounds.append([])
-        rounds[-1].append(row)
-        last = row[:2]
-    return rounds
-
-
-def thin(rounds: list[list[Row]], limit: int) -> list[list[Row]]:
-    """Merges old rounds; returns at most three quarters of `limit` rounds, with the latest unchanged."""
-    recent = limit // 4
-    old, latest = rounds[:-recent], rounds[-recent:]
-    if not old:
-        return rounds
-    begin = min(row.sample.time - row.sample.span for row in old[0])
-    span = (_end(old[-1]) - begin) / (limit // 4)
-    groups: list[list[list[Row]]] = []
-    group_begin = begin
-    for number, rows in enumerate(old):
-        # two neighbouring groups together are longer than `span`, so at most twice as many fit into the time
-        if not groups or _end(rows) - group_begin > span:
-            groups.append([])
-            group_begin = _end(old[number - 1]) if number else begin
-        groups[-1].append(rows)
-    return [_merged(group) for group in groups] + latest
-
-
-def _end(rows: list[Row]) -> float:
-    return max(row.sample.time for row in rows)
-
-
-def _merged(group: list[list[Row]]) -> list[Row]:
-    if len(group) == 1:
-        return group[0]
-    samples: dict[int, dict[int, list[Sample]]] = {}
-    for rows in group:
-        for row in rows:
-            samples.setdefault(row.replica, {}).setdefault(row.attempt, []).append(row.sample)
-    return [
-        Row(replica, attempt, merged(attempts[attempt]))
-        for replica, attempts in sorted(samples.items())
-        for attempt in sorted(attempts)[-MOST_ATTEMPTS:]
-    ]
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -178,7 +124,7 @@ def read_usage(view: JobView, paths: JobPaths) -> AppUsage | None:
     except OSError:  # none yet, removed, or not a file of this user
         data = b""
     samples: dict[tuple[int, int], list[Sample]] = {}
-    for row in decode(data, len(view.replicas)):
+    for row in decode(data[len(HEADER) :] if data.startswith(HEADER) else b"", len(view.replicas)):
         samples.setdefault((row.replica, row.attempt), []).append(row.sample)
     measured = []
     for ordinal, replica in enumerate(view.replicas):

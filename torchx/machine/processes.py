@@ -45,13 +45,25 @@ class Process(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One line of the process table: the process, its parent, its process group and its session."""
+    """One line of the process table.
+
+    Attributes:
+        process: the process.
+        parent: pid of its parent.
+        group: its process group.
+        session: its session.
+        zombie: whether it has ended.
+        ticks: CPU time of it and of the children that it has reaped, in clock ticks.
+        pages: its resident memory in pages.
+    """
 
     process: Process
     parent: int
     group: int
     session: int
     zombie: bool
+    ticks: int
+    pages: int
 
 
 def missing() -> str | None:
@@ -109,10 +121,8 @@ def boot_id() -> str:
 
 def look_up(pid: int) -> Entry | None:
     """Returns the current process table entry of a pid, or None."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
-    except OSError:
+    text = read_proc(f"/proc/{pid}/stat")
+    if not text:
         return None
     # the program's name is in parentheses and may contain anything, even parentheses and spaces
     fields = text[text.rindex(b")") + 2 :].split()
@@ -123,11 +133,31 @@ def look_up(pid: int) -> Entry | None:
         int(fields[3]),
         # a main thread can end before the others; the process is alive while those run
         fields[0] in (b"Z", b"X") and int(fields[17]) <= 1,
+        int(fields[11]) + int(fields[12]) + int(fields[13]) + int(fields[14]),
+        int(fields[21]),
     )
 
 
-def table() -> Iterator[Entry]:
-    """Yields the processes of this machine except zombies; yields none without /proc."""
+def read_proc(path: str) -> bytes:
+    """Returns a small file of /proc; empty if its process has ended or belongs to another user."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of `open`
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def table(*, zombies: bool = False) -> Iterator[Entry]:
+    """Yields the processes of this machine; yields none without /proc.
+
+    Args:
+        zombies: include those that have ended, but are not reaped yet.
+    """
     try:
         with os.scandir("/proc") as folder:
             pids = [int(entry.name) for entry in folder if entry.name.isdigit()]
@@ -135,7 +165,7 @@ def table() -> Iterator[Entry]:
         return
     for pid in pids:
         entry = look_up(pid)
-        if entry is not None and not entry.zombie:
+        if entry is not None and (zombies or not entry.zombie):
             yield entry
 
 

@@ -154,7 +154,7 @@ class LogChunks(Protocol):
 
 @runtime_checkable
 class Measures(Protocol):
-    """A scheduler that measures what the replicas use: CPU, memory, GPUs."""
+    """A scheduler that measures the replicas: CPU, memory, GPUs."""
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, running or ended, or None if there are none."""

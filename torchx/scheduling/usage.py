@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
@@ -73,8 +72,7 @@ def _largest(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
-@dataclass(frozen=True)
-class ReplicaUsage:
+class ReplicaUsage(NamedTuple):
     """The measurements of one attempt of one replica.
 
     Attributes:
@@ -117,8 +115,7 @@ class ReplicaUsage:
         return data
 
 
-@dataclass(frozen=True)
-class AppUsage:
+class AppUsage(NamedTuple):
     """The measurements of an application.
 
     Attributes:

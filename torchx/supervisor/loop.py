@@ -8,6 +8,7 @@ import selectors
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from resource import struct_rusage
 from typing import Any
 
 from torchx.jobs.events import Clock, EventLog
@@ -20,6 +21,7 @@ from torchx.supervisor import ending
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop
 from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, shell_code
+from torchx.supervisor.sampling import Sampler
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -53,6 +55,7 @@ class Supervisor:
         self._events = EventLog(paths.events, self._clock, paths.reserve)
         self._selector = selectors.DefaultSelector()
         self._replicas = Replicas(record, self._clock, self._selector, base_env, umask)
+        self._sampler = Sampler(record, paths, self._clock, self._replicas)
         rules = []
         first = 0
         for role in record.roles:
@@ -101,6 +104,9 @@ class Supervisor:
             self._reap()
             self._kill_overdue()
             self._replicas.flush()
+            self._sampler.sample_if_due()
+            if self._end is not None:
+                self._sampler.close()
         for running in self._replicas.still_open():
             self._replicas.finish(running)
         self._replicas.index.close()
@@ -155,6 +161,7 @@ class Supervisor:
             self._not_started(ordinal, error)
             return
         self._gang.started(ordinal)
+        self._sampler.started(running)
         self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
 
     def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
@@ -187,9 +194,11 @@ class Supervisor:
         with contextlib.suppress(ChildProcessError):
             while (result := os.wait4(-1, os.WNOHANG))[0]:
                 running = self._replicas.by_pid.pop(result[0], None)
-                if running is not None:  # else an adopted process
+                if running is None:
+                    self._sampler.adopted(result[0], result[2])
+                else:
                     self._ending.pop(running.process, None)
-                    ended.append((running, result[1], result[2].ru_maxrss))
+                    ended.append((running, result[1], result[2]))
         if not ended:
             return
         self._clear_wakeup()  # handle a TERM first: if all processes got it, it caused these exits
@@ -198,10 +207,12 @@ class Supervisor:
         left = processes.left_behind(list(filter(ending.group_exists, leaders)))
         for rest in left.values():
             self._end_all(rest)
-        for running, status, peak_kib in ended:
-            self._exited(running, status, peak_kib, leaves_some=running.process.pid in left)
+        for running, status, usage in ended:
+            self._exited(running, status, usage, leaves_some=running.process.pid in left)
 
-    def _exited(self, running: Running, status: int | None, peak_kib: int, leaves_some: bool) -> None:
+    def _exited(
+        self, running: Running, status: int | None, usage: struct_rusage | None, leaves_some: bool
+    ) -> None:
         """Records the end of a replica; a status of None means that it cannot be ended."""
         running.ended = True
         self._replicas.drain(running)
@@ -219,6 +230,8 @@ class Supervisor:
             facts["stopped"] = stopped
         if running.output.lost:
             facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
+        facts |= self._sampler.ended(running, usage)
+        peak_kib = 0 if usage is None else usage.ru_maxrss
         self.note("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
         before = self._gang.first_failure
         actions = self._gang.exited(ordinal, status == 0, bool(stopped))
@@ -249,7 +262,7 @@ class Supervisor:
         self._unendable.add(process)
         running = self._replicas.by_pid.pop(process.pid, None)
         if running is not None:
-            self._exited(running, None, 0, leaves_some=False)
+            self._exited(running, None, None, leaves_some=False)
 
     def _clean_up(self) -> bool:
         """Ends the remaining processes when all replicas have ended; returns False if there are none."""
@@ -303,7 +316,7 @@ class Supervisor:
 
     def _pause(self) -> float | None:
         """Returns the seconds until the next timer, or None if there is none."""
-        waits = []
+        waits = [] if (sampling := self._sampler.pause()) is None else [sampling]
         if self._due and not self._ending:
             waits.append(min(self._due.values()) - time.monotonic())
         if self._ending:

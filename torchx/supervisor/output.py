@@ -98,6 +98,7 @@ class AttemptOutput:
         index: the job's index.
         clock: the job's clock.
         keep_open: whether its files stay open between writes.
+        received: bytes of output so far.
         lost: bytes that could not be written.
         lost_why: the error that caused the loss.
     """
@@ -108,6 +109,7 @@ class AttemptOutput:
     index: Index
     clock: Clock
     keep_open: bool = True
+    received: int = 0
     lost: int = 0
     lost_why: str = ""
     _held: dict[int, bytes] = field(default_factory=dict)
@@ -122,6 +124,7 @@ class AttemptOutput:
     def feed(self, stream: int, data: bytes) -> None:
         """Writes output that was read from one stream."""
         now = self.clock.ns()
+        self.received += len(data)
         try:
             self._raw[stream].write(data)
         except OSError as error:

@@ -1,0 +1,318 @@
+"""Measure the replicas of a job at intervals, each with all of its processes.
+
+A pass reads the process table once, whatever the number of replicas. The pause after it is so long that all
+passes together use at most :data:`SHARE` of a core.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+import traceback
+from typing import Any
+
+from torchx import settings
+from torchx.jobs.events import Clock
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.record import JobRecord
+from torchx.jobs.usage import Row
+from torchx.lazy import lazy_imports
+from torchx.machine.marks import environment_of
+from torchx.machine.processes import Entry, read_proc, table
+from torchx.scheduling.usage import Sample
+from torchx.supervisor.replicas import Replicas, Running
+from torchx.supervisor.usage_file import UsageFile
+
+with lazy_imports:
+    from torchx.supervisor import gpus as supervisor_gpus
+
+FIRST_AFTER = 1.0
+"""Seconds between the start of the last replica and the first pass."""
+
+INTERVAL = 5.0
+"""Minimum seconds between two passes, and maximum until the first."""
+
+SHORTEST_SPAN = 0.5
+"""Seconds that a sample covers at least: the kernel counts CPU time in hundredths of a second."""
+
+SHARE = 0.01
+"""Maximum share of a core that the passes use."""
+
+OWN_SHARE = 1.25
+"""Multiple of the supervisor's memory below which the memory of an ended process may be the supervisor's."""
+
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BLOCK = 512
+"""Bytes of the blocks that the kernel counts for an ended process."""
+
+
+class Use:
+    """Resources that the processes of one replica use; the totals since their start, and their memory now."""
+
+    __slots__ = ("cpu", "memory", "read", "write")
+
+    def __init__(self) -> None:
+        self.cpu = 0.0  # seconds
+        self.memory = 0
+        self.read: int | None = None
+        self.write: int | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Adds one process."""
+        self.cpu += entry.ticks * TICK
+        self.memory += entry.pages * PAGE
+        read, write = _storage(entry.process.pid)
+        self.read = _sum(self.read, read)
+        self.write = _sum(self.write, write)
+
+
+class Attempt:
+    """The measurements of one running attempt.
+
+    Args:
+        running: the attempt.
+        at: its start, seconds since the epoch.
+        gpus: its GPUs, by number or id.
+    """
+
+    __slots__ = ("_before", "_begin", "_received", "adopted", "gpus", "known", "running", "seen_at")
+
+    def __init__(self, running: Running, at: float, gpus: tuple[str, ...]) -> None:
+        self.running = running
+        self.gpus = gpus
+        self.adopted = 0.0  # CPU seconds of orphans that the supervisor has reaped
+        self.known = Known()
+        self.seen_at = self._begin = at  # the end of the last sample
+        self._before = Use()
+        self._received = 0
+
+    def sample(self, now: float, use: Use, gpu: float | None, gpu_memory: int | None) -> Sample:
+        """Returns the sample of the time since the last one.
+
+        Args:
+            now: the time.
+            use: its resources now.
+            gpu: the utilisation of its GPUs now.
+            gpu_memory: their memory in use.
+        """
+        before, span = self._before, now - self.seen_at
+        # a process that ends between its parent and this pass may take its counts with it
+        use.cpu = max(use.cpu + self.adopted, before.cpu)
+        use.read, use.write = _most(use.read, before.read), _most(use.write, before.write)
+        received = self.running.output.received
+        sample = Sample(
+            now,
+            span,
+            (use.cpu - before.cpu) / span,
+            use.memory,
+            gpu,
+            gpu_memory,
+            (received - self._received) / span,
+            None if use.read is None else (use.read - (before.read or 0)) / span,
+            None if use.write is None else (use.write - (before.write or 0)) / span,
+        )
+        self._before, self.seen_at, self._received = use, now, received
+        self.known.add(sample)
+        return sample
+
+    def total(self, now: float, ended: resource.struct_rusage | None) -> dict[str, float]:
+        """Returns the measurements of the whole attempt for its event.
+
+        Args:
+            now: its end.
+            ended: the resources that its main process used with its children, if known.
+        """
+        span, before, known = max(now - self._begin, 1e-3), self._before, self.known
+        cpu, memory, read, write = before.cpu, known.memory, before.read, before.write
+        if ended is not None:
+            cpu = max(cpu, ended.ru_utime + ended.ru_stime + self.adopted)
+            read, write = _most(ended.ru_inblock * BLOCK, read), _most(ended.ru_oublock * BLOCK, write)
+            # Linux counts a new process before it begins its program, as large as the supervisor
+            if ended.ru_maxrss > OWN_SHARE * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+                memory = _most(ended.ru_maxrss << 10, memory)
+        values = {
+            "span": span,
+            "cpu": cpu / span,
+            "memory": memory,
+            "gpu": known.busy / known.busy_span if known.busy_span else None,
+            "gpu_memory": known.gpu_memory,
+            "output": self.running.output.received / span,
+            "read": None if read is None else read / span,
+            "write": None if write is None else write / span,
+        }
+        return {name: round(value, 3) for name, value in values.items() if value is not None}
+
+
+class Known:
+    """The peaks of an attempt, and the sum of the utilisation of its GPUs."""
+
+    __slots__ = ("busy", "busy_span", "gpu_memory", "memory")
+
+    def __init__(self) -> None:
+        self.busy = self.busy_span = 0.0
+        self.memory: int | None = None
+        self.gpu_memory: int | None = None
+
+    def add(self, sample: Sample) -> None:
+        """Adds a sample."""
+        self.memory = _most(sample.memory, self.memory)
+        self.gpu_memory = _most(sample.gpu_memory, self.gpu_memory)
+        if sample.gpu is not None:
+            self.busy += sample.gpu * sample.span
+            self.busy_span += sample.span
+
+
+class Sampler:
+    """Measures the running replicas of a job.
+
+    A defect or an error here never affects the job: it ends the measurements.
+
+    Args:
+        record: the job.
+        paths: its record.
+        clock: the job's clock.
+        replicas: its replicas.
+    """
+
+    def __init__(self, record: JobRecord, paths: JobPaths, clock: Clock, replicas: Replicas) -> None:
+        self._handle = record.handle
+        self._gpus = [
+            _gpus_of({**role.env, **role.replicas[n].env}.get("CUDA_VISIBLE_DEVICES"))
+            for _, role, n in record.replicas()
+        ]
+        self._monitor = supervisor_gpus.GpuMonitor() if any(self._gpus) else None
+        self._file = UsageFile(paths.usage, len(self._gpus))
+        self._clock = clock
+        self._replicas = replicas
+        self._attempts: dict[int, Attempt] = {}  # by pid of the main process
+        self._owners: dict[int, Attempt] = {}  # of each process of the job, by pid, in the last pass
+        self._first_by: float | None = None
+        self._next: float | None = None
+        self._sampled = False
+
+    def started(self, running: Running) -> None:
+        """Measures an attempt from now on."""
+        gpus = self._gpus[running.ordinal]
+        self._attempts[running.process.pid] = Attempt(running, self._clock.now(), gpus)
+        now = time.monotonic()
+        if self._first_by is None:
+            self._first_by = now + INTERVAL
+            if self._monitor is not None:
+                self._monitor.start(INTERVAL)
+        if not self._sampled:  # a pass would delay further starts
+            self._next = min(now + FIRST_AFTER, self._first_by)
+
+    def ended(self, running: Running, usage: resource.struct_rusage | None) -> dict[str, Any]:
+        """Returns the facts about an ended attempt for its event.
+
+        Args:
+            running: the attempt.
+            usage: the resources that its main process used; None if it cannot be ended.
+        """
+        attempt = self._attempts.pop(running.process.pid, None)
+        return {} if attempt is None else {"usage": attempt.total(self._clock.now(), usage)}
+
+    def adopted(self, pid: int, usage: resource.struct_rusage) -> None:
+        """Counts the CPU time of an ended process that the supervisor had adopted."""
+        owner = self._owners.pop(pid, None)
+        if owner is not None:
+            owner.adopted += usage.ru_utime + usage.ru_stime
+
+    def pause(self) -> float | None:
+        """Returns the seconds until the next pass, or None if no replica is running."""
+        return None if self._next is None or not self._attempts else self._next - time.monotonic()
+
+    def sample_if_due(self) -> None:
+        """Makes a pass if it is due."""
+        if self._next is None or not self._attempts or time.monotonic() < self._next:
+            return
+        used = time.thread_time()
+        try:
+            self._sample()
+        except Exception:
+            self._next = None
+            traceback.print_exc()  # into the supervisor's log
+            return
+        self._next = time.monotonic() + max(INTERVAL, (time.thread_time() - used) / SHARE)
+
+    def close(self) -> None:
+        """Ends the measurements."""
+        self._next = None
+        if self._monitor is not None:
+            self._monitor.close()
+
+    def _sample(self) -> None:
+        self._sampled = True
+        now = self._clock.now()
+        gpus = self._monitor.read() if self._monitor is not None else None
+        entries = {entry.process.pid: entry for entry in table(zombies=True)}
+        self._owners = self._find_owners(entries)
+        uses: dict[int, Use] = {}
+        for pid, owner in self._owners.items():
+            if now - owner.seen_at >= SHORTEST_SPAN:
+                uses.setdefault(owner.running.process.pid, Use()).add(entries[pid])
+        rows = []
+        for pid, use in uses.items():
+            attempt = self._attempts[pid]
+            busy, gpu_memory = (None, None) if gpus is None else gpus.of(attempt.gpus)
+            running = attempt.running
+            rows.append(Row(running.ordinal, running.attempt, attempt.sample(now, use, busy, gpu_memory)))
+        self._file.add(rows)
+
+    def _find_owners(self, entries: dict[int, Entry]) -> dict[int, Attempt]:
+        """Returns the attempt that each process of the job belongs to."""
+        me = os.getpid()
+        owners: dict[int, Attempt | None] = {}  # None: not of this job, or being looked up
+        for pid in entries:
+            chain = []
+            owner = None
+            while pid not in owners and (entry := entries.get(pid)) is not None:
+                chain.append(pid)
+                owners[pid] = None
+                owner = self._attempts.get(entry.session)
+                if owner is None and entry.parent == me:
+                    owner = self._owner_of_orphan(entry)
+                if owner is not None or entry.parent == me:
+                    break
+                pid = entry.parent
+            owners.update(dict.fromkeys(chain, owner or owners.get(pid)))
+        return {pid: owner for pid, owner in owners.items() if owner is not None}
+
+    def _owner_of_orphan(self, entry: Entry) -> Attempt | None:
+        """Returns the attempt of a process that the supervisor has adopted, by its environment."""
+        env = environment_of(entry.process)
+        if _mark(settings.TORCHX_JOB_ID, self._handle) not in env:
+            return None
+        return next((a for a in self._attempts.values() if self._replica_mark(a) in env), None)
+
+    def _replica_mark(self, attempt: Attempt) -> bytes:
+        return _mark(settings.TORCHX_REPLICA, self._replicas.label(attempt.running.ordinal))
+
+
+def _mark(name: str, value: str) -> bytes:
+    return f"{name}={value}".encode("utf-8", "surrogateescape")
+
+
+def _gpus_of(visible: str | None) -> tuple[str, ...]:
+    devices = (device.strip() for device in (visible or "").split(","))
+    return tuple(device for device in devices if device not in ("", "-1"))
+
+
+def _storage(pid: int) -> tuple[int | None, int | None]:
+    """Returns the bytes that a process, and the children it has reaped, read and wrote; None if unknown."""
+    values: dict[bytes, int] = {}
+    for line in read_proc(f"/proc/{pid}/io").split(b"\n"):
+        name, _, value = line.partition(b": ")
+        if value.isdigit():
+            values[name] = int(value)
+    return values.get(b"read_bytes"), values.get(b"write_bytes")
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return one if other is None else (one or 0) + other
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
