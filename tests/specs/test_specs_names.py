@@ -62,6 +62,9 @@ def test_no_module_has_the_name_of_something_else() -> None:
     assert modules & set(specs.__all__) == {"app_metadata", "cases"}
     assert all(getattr(specs, name) is not None for name in specs.__all__)
     assert set(specs.__all__) <= set(dir(specs))
+    of_api = set(specs.api.__all__) - {"camel_to_snake", "snake_to_camel", "to_dict"}
+    assert of_api < set(specs.__all__), "type checkers know the names of the package from there"
+    assert all(getattr(specs, name) is getattr(specs.api, name) for name in of_api)
     assert callable(specs.resource)
     assert isinstance(specs.runopts, type)
     assert isinstance(specs.macros, type)

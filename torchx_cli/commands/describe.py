@@ -22,6 +22,7 @@ from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
 from torchx_cli.terminal.output import (
     LONGEST,
+    counted,
     emit,
     is_terminal,
     output_format,
@@ -139,11 +140,8 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
     lines += _aligned(rows, "")
     replicas = {role.role: role for role in described.roles_statuses}
     for role in data["app"]["roles"]:
-        count = role["num_replicas"]
-        lines += [
-            "",
-            f"{paint(one_line(role['name']), 'bold', out)}  {count} replica{'' if count == 1 else 's'}",
-        ]
+        name = paint(one_line(role["name"]), "bold", out)
+        lines += ["", f"{name}  {counted(role['num_replicas'], 'replica')}"]
         lines += _aligned(_role_rows(role), "  ")
         if role["name"] in replicas:
             lines += replica_lines(replicas[role["name"]], out)

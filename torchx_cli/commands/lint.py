@@ -7,7 +7,7 @@ from typing import Annotated
 
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import Json, Output, argument
-from torchx_cli.terminal.output import emit, output_format, paint, say
+from torchx_cli.terminal.output import counted, emit, output_format, paint, say
 
 with lazy_imports:
     from torchx.discovery.find import lint
@@ -53,11 +53,7 @@ def _verdict(problems: int, faulty: int, fine: int) -> str:
     >>> _verdict(2, 1, 3)
     '2 problems in 1 component; 3 components are fine'
     """
-    fine_ones = f"{_count(fine, 'component')} {'is' if fine == 1 else 'are'} fine"
+    fine_ones = f"{counted(fine, 'component')} {'is' if fine == 1 else 'are'} fine"
     if not problems:
         return fine_ones
-    return f"{_count(problems, 'problem')} in {_count(faulty, 'component')}; {fine_ones}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{counted(problems, 'problem')} in {counted(faulty, 'component')}; {fine_ones}"

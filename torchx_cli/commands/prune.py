@@ -16,7 +16,7 @@ from torchx.specs.status import AppState, is_terminal
 from torchx_cli.flags import Json, Output, States, count, option, scheduler_option, states_of
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
-from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, say
+from torchx_cli.terminal.output import STATE_MEANING, counted, emit, note, output_format, say
 from torchx_cli.terminal.times import ago, iso, seconds
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ class Pruning:
         if self.dryrun:
             for item in self.leftovers.values():
                 say(f"{item.path}  {size(item.bytes)}")
-        parts = [_count(len(self.removed), "application")] if self.removed else []
-        parts += [_count(len(self.leftovers), "leftover")] if self.leftovers else []
+        parts = [counted(len(self.removed), "application")] if self.removed else []
+        parts += [counted(len(self.leftovers), "leftover")] if self.leftovers else []
         total = " and ".join(parts)
         say(
             f"would remove {total}: {size(self.freed)}"
@@ -192,7 +192,3 @@ def size(count: int) -> str:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -196,6 +196,15 @@ def error_line(message: str, hint: str | None, stream: TextIO) -> str:
     return "\n".join(lines)
 
 
+def counted(number: int, noun: str) -> str:
+    """Formats a number of things.
+
+    >>> counted(1, "problem"), counted(2000, "problem")
+    ('1 problem', '2,000 problems')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def note(text: str) -> None:
     """Prints a message on stderr, wrapped to the window."""
     print_stderr(wrap(text, sys.stderr))
