@@ -16,7 +16,7 @@ from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.applications import find
-from torchx_cli.commands.status import check_watch_format, failure_of
+from torchx_cli.commands.status import check_watch_format, failure_of, show_changes
 from torchx_cli.flags import Handle, Json, Output, Watch
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
@@ -38,8 +38,6 @@ from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
 with lazy_imports:
     import json
-
-    from torchx_cli.terminal import watch
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
@@ -72,13 +70,7 @@ def describe_(
 
             if not is_terminal(sys.stdout):  # there, watch prints only changes
                 say("\n".join(_lines(as_data(full, described), described)))
-            last = watch.watch(
-                runner, full, described, lines_of, lambda: runner.description(full, brief=True)
-            )
-            for line in (
-                failure_of(runner, full, status_of(last)) if last and not is_terminal(sys.stdout) else ()
-            ):
-                say(line)
+            show_changes(runner, full, described, lines_of)
 
 
 def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,12 +55,7 @@ def status_(
             def lines_of(current: DescribeAppResponse) -> list[str]:
                 return _lines(runner, full, status_of(current), requested)
 
-            last = watch.watch(
-                runner, full, described, lines_of, lambda: runner.description(full, brief=True)
-            )
-            if last is not None and not is_terminal(sys.stdout):
-                for line in failure_of(runner, full, status_of(last)):
-                    say(line)
+            show_changes(runner, full, described, lines_of)
         elif form != "text":
             emit(as_data(full, described.name, status, requested), form)
         else:
@@ -75,6 +71,19 @@ def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:
     """Returns the lines about the first failure, if any."""
     return failure_lines(runner, handle, status, sys.stdout, name=short_name(runner, handle))
+
+
+def show_changes(
+    runner: Runner,
+    handle: str,
+    described: DescribeAppResponse,
+    lines_of: Callable[[DescribeAppResponse], list[str]],
+) -> None:
+    """Shows an application until it has ended; `lines_of` formats it for a terminal, with its failure."""
+    last = watch.watch(runner, handle, described, lines_of)
+    if last is not None and not is_terminal(sys.stdout):
+        for line in failure_of(runner, handle, status_of(last)):
+            say(line)
 
 
 def check_watch_format(form: str) -> None:

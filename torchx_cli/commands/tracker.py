@@ -116,9 +116,7 @@ def artifacts(
     if form != "text":
         emit([{"name": a.name, "path": a.path, "metadata": dict(a.metadata or {})} for a in kept], form)
         return
-    rows = [
-        [(a.name, ""), (a.path, ""), (_text(dict(a.metadata)) if a.metadata else "", "dim")] for a in kept
-    ]
+    rows = [[(a.name, ""), (a.path, ""), (_about(a), "dim")] for a in kept]
     _show(rows, ("ARTIFACT", "PATH", "METADATA"), "artifacts", run)
 
 

@@ -34,18 +34,16 @@ def watch(
     handle: str,
     first: DescribeAppResponse,
     lines_of: Callable[[DescribeAppResponse], list[str]],
-    refresh: Callable[[], DescribeAppResponse | None],
 ) -> DescribeAppResponse | None:
     """Shows the status of an application on stdout until it has ended.
 
     On a terminal the lines are updated in place; elsewhere each change is printed as a line.
 
     Args:
-        runner: used to wait.
+        runner: used to wait and to query.
         handle: the application.
         first: its current description.
-        lines_of: formats a description for a terminal.
-        refresh: returns the current description.
+        lines_of: formats a description for a terminal; later ones are brief.
 
     Returns:
         The final description, or None if the scheduler no longer knows the application.
@@ -65,7 +63,7 @@ def watch(
             return current
         pause = POLL_INTERVAL if runner.wakes(handle) else REMOTE_POLL_INTERVAL
         runner.wait(handle, wait_interval=pause, timeout=pause)
-        current = refresh()
+        current = runner.description(handle, brief=True)
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
 
