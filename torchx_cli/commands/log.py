@@ -20,7 +20,7 @@ from torchx_cli.applications import find
 from torchx_cli.flags import Json, count, option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import output_format
+from torchx_cli.terminal.output import output_format, say_json
 
 with lazy_imports:
     import json
@@ -205,5 +205,5 @@ def _print_lines(chunk: LogChunk, data: bytes) -> None:
     lines = [(line, False) for line in whole] + ([(last, True)] if last else [])
     for line, partial in lines:
         text = line.decode("utf-8", "backslashreplace")
-        sys.stdout.write(json.dumps({**head, "line": text, "partial": partial}) + "\n")
+        say_json(json.dumps({**head, "line": text, "partial": partial}))
     sys.stdout.flush()

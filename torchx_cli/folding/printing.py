@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torchx.printable import one_line
 from torchx_cli.folding.fold import Fold, Run
 from torchx_cli.folding.sources import Source, rank_prefix, spans
-from torchx_cli.terminal.output import fit
+from torchx_cli.terminal.output import fit, say_json
 from torchx_cli.terminal.streaming import LogPrinter, stamp
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def print_json(runs: Iterable[Run | None], fold: Fold) -> None:
         for line in run.lines:
             text = json.dumps(line.removesuffix(b"\n").decode("utf-8", "backslashreplace"))
             partial = "true" if line.endswith(b"\n") else "false"
-            sys.stdout.write(f'{head}, "time": {at}, "line": {text}, "partial": {partial}}}\n')
+            say_json(f'{head}, "time": {at}, "line": {text}, "partial": {partial}}}')
     sys.stdout.flush()
 
 

@@ -115,6 +115,11 @@ def say(text: str = "", *, end: str = "\n", flush: bool = False, hide: bool = Fa
     print(shown(text), end=end, flush=flush)
 
 
+def say_json(line: str) -> None:
+    """Prints a line of JSON made by the standard library: ASCII, in which texts are escaped."""
+    sys.stdout.write(f"{line}\n")
+
+
 def paint_state(state: str, stream: TextIO) -> str:
     """Returns the name of a state in its colour."""
     return paint(state, STATE_MEANING.get(state, "dim"), stream)
