@@ -11,6 +11,9 @@ LARGEST = 16 << 20
 DEEPEST = 100
 """Levels of objects and arrays within one another: what handles them later calls itself for each level."""
 
+MOST_REPLICAS = 100_000
+"""Maximum number of replicas of an application, and of retries of a role."""
+
 
 def load_json(text: str) -> Any:
     """Returns the data of a JSON text.

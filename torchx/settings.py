@@ -15,8 +15,8 @@ TORCHX_REPLICA = "TORCHX_REPLICA"
 """Set in every replica on local engines: its name, ``role/id``."""
 
 TORCHX_ATTEMPT = "TORCHX_ATTEMPT"
-"""Set in every replica: the number of its attempt, from 1. It is absent where an engine itself starts a
-program again and cannot number its attempts: Docker with retries by REPLICA, Kubernetes with retries."""
+"""Set in every replica: the number of its attempt, from 1. It is absent on Kubernetes if a role with retries
+starts neither a shell nor Python."""
 
 TORCHX_PARENT_RUN_ID = "TORCHX_PARENT_RUN_ID"
 """Set in every replica when the run was given a parent."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.docker.labels import (
     APP_ID,
     ATTEMPT,
     LARGEST,
     LAST_TIME,
-    MOST_REPLICAS,
     REPLICA,
     ROLE,
     USER,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.docker.request import LABEL
 
 APP_ID, ROLE, REPLICA = f"{LABEL}app-id", f"{LABEL}role-name", f"{LABEL}replica-id"
@@ -28,7 +29,6 @@ RETRY = f"{LABEL}retry"
 
 SCHEMA = 2
 """Version of the label JOB. Version 1 held the whole application, its environment included."""
-MOST_REPLICAS = 100_000
 MOST_BYTES = 8 << 20
 """Maximum number of characters in a label."""
 DEEPEST = 40

@@ -16,6 +16,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError
+from torchx.json_limits import MOST_REPLICAS
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
 from torchx.specs.app import AppDef, Role
@@ -33,8 +34,6 @@ MAX_LENGTH = 90_000
 and ``kubectl apply`` adds a copy of the object to them."""
 MAX_UNPACKED = 8_000_000
 """Maximum bytes of a decompressed record."""
-MAX_REPLICAS = 100_000
-"""Maximum replicas in a record; also the limit for the pods of a Job."""
 MAX_DEPTH = 60
 """Maximum levels of nesting in a record."""
 NOT_KEPT = "<not kept>"
@@ -148,10 +147,10 @@ def _check_counts(app: Mapping[str, Any]) -> None:
     marks = [mark for part in parts for entries in part.values() for mark in entries]
     if any([type(item) for item in mark] != [int, str] for mark in marks):
         raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
-    if any(not 0 <= role.get(key, 1) <= MAX_REPLICAS for role in roles for key in _COUNTS):
-        raise RecordError(f"its record cannot be read: a count is not from 0 to {MAX_REPLICAS}")
-    if sum(role.get("num_replicas", 1) for role in roles) > MAX_REPLICAS:
-        raise RecordError(f"its record cannot be read: more than {MAX_REPLICAS} replicas")
+    if any(not 0 <= role.get(key, 1) <= MOST_REPLICAS for role in roles for key in _COUNTS):
+        raise RecordError(f"its record cannot be read: a count is not from 0 to {MOST_REPLICAS}")
+    if sum(role.get("num_replicas", 1) for role in roles) > MOST_REPLICAS:
+        raise RecordError(f"its record cannot be read: more than {MOST_REPLICAS} replicas")
 
 
 _COUNTS = ("num_replicas", "max_retries")

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home, user_home
+from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.slurm.parse import JobFacts
@@ -40,7 +41,6 @@ DELETED_KEPT = 30 * 24 * 3600.0
 """Seconds for which deleted jobs are remembered, as Slurm may still list them."""
 LATEST = float(1 << 33)
 """The latest valid time, in seconds since the epoch."""
-MAX_REPLICAS = 100_000
 _FILE = re.compile(r"([0-9]{1,18})-([a-z0-9]{1,64})\.json")
 
 
@@ -252,7 +252,7 @@ def _check_roles(roles: Any) -> None:
         if not isinstance(role.get("name"), str) or not all(type(n) is int and n >= 0 for n in numbers):
             raise ValueError("a role has no name, or its replicas or retries are not a number")
         total += numbers[0]
-    if total > MAX_REPLICAS:
+    if total > MOST_REPLICAS:
         raise ValueError(f"it has {total:,} replicas")
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from torchx import settings
 from torchx.errors import StateError
 from torchx.machine import files
 
@@ -35,7 +33,7 @@ def user_home() -> Path:
     Raises:
         StateError: its path is unknown, it belongs to another user, or others may write to it.
     """
-    home = _home_folder()
+    home = files.state_home_path()
     files.check_home(home)
     return home
 
@@ -47,18 +45,10 @@ def check_user_home() -> None:
         StateError: it belongs to another user, or others may write to it.
     """
     try:
-        home = _home_folder()
+        home = files.state_home_path()
     except StateError:
         return
     files.check_home(home)
-
-
-def _home_folder() -> Path:
-    path = os.environ.get(settings.TORCHX_HOME)
-    try:
-        return Path(path).expanduser().absolute() if path else Path.home() / ".torchx"
-    except RuntimeError as error:  # no HOME, and a user without an entry in the password file
-        raise StateError("no home folder is known for this user", hint=files.OTHER_HOME) from error
 
 
 def file_name(name: str) -> str:

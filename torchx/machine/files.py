@@ -10,13 +10,10 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.settings import TORCHX_HOME
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PRIVATE_FOLDER = 0o700
 PRIVATE_FILE = 0o600
@@ -31,6 +28,21 @@ _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFREG: "a file",
 }
+
+
+def state_home_path() -> Path:
+    """Returns the path of the state home: ``$TORCHX_HOME``, by default ``~/.torchx``.
+
+    Raises:
+        StateError: no home folder is known, or it is relative.
+    """
+    path, user = os.environ.get(TORCHX_HOME), os.environ.get("HOME", "/")
+    if not (path or user.startswith("/")):
+        raise StateError(f"HOME is `{user}`, which is not an absolute path", hint=OTHER_HOME)
+    try:
+        return Path(path).expanduser().absolute() if path else Path.home() / ".torchx"
+    except RuntimeError as error:  # no HOME, and a user without an entry in the password file
+        raise StateError("no home folder is known for this user", hint=OTHER_HOME) from error
 
 
 def open_file(

@@ -70,10 +70,9 @@ def check(app: AppDef) -> None:
     """Rejects an application that is invalid for every scheduler.
 
     Raises:
-        UsageError: it has no roles, or a role without entrypoint or replicas, with fields of wrong types, or
-            with arguments that are not text.
+        UsageError: it has no roles or too many replicas, or a role without entrypoint or replicas, with
+            fields of wrong types, or with arguments that are not text.
     """
-    require_roles(app)
     for role in app.roles:
         where = f"role `{role.name}` of application `{app.name}`"
         if not role.entrypoint or role.entrypoint == MISSING:
@@ -82,6 +81,7 @@ def check(app: AppDef) -> None:
         _check_name(role.name, app.name)
         _check_counts(role, where)
         _check_texts(role, where)
+    require_roles(app)
     names = Counter(role.name for role in app.roles)
     for name, count in names.items():
         if count > 1:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.json_limits import MOST_REPLICAS
 from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -14,13 +15,19 @@ if TYPE_CHECKING:
 
 
 def require_roles(app: AppDef) -> None:
-    """Checks that an application has roles.
+    """Checks that an application has roles, and no more replicas and retries than a record may have.
 
     Raises:
-        UsageError: it has no roles.
+        UsageError: it has no roles, or too many replicas or retries.
     """
     if not app.roles:
         raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
+    replicas = sum(role.num_replicas for role in app.roles)
+    retries = max(role.max_retries for role in app.roles)
+    for count, counted in ((replicas, "replicas"), (retries, "retries of a role")):
+        if count > MOST_REPLICAS:
+            limit = f"the maximum is {MOST_REPLICAS:,}"
+            raise UsageError(f"application `{app.name}` has {count:,} {counted}; {limit}")
 
 
 def require_images(app: AppDef, needed_by: str) -> None:

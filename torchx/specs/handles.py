@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchx.errors import StateError, UsageError
+from torchx.json_limits import MOST_REPLICAS
 from torchx.suggestions import did_you_mean
 
 AppHandle = str
@@ -15,7 +16,6 @@ AppHandle = str
 
 _HANDLE = re.compile(r"(.+)://(.*)/(.+)")
 _TARGET = re.compile(r"(?P<handle>[^/:]+://[^/]*/[^/]+|[^/]+)(?:/(?P<role>[^/]+)(?:/(?P<replicas>[^/]+))?)?")
-_MOST_REPLICAS = 100_000
 
 
 class MalformedAppHandleException(UsageError):
@@ -149,7 +149,7 @@ def _replicas(ids: str, text: str) -> tuple[int, ...]:
     for part in ids.removesuffix(",").split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last < first + _MOST_REPLICAS:
+        if not first <= last < first + MOST_REPLICAS:
             raise UsageError(f"`{part}` in `{text}` is not a replica id", hint="replica ids read 0,1,3-5")
         wanted.update(dict.fromkeys(range(first, last + 1)))
     return tuple(wanted)

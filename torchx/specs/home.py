@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 from torchx import settings
@@ -21,7 +20,7 @@ def TORCHX_HOME(*subdir_paths: str) -> pathlib.Path:  # noqa: N802 (its document
     Raises:
         StateError: it cannot be created, or the state home belongs to another user.
     """
-    home = pathlib.Path(os.environ.get(settings.TORCHX_HOME) or "~/.torchx").expanduser().absolute()
+    home = files.state_home_path()
     folder = home
     try:
         files.make_folder(home)

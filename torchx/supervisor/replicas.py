@@ -69,7 +69,7 @@ class Replicas:
         clock: Clock,
         selector: selectors.BaseSelector,
         base_env: Mapping[str, str],
-        umask: int = -1,
+        umask: int,
     ) -> None:
         self._umask = umask
         self._clock = clock

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, label, short
 from torchx.schedulers.kubernetes.manifests.names import REPLICA_ID, ROLE_INDEX, ROLE_NAME
 from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, role_index
-from torchx.schedulers.kubernetes.record import MAX_REPLICAS
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
@@ -54,7 +54,7 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
         roles = [
             {
                 "name": label(main, ROLE_NAME) or main["metadata"]["name"],
-                "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MAX_REPLICAS),
+                "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MOST_REPLICAS),
             }
             for main in (facts.jobs or facts.mains)
         ]
@@ -314,6 +314,6 @@ def indexes(text: str | None) -> frozenset[int]:
     for part in (text or "").split(","):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(result) < MAX_REPLICAS:
-            result.update(range(int(first), min(int(last), MAX_REPLICAS) + 1))
+        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(result) < MOST_REPLICAS:
+            result.update(range(int(first), min(int(last), MOST_REPLICAS) + 1))
     return frozenset(result)

@@ -25,6 +25,7 @@ from program import COMMAND, ROOT, environment
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
+from torchx.specs import TORCHX_HOME
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState
 
@@ -207,6 +208,20 @@ def test_on_a_disk_that_became_read_only_all_can_be_read_and_nothing_starts(
 def test_a_name_that_is_too_long_for_a_file_is_unknown() -> None:
     assert scheduler().describe("x" * 300) is None
     assert list(scheduler().list()) == []
+
+
+@pytest.mark.parametrize("home", ["", "relative"])
+def test_a_home_folder_that_is_relative_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHX_HOME", raising=False)
+    monkeypatch.setenv("HOME", home)
+    with pytest.raises(StateError, match=f"^HOME is `{home}`, which is not an absolute path\n"):
+        list(scheduler().list())
+    with pytest.raises(StateError, match=f"^HOME is `{home}`, which is not an absolute path\n"):
+        TORCHX_HOME("jobs")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_home_folder_the_password_entry_tells_it(tmp_path: Path) -> None:

@@ -70,6 +70,20 @@ def test_an_application_without_roles_is_rejected(scheduler: Scheduler[Any]) -> 
         scheduler.submit_dryrun(AppDef("a"), {})
 
 
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"num_replicas": 10**9}, "has 1,000,000,000 replicas; the maximum is 100,000"),
+        ({"max_retries": 10**9}, "has 1,000,000,000 retries of a role; the maximum is 100,000"),
+    ],
+)
+def test_more_than_a_record_may_have_is_rejected(
+    scheduler: Scheduler[Any], counts: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        scheduler.submit_dryrun(app(image="i", **counts), {})
+
+
 @pytest.mark.parametrize("name", ["local_docker", "kubernetes", "slurm"])
 def test_a_role_without_an_image_is_rejected(name: str) -> None:
     cfg: dict[str, Any] = {"containers": True} if name == "slurm" else {}
