@@ -25,12 +25,23 @@ def result_of(exit_code: int | None, signal: str | None) -> int | None:
     """
     if signal is None:
         return exit_code
-
     try:
         return 128 + Signals[signal].value
     except KeyError:  # a real-time signal without a name of its own
         digits = "".join(c for c in signal if c.isdigit())
         return 128 + int(digits) if digits else exit_code
+
+
+def signal_of(exit_code: int | None) -> str | None:
+    """Returns the signal N of an exit code 128 + N, or None.
+
+    >>> signal_of(137), signal_of(3), signal_of(255)
+    ('SIGKILL', None, None)
+    """
+    try:
+        return Signals((exit_code or 0) - 128).name
+    except ValueError:
+        return None
 
 
 def read_error_file(folder: Path) -> str:

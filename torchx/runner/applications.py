@@ -202,5 +202,4 @@ class Applications(Engines):
         described = scheduler.describe(app_id)
         if described is None:
             raise UnknownAppException(app_handle)
-
         return logs.merged(scheduler, app_id, described.roles, query)

@@ -161,7 +161,6 @@ class Engines:
         engine = self.scheduler(scheduler)
         if isinstance(engine, Diagnoses):
             return engine.diagnose()
-
         next(iter(engine.list()), None)
         return [findings.Finding("engine", findings.Verdict.GOOD, "reachable")]
 
@@ -180,7 +179,6 @@ class Engines:
         if isinstance(engine, Prunes):
             yield from engine.prune(app_ids, dryrun=dryrun)
             return
-
         for app_id in app_ids:
             if not dryrun:
                 engine.delete(app_id)

@@ -155,14 +155,9 @@ def run_env(
 def _tracker_env(configs: Mapping[str, str | None], factories: Mapping[str, str]) -> dict[str, str]:
     if not configs:
         return {}
-
-    return {
-        settings.TORCHX_TRACKERS: ",".join(configs),
-        **{
-            configured.tracker_config_env_var_name(name): config for name, config in configs.items() if config
-        },
-        **{configured.tracker_factory_env_var_name(name): made_by for name, made_by in factories.items()},
-    }
+    env = {configured.tracker_config_env_var_name(name): config for name, config in configs.items() if config}
+    env |= {configured.tracker_factory_env_var_name(name): made_by for name, made_by in factories.items()}
+    return {settings.TORCHX_TRACKERS: ",".join(configs), **env}
 
 
 @cache
@@ -187,7 +182,6 @@ def configured_trackers(
         names = [name for name in re.split(r"\s*,\s*", named.strip()) if name]
     if not names:
         return {}, {}
-
     found: dict[str, str | None] = {}
     for name in names:
         setting = config.get(f"tracker:{name}", "config")

@@ -216,7 +216,6 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         log_chunks = method_of_engine(self, LogChunks.log_chunks)
         if log_chunks is None:
             raise NotImplementedError(f"{self.backend} does not provide logs")
-
         stream = streams or logs.Stream.COMBINED
         query = logs.LogQuery({role_name: frozenset([k])}, regex, since, until, None, should_tail, stream)
         return logs.lines_of(log_chunks(app_id, query))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from torchx.errors import AbsentError, TorchxError
+
 
 class Verdict(str, Enum):
     """The verdict of a finding."""
@@ -37,3 +39,9 @@ class Finding:
     verdict: Verdict
     detail: str
     hint: str = ""
+
+    @classmethod
+    def of_error(cls, what: str, error: TorchxError) -> Finding:
+        """Returns the finding that something cannot be used; ABSENT if it does not exist here."""
+        verdict = Verdict.ABSENT if isinstance(error, AbsentError) else Verdict.WRONG
+        return cls(what, verdict, error.message, error.hint or "")

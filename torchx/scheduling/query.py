@@ -38,7 +38,7 @@ class AppQuery:
         """
         return (
             (not self.called or begins(app_id, self.called) or name == self.called)
-            and (not self.name or _fits(name, self.name))
+            and (not self.name or fnmatch.fnmatchcase(name, self.name))
             and (not self.states or state in self.states)
             and (self.since is None or (submitted_at is not None and submitted_at >= self.since))
         )
@@ -51,10 +51,6 @@ def begins(app_id: str, text: str) -> bool:
     (True, True, False)
     """
     return app_id.startswith(text) or (":" in app_id and app_id.partition(":")[2].startswith(text))
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern)
 
 
 class Pruned(NamedTuple):

@@ -167,7 +167,6 @@ def _as_mapping(overlay: Any) -> Mapping[str, Any]:
     """Returns a mapping; for a dataclass, of the fields that are not None."""
     if isinstance(overlay, Mapping):
         return overlay
-
     if dataclasses.is_dataclass(overlay) and not isinstance(overlay, type):
         return dataclasses.asdict(
             overlay, dict_factory=lambda pairs: {k: v for k, v in pairs if v is not None}

@@ -138,7 +138,6 @@ def _custom() -> dict[str, Callable[[], Any]]:
     module = os.environ.get(settings.TORCHX_CUSTOM_NAMED_RESOURCES)
     if not module:
         return {}
-
     try:
         found = importlib.import_module(module).NAMED_RESOURCES
     except Exception as e:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -15,18 +15,13 @@ from torchx.specs.workspace import Workspace
 
 _TUPLE = "!tuple"
 _PAIRS = "!pairs"
-_MOUNTS: dict[str, Callable[..., Mount]] = {
+_MOUNTS: dict[str, type[Mount]] = {
     MountType.BIND.value: BindMount,
     MountType.VOLUME.value: VolumeMount,
     MountType.DEVICE.value: DeviceMount,
     MountType.TMPFS.value: TmpfsMount,
 }
-_KIND = {
-    BindMount: MountType.BIND,
-    VolumeMount: MountType.VOLUME,
-    DeviceMount: MountType.DEVICE,
-    TmpfsMount: MountType.TMPFS,
-}
+_KIND = {mount: kind for kind, mount in _MOUNTS.items()}
 
 
 def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
@@ -95,7 +90,7 @@ def _role_to_dict(role: Role, strict: bool) -> dict[str, Any]:
         },
         "port_map": dict(role.port_map),
         "metadata": _plain(role.metadata, f"metadata of {where}", strict),
-        "mounts": [{"type": _KIND[type(mount)].value, **asdict(mount)} for mount in role.mounts],
+        "mounts": [{"type": _KIND[type(mount)], **asdict(mount)} for mount in role.mounts],
         "workspace": None if role.workspace is None else dict(role.workspace.projects),
     }
 

@@ -94,7 +94,8 @@ def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> dict[str, 
         "msg": status.msg,
         "structured_error_msg": status.structured_error_msg,
         "url": status.ui_url,
-        **_times_json(status.submitted_at, status.started_at, status.ended_at),
+        "submitted_at": _iso(status.submitted_at),
+        **_times_json(status.started_at, status.ended_at),
         "first_failure": None if failure is None else {**vars(failure), "result": failure.result},
         "log_dir": status.log_dir,
         "workspaces": dict(status.workspaces),
@@ -152,7 +153,7 @@ def _replica_json(replica: ReplicaStatus) -> dict[str, Any]:
         "exit_code": replica.exit_code,
         "signal": replica.signal,
         "pid": replica.pid,
-        **_times_json(None, replica.started_at, replica.ended_at, submitted=False),
+        **_times_json(replica.started_at, replica.ended_at),
         "attempts": [_attempt_json(attempt) for attempt in replica.attempts],
     }
 
@@ -164,22 +165,15 @@ def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
         "exit_code": attempt.exit_code,
         "signal": attempt.signal,
         "result": attempt.result,
-        **_times_json(None, attempt.started_at, attempt.ended_at, submitted=False),
+        **_times_json(attempt.started_at, attempt.ended_at),
         "pid": attempt.pid,
         "msg": attempt.msg,
     }
 
 
-def _times_json(
-    submitted_at: datetime | None,
-    started_at: datetime | None,
-    ended_at: datetime | None,
-    submitted: bool = True,
-) -> dict[str, Any]:
-    times: dict[str, Any] = {"submitted_at": _iso(submitted_at)} if submitted else {}
+def _times_json(started_at: datetime | None, ended_at: datetime | None) -> dict[str, Any]:
     duration = None if started_at is None or ended_at is None else ended_at - started_at
     return {
-        **times,
         "started_at": _iso(started_at),
         "ended_at": _iso(ended_at),
         "duration": None if duration is None else duration.total_seconds(),

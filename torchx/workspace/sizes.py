@@ -86,8 +86,16 @@ def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]
         if paths := sorted(left.get(why, ())):
             kind = why.removesuffix("s") if len(paths) == 1 else why
             parts.append(f"{len(paths):,} {kind} ({', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''})")
-    counted = f"{files:,} file{'' if files == 1 else 's'}"
-    return f"workspace `{name}`: {counted}, {mb(size)}; left out: {', '.join(parts)}"
+    return f"workspace `{name}`: {counted(files)}, {mb(size)}; left out: {', '.join(parts)}"
+
+
+def counted(files: int) -> str:
+    """Formats a number of files.
+
+    >>> counted(1), counted(2000)
+    ('1 file', '2,000 files')
+    """
+    return f"{files:,} file{'' if files == 1 else 's'}"
 
 
 def mb(size: int) -> str:

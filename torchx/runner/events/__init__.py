@@ -107,7 +107,6 @@ class TorchxEvent:
         """
         if isinstance(data, TorchxEvent):
             return data
-
         values = json.loads(data)
         return TorchxEvent(**{**values, "source": SourceType(values.get("source", SourceType.UNKNOWN))})
 
@@ -209,7 +208,6 @@ def _listening() -> logging.Logger | None:
     """Returns the logger of all events; None if it is not active."""
     if "logging" not in sys.modules:  # then no level can have been set
         return None
-
     logger = logging.getLogger(LOGGER)
     return logger if logger.level and logger.isEnabledFor(logging.INFO) else None
 
