@@ -49,10 +49,6 @@ def notes_of(app: AppDef) -> list[str]:
     return notes
 
 
-def _requests_devices(role: Role) -> bool:
-    return bool(role.resource.devices)
-
-
 def _exceeds_machine(role: Role) -> bool:
     """Returns True if one replica requests more than the whole machine has."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
@@ -62,7 +58,10 @@ def _exceeds_machine(role: Role) -> bool:
 _UNSUPPORTED = (
     ("a replica requests more CPU or memory than this machine has; no limit is applied", _exceeds_machine),
     ("mounts are ignored for local processes: they see the files of this machine", lambda r: bool(r.mounts)),
-    ("devices are ignored for local processes: they see those of this machine", _requests_devices),
+    (
+        "devices are ignored for local processes: they see those of this machine",
+        lambda r: bool(r.resource.devices),
+    ),
     (
         "min_replicas is ignored for local processes: all replicas start",
         lambda r: r.min_replicas not in (None, r.num_replicas),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
-from torchx.machine import processes
+from torchx.machine import files, processes
 from torchx.schedulers.shared.gpus import visible_gpus
 from torchx.scheduling.findings import Finding, Verdict
 
@@ -41,14 +41,9 @@ def _home() -> Finding:
             file.flush()
         free = shutil.disk_usage(home).free
     except TorchxError as error:
-        return Finding("state home", Verdict.WRONG, error.message, error.hint or "")
+        return Finding.of_error("state home", error)
     except OSError as error:
-        return Finding(
-            "state home",
-            Verdict.WRONG,
-            f"{user_home()}: {error.strerror}",
-            "set TORCHX_HOME to a folder of your own",
-        )
+        return Finding("state home", Verdict.WRONG, f"{user_home()}: {error.strerror}", files.OTHER_HOME)
     if free < LITTLE:
         message = f"{home} has {free / 1e6:,.0f} MB free"
         return Finding("state home", Verdict.WRONG, message, "free space: torchx prune")

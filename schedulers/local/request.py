@@ -18,7 +18,7 @@ from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
 from torchx.scheduling.base import replicas_of
-from torchx.specs.app import AppDef, AppDryRunInfo, Role
+from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import CfgVal
 
@@ -67,81 +67,62 @@ def dry_run(
         provider_of: returns the image provider for run options.
         extra_paths: folders appended to the PATH of the replicas.
     """
-    builder = _Builder(backend, session, provider_of(cfg), cfg, extra_paths)
-    request, notes = builder.request(app)
+    app_id = make_unique(app.name)
+    provider = provider_of(cfg)
+    option = cfg.get("log_dir")
+    # absolute: the supervisor has another working directory
+    log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
+    logs = LogPaths(log_dir / session / app_id)
+    request = PopenRequest(app_id, str(logs.folder))
+    notes: list[str] = []
+    if any(role.workspace for role in app.roles):
+        paths = Home(user_home()).job(app_id)
+        request.workspaces, notes = local_workspaces.plan(app, paths, provider, cfg)
+    for role in app.roles:
+        params = request.role_params.setdefault(role.name, [])
+        dirs = request.role_log_dirs.setdefault(role.name, [])
+        root = provider.locate_role(role)
+        snapshot = request.workspaces.get(role.name)
+        img_root = snapshot.folder if snapshot else root
+        only = AppDef(app.name, [role])
+        for _, replica, filled in replicas_of(
+            only, app_id=app_id, img_root=img_root, rank0_env=settings.TORCHX_RANK0_HOST
+        ):
+            folder = logs.replica(role.name, replica)
+            files = (str(folder / f"{stream}.log") for stream in ("stdout", "stderr", "combined"))
+            param = provider.get_replica_param(root, filled, *files)
+            if snapshot is not None:
+                local_workspaces.run_in(snapshot, param, root)
+            handle = make_app_handle(backend, session, app_id)
+            param.env = _env(role.name, replica, handle, logs) | param.env
+            param.env["PATH"] = _path(param, cfg, extra_paths)
+            params.append(param)
+            dirs.append(str(folder))
     info = AppDryRunInfo(request, as_text)
     info.notes += notes + notes_of(app)
     return info
 
 
-@dataclass(frozen=True)
-class _Builder:
-    """Builds the requests of one local scheduler; for the attributes, see :func:`dry_run`."""
+def _env(role: str, replica: int, handle: str, logs: LogPaths) -> dict[str, str]:
+    """Returns the variables of a replica that its role may override."""
+    return {
+        "PYTHONUNBUFFERED": "x",
+        settings.TORCHX_RANK0_HOST: "localhost",
+        settings.TORCHX_JOB_ID: handle,
+        settings.TORCHX_REPLICA: f"{role}/{replica}",
+        "TORCHELASTIC_ERROR_FILE": str(logs.replica(role, replica) / "error.json"),
+        "PET_LOG_DIR": str(logs.torchelastic(role)),
+        # torchrun would pass this machine's full name to the workers, which may not resolve
+        "PET_LOCAL_ADDR": "localhost",
+    }
 
-    backend: str
-    session: str
-    provider: ImageProvider
-    cfg: Mapping[str, CfgVal]
-    extra_paths: Sequence[str]
 
-    def request(self, app: AppDef) -> tuple[PopenRequest, list[str]]:
-        """Returns the processes of an application, and notes on its workspaces; starts and writes nothing."""
-        app_id = make_unique(app.name)
-        option = self.cfg.get("log_dir")
-        # absolute: the supervisor has another working directory
-        log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
-        logs = LogPaths(log_dir / self.session / app_id)
-        request = PopenRequest(app_id, str(logs.folder))
-        notes: list[str] = []
-        if any(role.workspace for role in app.roles):
-            paths = Home(user_home()).job(app_id)
-            request.workspaces, notes = local_workspaces.plan(app, paths, self.provider, self.cfg)
-        for role in app.roles:
-            params: list[ReplicaParam] = []
-            dirs: list[str] = []
-            root = self.provider.locate_role(role)
-            snapshot = request.workspaces.get(role.name)
-            only = AppDef(app.name, [role])
-            for _, replica, filled in replicas_of(
-                only,
-                app_id=app_id,
-                img_root=snapshot.folder if snapshot else root,
-                rank0_env=settings.TORCHX_RANK0_HOST,
-            ):
-                folder = logs.replica(role.name, replica)
-                files = (str(folder / f"{stream}.log") for stream in ("stdout", "stderr", "combined"))
-                param = self.provider.get_replica_param(root, filled, *files)
-                if snapshot is not None:
-                    local_workspaces.run_in(snapshot, param, root)
-                param.env = self._env(param, filled, app_id, logs, replica)
-                params.append(param)
-                dirs.append(str(folder))
-            request.role_params[role.name] = params
-            request.role_log_dirs[role.name] = dirs
-        return request, notes
-
-    def _env(
-        self, param: ReplicaParam, role: Role, app_id: str, logs: LogPaths, replica: int
-    ) -> dict[str, str]:
-        """Returns the environment of a replica; variables that the role sets win."""
-        env = {
-            "PYTHONUNBUFFERED": "x",
-            settings.TORCHX_RANK0_HOST: "localhost",
-            settings.TORCHX_JOB_ID: make_app_handle(self.backend, self.session, app_id),
-            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
-            "TORCHELASTIC_ERROR_FILE": str(logs.replica(role.name, replica) / "error.json"),
-            "PET_LOG_DIR": str(logs.torchelastic(role.name)),
-            # torchrun would pass this machine's full name to the workers, which may not resolve
-            "PET_LOCAL_ADDR": "localhost",
-            **param.env,
-        }
-        path = [p for p in (env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
-        cwd = [param.cwd] if param.cwd else []
-        # last, programs installed beside this one: the virtual environment may not be activated
-        beside = [str(Path(sys.executable).parent)]
-        path = cwd + path if self.cfg.get("prepend_cwd") else path + cwd
-        env["PATH"] = os.pathsep.join([*path, *self.extra_paths, *beside])
-        return env
+def _path(param: ReplicaParam, cfg: Mapping[str, CfgVal], extra_paths: Sequence[str]) -> str:
+    path = [p for p in (param.env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
+    cwd = [param.cwd] if param.cwd else []
+    path = cwd + path if cfg.get("prepend_cwd") else path + cwd
+    # last, programs installed beside this one: the virtual environment may not be activated
+    return os.pathsep.join([*path, *extra_paths, str(Path(sys.executable).parent)])
 
 
 def as_text(request: PopenRequest) -> str:
@@ -168,10 +149,7 @@ def _workspaces(request: PopenRequest) -> list[str]:
         lines.append(f"  copied to {folder}, so that edits after the submit do not reach the job")
         if snapshot.below:
             lines.append(f"  on top of a copy of {snapshot.below}")
-        lines.append(
-            f"  {tree.files:,} file{'' if tree.files == 1 else 's'}, {sizes.mb(tree.size)}, "
-            f"digest {tree.digest}"
-        )
+        lines.append(f"  {sizes.counted(tree.files)}, {sizes.mb(tree.size)}, digest {tree.digest}")
         lines += [f"  excluded ({source}): {_some(paths)}" for source, paths in sorted(tree.left.items())]
     return lines
 

@@ -76,7 +76,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         backend: str = "local_cwd",
     ) -> None:
         super().__init__(backend, session_name)
-        self._image_provider_class = image_provider_class or _cwd_images
+        self._image_provider_class = image_provider_class or (lambda cfg: images.CWDImageProvider(cfg))
         self._extra_paths = tuple(extra_paths or ())
 
     @property
@@ -175,14 +175,6 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         return doctor.diagnose()
 
 
-def _cwd_images(cfg: Mapping[str, CfgVal]) -> ImageProvider:
-    return images.CWDImageProvider(cfg)
-
-
-def _dir_images(cfg: Mapping[str, CfgVal]) -> ImageProvider:
-    return images.LocalDirectoryImageProvider(cfg)
-
-
 def create_cwd_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
     """Returns the scheduler ``local_cwd``."""
     return LocalScheduler(session_name)
@@ -190,7 +182,9 @@ def create_cwd_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
 
 def create_dir_scheduler(session_name: str, **kwargs: Any) -> LocalScheduler:
     """Returns the scheduler ``local_dir``."""
-    return LocalScheduler(session_name, _dir_images, backend="local_dir")
+    return LocalScheduler(
+        session_name, lambda cfg: images.LocalDirectoryImageProvider(cfg), backend="local_dir"
+    )
 
 
 create_scheduler = create_cwd_scheduler

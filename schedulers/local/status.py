@@ -31,7 +31,6 @@ from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, Rep
 with lazy_imports:
     from torchx.specs import serialize
 
-
 DEFAULT_OWNER = "local_cwd"
 """The scheduler that lists jobs whose own scheduler is unknown or not installed."""
 
@@ -68,7 +67,6 @@ class LocalJobs:
         view = self.find(app_id)
         if view is None:
             return None
-
         try:
             app = serialize.app_from_dict(view.record.app)
         except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -220,6 +218,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
     """Returns the status of a job, without its roles and metadata."""
     record = view.record
     roles: dict[str, RoleStatus] = {role.name: RoleStatus(role.name, []) for role in record.roles}
+    unstarted = AppState.CANCELLED if view.has_ended else AppState.PENDING
     for replica in view.replicas:
         attempts = [_attempt(attempt) for attempt in replica.attempts]
         folder = LogPaths(Path(record.log_dir)).replica(replica.role, replica.id)
@@ -227,7 +226,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         roles[replica.role].replicas.append(
             ReplicaStatus(
                 id=replica.id,
-                state=attempts[-1].state if attempts else _unstarted(view),
+                state=attempts[-1].state if attempts else unstarted,
                 role=replica.role,
                 hostname="localhost",
                 structured_error_msg=read_error_file(folder) or NONE if failed else NONE,
@@ -256,11 +255,6 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         cfg=record.cfg,
         needs_reconcile=view.orphaned,
     )
-
-
-def _unstarted(view: JobView) -> AppState:
-    """Returns the state of a replica that was never started."""
-    return AppState.CANCELLED if view.has_ended else AppState.PENDING
 
 
 def _attempt(attempt: AttemptView) -> AttemptStatus:

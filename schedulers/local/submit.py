@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -49,116 +48,81 @@ def schedule(
         StateError: this system cannot supervise processes, required GPUs are not free, the state home or
             the log folder cannot be used, or the supervisor cannot be started.
     """
-    app = require_application(info)
+    app, request, cfg = require_application(info), info.request, info.cfg
     require_system(backend)
-    submitter = _Submitter(backend, session, provider_of(info.cfg), info.cfg)
-    info.notes += submitter.submit(info.request, app, info.on_progress)
-    return info.request.app_id
+    provider = provider_of(cfg)
+    for role in app.roles:
+        provider.fetch_role(role)
+    check_texts(request)
+    check_places(request, session)
+    if not request.workspaces:
+        check_programs(app, request)
+    check_limits(request)
+    home = Home(state_home())
+    final = home.job(request.app_id).folder
 
+    def fill(folder: Path) -> None:
+        """Copies the workspaces into a record's folder, and checks the programs."""
+        copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
+        copies.check(app, request, final, folder)
 
-@dataclass(frozen=True)
-class _Submitter:
-    """Submits the requests of one local scheduler; for the attributes, see :func:`schedule`."""
-
-    backend: str
-    session: str
-    provider: ImageProvider
-    cfg: Mapping[str, CfgVal]
-
-    def submit(
-        self, request: PopenRequest, app: AppDef, report: Callable[[str], None] = lambda line: None
-    ) -> list[str]:
-        """Writes the record of a job and starts its supervisor.
-
-        Args:
-            request: the job.
-            app: the application of the request.
-            report: called with progress messages.
-
-        Returns:
-            Notes for the user, one line each.
-
-        Raises:
-            UsageError: a program is missing, or the request was submitted before.
-            StateError: required GPUs are not free, the state home or the log folder cannot be used, or the
-                supervisor cannot be started.
-        """
-        for role in app.roles:
-            self.provider.fetch_role(role)
-        check_texts(request)
-        check_places(request, self.session)
-        if not request.workspaces:
-            check_programs(app, request)
-        check_limits(request)
-        home = Home(state_home())
-        leases = Leases(home.devices)
-        with closing(leases), ExitStack() as held:
-            notes = self._lease_gpus(app, request, leases)
-            descriptors = list(leases.held)
-            names = {name for role in app.roles for name in role.port_map}
-            if names:
-                ports = held.enter_context(machine_ports.PortLeases(names))
-                descriptors += ports.descriptors
-                for param in (param for params in request.role_params.values() for param in params):
-                    param.env = {**ports.env, **param.env}
-            fill = self._filler(request, app, home, report) if request.workspaces else None
-            launch(home, self._record(request, app), held=descriptors, fill=fill)
-        return notes
-
-    def _filler(
-        self, request: PopenRequest, app: AppDef, home: Home, report: Callable[[str], None]
-    ) -> Callable[[Path], None]:
-        """Returns a function that copies the workspaces into a record's folder and checks the programs."""
-        final = home.job(request.app_id).folder
-
-        def fill(folder: Path) -> None:
-            copies.fill(request, final, folder, report, limit_of(self.cfg))
-            copies.check(app, request, final, folder)
-
-        return fill
-
-    def _lease_gpus(self, app: AppDef, request: PopenRequest, leases: Leases) -> list[str]:
-        """Leases GPUs for the replicas that request them; returns notes for the user."""
-        requesting = [
-            role for role in app.roles if role.resource.gpu > 0 and CUDA_VISIBLE_DEVICES not in role.env
-        ]
-        total = sum(role.resource.gpu * role.num_replicas for role in requesting)
-        if not total:
-            return []
-        visible, taken = visible_gpus(os.environ), []
-        if len(visible) >= total:
-            with left_by_jobs(visible) as free:
-                taken = leases.take(free, total)
-        if len(taken) < total:
-            leases.close()
-            free_here = f"this machine has {len(visible)}, {len(taken)} of them free"
-            short = f"{app.name} requests {total} GPUs; {free_here}"
-            if self.cfg.get("auto_set_cuda_visible_devices"):
-                raise StateError(short, hint="list the running applications: torchx list")
-            seen = "none is reserved, all replicas see all of them"
-            return [f"{short}: {seen}" if visible else f"{app.name} requests {total} GPUs; none is visible"]
-        leased = iter(taken)
-        for role in requesting:
-            for param in request.role_params[role.name]:
-                param.env[CUDA_VISIBLE_DEVICES] = ",".join(next(leased) for _ in range(role.resource.gpu))
-        return []
-
-    def _record(self, request: PopenRequest, app: AppDef) -> JobRecord:
-        """Returns the record of a job that is about to start."""
-        return JobRecord(
+    with closing(Leases(home.devices)) as leases, ExitStack() as held:
+        notes = _lease_gpus(app, request, leases, required=bool(cfg.get("auto_set_cuda_visible_devices")))
+        descriptors = list(leases.held)
+        names = {name for role in app.roles for name in role.port_map}
+        if names:
+            ports = held.enter_context(machine_ports.PortLeases(names))
+            descriptors += ports.descriptors
+            for param in (param for params in request.role_params.values() for param in params):
+                param.env = {**ports.env, **param.env}
+        record = JobRecord(
             app_id=request.app_id,
-            scheduler=self.backend,
-            session=self.session,
+            scheduler=backend,
+            session=session,
             name=app.name,
             submitted_at=datetime.now().timestamp(),
             log_dir=request.log_dir,
             roles=[_role_record(role, request) for role in app.roles],
             app=app_to_dict(app, strict=False),
-            cfg=dict(self.cfg),
-            grace=float(str(self.cfg["grace_period"])),
-            fail_fast=bool(self.cfg["fail_fast"]),
-            backoff=float(str(self.cfg["retry_backoff"])),
+            cfg=dict(cfg),
+            grace=float(str(cfg["grace_period"])),
+            fail_fast=bool(cfg["fail_fast"]),
+            backoff=float(str(cfg["retry_backoff"])),
         )
+        launch(home, record, held=descriptors, fill=fill if request.workspaces else None)
+    info.notes += notes
+    return request.app_id
+
+
+def _lease_gpus(app: AppDef, request: PopenRequest, leases: Leases, *, required: bool) -> list[str]:
+    """Leases GPUs for the replicas that request them; returns notes for the user.
+
+    Raises:
+        StateError: they are required, and not free.
+    """
+    requesting = [
+        role for role in app.roles if role.resource.gpu > 0 and CUDA_VISIBLE_DEVICES not in role.env
+    ]
+    total = sum(role.resource.gpu * role.num_replicas for role in requesting)
+    if not total:
+        return []
+    visible, taken = visible_gpus(os.environ), []
+    if len(visible) >= total:
+        with left_by_jobs(visible) as free:
+            taken = leases.take(free, total)
+    if len(taken) < total:
+        leases.close()
+        free_here = f"this machine has {len(visible)}, {len(taken)} of them free"
+        short = f"{app.name} requests {total} GPUs; {free_here}"
+        if required:
+            raise StateError(short, hint="list the running applications: torchx list")
+        seen = "none is reserved, all replicas see all of them"
+        return [f"{short}: {seen}" if visible else f"{app.name} requests {total} GPUs; none is visible"]
+    leased = iter(taken)
+    for role in requesting:
+        for param in request.role_params[role.name]:
+            param.env[CUDA_VISIBLE_DEVICES] = ",".join(next(leased) for _ in range(role.resource.gpu))
+    return []
 
 
 def _role_record(role: Role, request: PopenRequest) -> RoleRecord:

@@ -50,11 +50,7 @@ def add_shared(opts: runopts, *names: str, **defaults: CfgVal) -> None:
 
 def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:
     """Returns the function that reports the progress of a submission; with ``quiet``, it reports nothing."""
-    return _discard if info.cfg.get("quiet") else info.on_progress
-
-
-def _discard(line: str) -> None:
-    """Discards a progress message."""
+    return (lambda line: None) if info.cfg.get("quiet") else info.on_progress
 
 
 def check_numbers(
