@@ -73,14 +73,14 @@ class _Groups:
     several: dict[bytes, list[int]] = field(default_factory=dict)
 
     def again(self, line: bytes, number: int, base: int) -> None:
-        """Adds a further group of a line; groups before ``base`` are gone."""
+        """Adds a further group of a line; ``base`` is the first one that is left."""
         known = self.several.setdefault(line, [self.last[line]])
         known.append(number)
         if known[len(known) // 2] < base:
             del known[: bisect_left(known, base)]
 
     def forget(self, lines: Iterable[bytes], numbers: Iterable[int]) -> None:
-        """Forgets lines whose last group is gone."""
+        """Forgets lines whose last group was yielded."""
         last, several = self.last, self.several
         if not several:
             deque(map(last.pop, lines, repeat(None)), maxlen=0)
@@ -110,7 +110,7 @@ class _Reader:
     begun: dict[bytes, int] = field(default_factory=dict)
 
     def begin(self, line: bytes, number: int, base: int) -> None:
-        """Notes that the source has begun a further group of a line; groups before ``base`` are gone."""
+        """Notes that the source has begun a further group of a line; ``base`` is the first one that is left."""
         self.begun[line] = number
         if len(self.begun) > 2 * MOST_LINES:
             self.begun = {known: at for known, at in self.begun.items() if at >= base}
@@ -168,7 +168,7 @@ class Fold:
         yield from self._take_while(lambda mark: mark.arrival <= now - WINDOW)
 
     def next_due(self) -> float | None:
-        """Returns the time at which the next run is due, None if there is none."""
+        """Returns the time at which the next run is due, or None."""
         times = [part.arrival for part in self._unfinished.values()]
         times += [self._marks[0].arrival] if self._marks else []
         return min(times) + WINDOW if times else None

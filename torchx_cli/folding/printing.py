@@ -59,7 +59,7 @@ def runs_of(chunks: Iterable[LogChunk], fold: Fold, *, live: bool) -> Iterator[R
 
 
 class _Ahead:
-    """Reads chunks in a thread, so that a line is printed in time while there is no further one."""
+    """Reads chunks in a thread, so that a line is printed in time without a further one."""
 
     def __init__(self, chunks: Iterable[LogChunk]) -> None:
         self._chunks = chunks
@@ -75,7 +75,7 @@ class _Ahead:
         self._stop.set()
 
     def get(self, timeout: float | None) -> LogChunk | None:
-        """Returns the next chunk; None at the end, or if there is none within the time."""
+        """Returns the next chunk; None at the end, or after the time."""
         try:
             item = self._queue.get(timeout=timeout)
         except queue.Empty:
@@ -111,7 +111,7 @@ class FoldPrinter:
         printer: prints the lines.
         fold: makes the runs.
         prefix: whether to print the replicas before each line.
-        alone: the log is of one replica, so that its own lines do not stand out.
+        alone: the log is of one replica, so that its lines are not emphasized.
     """
 
     def __init__(self, printer: LogPrinter, fold: Fold, *, prefix: bool = True, alone: bool = False) -> None:

@@ -114,7 +114,7 @@ class LogPrinter:
         Args:
             role: name of the role.
             replica: id of the replica.
-            strong: whether it stands out.
+            strong: whether it is bold.
         """
         known = self._prefixes.get((role, replica))
         if known is None:
