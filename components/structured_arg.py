@@ -34,20 +34,28 @@ class StructuredNameArgument:
         return f"{self.experiment_name}/{self.run_name}"
 
     @staticmethod
-    def parse_from(name: str, m: str | None = None, script: str | None = None) -> StructuredNameArgument:
+    def parse_from(
+        name: str,
+        m: str | None = None,
+        script: str | None = None,
+        default_experiment_name: str = DEFAULT_EXPERIMENT,
+    ) -> StructuredNameArgument:
         """Parses ``EXPERIMENT/RUN``, ``EXPERIMENT/``, ``/RUN``, ``RUN`` or ``/``.
 
         Args:
-            name: the text; the last slash is the separator.
+            name: the text; the first slash is the separator.
             m: the module that is run; its last part names the run where the text does not.
             script: the script that is run; its file name without the ending does the same.
+            default_experiment_name: the experiment if the text names none.
 
         Raises:
             ValueError: not exactly one of ``m`` and ``script`` is given.
         """
         default_run = program_name(script, m)
-        experiment, _, run = name.rpartition("/")
-        return StructuredNameArgument(experiment or DEFAULT_EXPERIMENT, run or default_run)
+        experiment, slash, run = name.partition("/")
+        if not slash:
+            experiment, run = "", name
+        return StructuredNameArgument(experiment or default_experiment_name, run or default_run)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torchx.discovery.model import FLAG, REQUIRED, VARARGS, LinterMessage, Param
 from torchx.discovery.source.docstrings import Docs
 from torchx.discovery.source.outline import Outline
 from torchx.discovery.types.annotations import UnsupportedType, converter_of, plain, short_flags, type_text
-from torchx.discovery.types.containers import DataclassConverter, UnionConverter
+from torchx.discovery.types.containers import DataclassConverter, ListConverter, UnionConverter
 from torchx.discovery.types.converters import Converter, TextConverter
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -127,7 +127,10 @@ class _Reader:
             )
         else:
             try:
-                return converter_of(self.hints[parameter.name])
+                found = converter_of(self.hints[parameter.name])
+                if parameter.kind is inspect.Parameter.VAR_POSITIONAL and isinstance(found, ListConverter):
+                    return found.item  # `*args: list[str]` is a frequent slip for `*args: str`
+                return found
             except UnsupportedType as error:
                 self._refuse(parameter.name, f"argument `{parameter.name}` {error}")
         return TextConverter()

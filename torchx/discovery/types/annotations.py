@@ -39,13 +39,14 @@ _PLAIN: dict[Any, type[Converter]] = {
     float: FloatConverter,
     bool: BoolConverter,
     Any: AnyConverter,
+    object: AnyConverter,
 }
 _LISTS = (list, abc.Sequence, abc.Iterable, abc.Collection, abc.MutableSequence)
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
 _SETS: dict[Any, Callable[[list[Any]], Any]] = {
     set: set, abc.Set: set, abc.MutableSet: set, frozenset: frozenset,
 }  # fmt: skip
-_UNWRITABLE = (bytes, bytearray, memoryview, object, type, range, slice)
+_UNWRITABLE = (bytes, bytearray, memoryview, type, range, slice)
 # the order in which the members of a union are tried: those that accept few texts first
 _TRY_ORDER = (
     ChoiceConverter,

@@ -19,7 +19,7 @@ CONTAINERS = frozenset(
 )
 _PLAIN = frozenset({"int", "float", "str", "bool", "None", "complex"})
 _UNWRITABLE = frozenset(
-    {"bytes", "bytearray", "memoryview", "object", "type", "range", "slice"}
+    {"bytes", "bytearray", "memoryview", "type", "range", "slice"}
     | {
         f"{m}.{n}"
         for m in ("typing", "collections.abc")
