@@ -239,6 +239,20 @@ def remove(engine: Engine, ids: Iterable[str]) -> list[Exception]:
     return [result for result in in_parallel(one, ids) if isinstance(result, Exception)]
 
 
+def remove_all(engine: Engine, app_id: str) -> None:
+    """Removes all containers of an application, readable or not, and its records on this machine.
+
+    Raises:
+        StateError: a container cannot be removed.
+    """
+    while listed := entries(engine, app_id):
+        failed = remove(engine, [entry["Id"] for entry in listed])
+        if failed:
+            raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
+    remove_folder(app_id)
+    record.forget(app_id)
+
+
 def delete(engine: Engine, app_id: str) -> None:
     """Cancels an application, waits for its end, and removes its containers with their anonymous volumes.
 
@@ -253,14 +267,7 @@ def delete(engine: Engine, app_id: str) -> None:
         cancel(engine, app_id)
         grace = GRACE if damage_of(containers) else job_of(containers).grace
         _wait_for_end(engine, app_id, time.monotonic() + grace + KILLED_WITHIN)
-
-    # every listed container, readable or not
-    while listed := entries(engine, app_id):
-        failed = remove(engine, [entry["Id"] for entry in listed])
-        if failed:
-            raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
-    remove_folder(app_id)
-    record.forget(app_id)
+    remove_all(engine, app_id)
 
 
 def _wait_for_end(engine: Engine, app_id: str, end: float) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx.exit_codes import signal_of
 from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.docker.labels import (
     APP_ID,
@@ -104,12 +104,7 @@ class Container:
     @property
     def signal(self) -> str | None:
         """The name of the signal that ended it; the init process reports it as 128 + N."""
-        if self.exit_code is None or self.exit_code <= 128:
-            return None
-        try:
-            return signal.Signals(self.exit_code - 128).name
-        except ValueError:
-            return None
+        return signal_of(self.exit_code)
 
 
 _PODMAN_STATUSES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torchx.errors import AbsentError, TorchxError
+from torchx.errors import TorchxError
 from torchx.schedulers.docker.engine.address import NoEngineError, require_socket
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.request import NETWORK
@@ -22,11 +22,8 @@ def diagnose() -> Iterator[Finding]:
         engine = Engine()
         version = engine.call("GET", "/version", patience=PATIENCE)
         info = engine.call("GET", "/info", patience=PATIENCE)
-    except AbsentError as error:
-        yield Finding("engine", Verdict.ABSENT, error.message, error.hint or "")
-        return
     except TorchxError as error:
-        yield Finding("engine", Verdict.WRONG, error.message, error.hint or "")
+        yield Finding.of_error("engine", error)
         return
     name = "Podman" if engine.is_podman else "Docker"
     yield Finding("engine", Verdict.GOOD, f"{engine.address}, {name} {version.get('Version')}")

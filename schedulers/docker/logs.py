@@ -38,29 +38,19 @@ MARGIN = 1.0
 """Seconds by which the queried time range is extended, as parts of a long line have different times."""
 
 
-class DockerLogs:
-    """Reads the logs of one application.
+def read_logs(engine: Engine, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+    """Returns the logs of all replicas in order of time.
 
-    Args:
-        engine: the engine.
-        app_id: the application.
-        query: the selected lines.
-        containers: the current containers.
+    Raises:
+        StateError: the engine does not know the application, or it cannot be read.
     """
-
-    def __init__(self, engine: Engine, app_id: str, query: LogQuery, containers: Sequence[Container]) -> None:
-        self._engine, self._app_id, self._query, self._containers = engine, app_id, query, containers
-        self._keep = line_filter(query, time_of)
-
-    def read(self) -> Iterator[LogChunk]:
-        """Yields the selected lines."""
-        query = self._query
-        if query.follow and query.until is None and not _is_over(self._containers):
-            yield from _Follower(self._engine, self._app_id, query, self._keep).read()
-            return
-        containers = [c for c in self._containers if _is_wanted(query, c)]
-        logs = [select(read_log(self._engine, one, query), self._keep) for one in containers]
-        yield from _chunks(containers, select(merged(logs, MOST_OPEN, MAX_PARALLEL), None, query.tail))
+    containers = readable(engine, app_id)
+    keep = line_filter(query, time_of)
+    if query.follow and query.until is None and not _is_over(containers):
+        return _Follower(engine, app_id, query, keep).read()
+    containers = [c for c in containers if _is_wanted(query, c)]
+    logs = [select(read_log(engine, one, query), keep) for one in containers]
+    return _chunks(containers, select(merged(logs, MOST_OPEN, MAX_PARALLEL), None, query.tail))
 
 
 def _is_over(containers: Sequence[Container]) -> bool:
@@ -279,12 +269,3 @@ class _Follower:
         for line in lines:
             frames.position.note(line)
         return lines, closed
-
-
-def read_logs(engine: Engine, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-    """Returns the logs of all replicas in order of time; see :class:`DockerLogs`.
-
-    Raises:
-        StateError: the engine does not know the application, or it cannot be read.
-    """
-    return DockerLogs(engine, app_id, query, readable(engine, app_id)).read()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from torchx.errors import StateError
-from torchx.schedulers.docker.cancel import remove
+from torchx.schedulers.docker.cancel import remove_all
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.images.prune import remove_images, unused_images
-from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
-from torchx.schedulers.docker.record import forget, forget_absent
+from torchx.schedulers.docker.lookup import find_containers, owner_of
+from torchx.schedulers.docker.record import forget_absent
 from torchx.schedulers.docker.replay import is_under_way
-from torchx.schedulers.docker.supervisor_launch import remove_folder
 from torchx.schedulers.shared.owner import is_foreign
 from torchx.scheduling.query import Pruned
 
@@ -42,11 +40,7 @@ def prune(engine: Engine, app_ids: Iterable[str], *, dryrun: bool = False) -> It
             continue
         size = _written_bytes(engine, containers)
         if not dryrun:
-            failed = remove(engine, [entry["Id"] for entry in entries(engine, app_id)])
-            if failed:
-                raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
-            remove_folder(app_id)
-            forget(app_id)
+            remove_all(engine, app_id)
         yield Pruned(containers[0].name, size, app_id)
     if not dryrun:
         forget_absent(engine.address.text, known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.serialize import app_from_dict
-from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
 
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
@@ -35,18 +35,21 @@ _WHY = {CANCELLED: "cancelled", STOPPED: "another replica failed", FAILED: "it c
 
 def describe_app(engine: Engine, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of an application with its roles, or None if it is unknown."""
-    containers = with_late_oom(engine, containers_of(engine, app_id))
-    if not containers:
-        return None
-    return replace(describe_all(containers), needs_reconcile=lacks_supervisor(containers))
+    return _described(engine, app_id, describe_all)
 
 
 def glance(engine: Engine, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of an application without its roles, or None if it is unknown."""
+    return _described(engine, app_id, describe)
+
+
+def _described(
+    engine: Engine, app_id: str, status_of: Callable[[Sequence[Container]], DescribeAppResponse]
+) -> DescribeAppResponse | None:
     containers = with_late_oom(engine, containers_of(engine, app_id))
     if not containers:
         return None
-    return replace(describe(containers), needs_reconcile=lacks_supervisor(containers))
+    return replace(status_of(containers), needs_reconcile=lacks_supervisor(containers))
 
 
 def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
@@ -82,13 +85,12 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     progress = replay(job_of(containers), containers)
     data = progress.job.data
     state, msg = _state(progress, containers, time.time() if now is None else now)
-    over = state in (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
+    over = is_terminal(state)
     started = [at for c in containers if (at := _started(c)) is not None]
     finished = [c.finished for c in containers if c.finished is not None]
     roles = {role.name: RoleStatus(role.name, []) for role in progress.job.roles}
     for ordinal, (role, replica) in enumerate(progress.job.members):
         roles[role.name].replicas.append(_replica(progress, ordinal, role, replica, over))
-    first = _first_failure(progress)
     return DescribeAppResponse(
         app_id=progress.job.app_id,
         state=state,
@@ -99,7 +101,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         submitted_at=local_time(data.get("submitted_at") or min(c.created for c in containers)),
         started_at=local_time(min(started, default=None)),
         ended_at=local_time(max(finished, default=max(c.created for c in containers))) if over else None,
-        first_failure=first,
+        first_failure=_first_failure(progress),
         cfg=dict(progress.job.cfg),
     )
 

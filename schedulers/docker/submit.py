@@ -20,7 +20,8 @@ from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.gpus import leased
 from torchx.schedulers.docker.images.program import is_missing
 from torchx.schedulers.docker.images.pull import provide
-from torchx.schedulers.docker.labels import APP_ID, JOB, USER
+from torchx.schedulers.docker.labels import JOB, USER
+from torchx.schedulers.docker.lookup import entries
 from torchx.schedulers.docker.record import forget, job_data, label_data, save
 from torchx.schedulers.docker.replay import Job, job_from
 from torchx.schedulers.docker.request import NETWORK, DockerContainer, DockerJob
@@ -65,8 +66,7 @@ def submit(
         UsageError: the request is invalid, or was submitted before.
     """
     job = job_from(request.app_id, data)
-    existing = {"all": 1, "filters": {"label": [f"{APP_ID}={request.app_id}"]}}
-    if engine.call("GET", "/containers/json", existing):
+    if entries(engine, request.app_id):
         raise UsageError(
             f"application {request.app_id} already exists: a dry-run can be submitted only once",
             hint="make a new dry-run",
@@ -94,9 +94,6 @@ def submit(
 
 def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) -> list[str]:
     """Builds missing images, and replaces their names in the request by ids or digests."""
-    if not request.builds:
-        return []
-
     notes: list[str] = []
     for plan in request.builds:
         image, more = workspace.provide_image(engine, plan, report)
@@ -135,8 +132,7 @@ def _start(
         _check(names, in_parallel(start, list(zip(names, made, strict=True))))
         then()
     except BaseException:
-        query = {"all": 1, "filters": {"label": [f"{APP_ID}={app_id}"]}}
-        left = remove(engine, [c["Id"] for c in engine.call("GET", "/containers/json", query)])
+        left = remove(engine, [entry["Id"] for entry in entries(engine, app_id)])
         if left:
             raise StateError(f"containers of the failed start cannot be removed: {left[0]}") from left[0]
         raise

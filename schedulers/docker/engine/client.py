@@ -26,7 +26,14 @@ from torchx.schedulers.docker.engine.address import (
     find_address,
     no_engine,
 )
-from torchx.schedulers.docker.engine.http import keep_alive, plain_request, read_all, reason, status_of
+from torchx.schedulers.docker.engine.http import (
+    closed_on_error,
+    keep_alive,
+    plain_request,
+    read_all,
+    reason,
+    status_of,
+)
 from torchx.schedulers.docker.engine.versions import choose_version, parse_version
 
 with lazy_imports:
@@ -158,16 +165,13 @@ class Engine:
         try:
             with self._tunnels.slots if self._tunnels is not None else nullcontext():
                 connection, head, rest = self._answered(request)
-            try:
+            with closed_on_error(connection):
                 status = status_of(head)
                 if status >= 400:
                     while more := connection.recv(1 << 16):
                         rest += more
                     raise EngineError(status, reason(rest))
                 connection.settimeout(patience)
-            except BaseException:
-                connection.close()
-                raise
         except OSError as error:
             raise self.unreachable(error) from error
         return connection, rest
@@ -175,7 +179,7 @@ class Engine:
     def _answered(self, request: bytes) -> tuple[socket.socket, bytes, bytes]:
         """Sends a request; returns its connection, the head of the response, and the data after it."""
         connection = self._connect(PATIENCE)
-        try:
+        with closed_on_error(connection):
             connection.sendall(request)
             data = b""
             while b"\r\n\r\n" not in data:
@@ -183,9 +187,6 @@ class Engine:
                 if not more:
                     raise ConnectionResetError("connection closed")
                 data += more
-        except BaseException:
-            connection.close()
-            raise
         head, _, rest = data.partition(b"\r\n\r\n")
         return connection, head, rest
 
@@ -204,15 +205,12 @@ class Engine:
         headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
         try:
             connection = duplex.Duplex(self._plain(PATIENCE), self.address)
-            try:
+            with closed_on_error(connection):
                 connection.send(plain_request("POST", self._url(path, None), headers) + sent)
                 head, rest = connection.head(PATIENCE)
                 status = status_of(head)
                 if status >= 400:
                     raise EngineError(status, reason(rest + connection.rest(PATIENCE)))
-            except BaseException:
-                connection.close()
-                raise
         except OSError as error:
             raise self.unreachable(error) from error
         return connection, rest
@@ -286,7 +284,6 @@ class Engine:
         """The ssh connections, if the engine is reached over ssh."""
         if not self.address.command:
             return None
-
         return ssh.Tunnels(self.address.command)
 
     def _connect(self, patience: float | None) -> socket.socket:
@@ -303,12 +300,9 @@ class Engine:
             plain.settimeout(patience)
             return plain
         connection = socket.socket(socket.AF_UNIX)
-        try:
+        with closed_on_error(connection):
             connection.settimeout(patience)
             connection.connect(where.path)
-        except BaseException:
-            connection.close()
-            raise
         return connection
 
     def unreachable(self, error: Exception) -> NoEngineError:

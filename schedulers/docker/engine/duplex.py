@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import Address, tls_context
+from torchx.schedulers.docker.engine.http import closed_on_error
 
 with lazy_imports:
     import ssl
@@ -40,11 +41,8 @@ class Duplex:
         self._finishing = False
         self._early = (b"", False)  # received with the end of the handshake, as by `receive`
         if where.certificates is not None:
-            try:
+            with closed_on_error(plain):
                 self._handshake(where)
-            except BaseException:
-                plain.close()
-                raise
         plain.setblocking(False)
 
     def _handshake(self, where: Address) -> None:

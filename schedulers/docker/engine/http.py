@@ -6,8 +6,19 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+@contextmanager
+def closed_on_error(connection: Any) -> Iterator[None]:
+    """Closes a connection if the block fails."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def keep_alive(connection: socket.socket) -> None:

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from typing import IO
 from urllib.parse import unquote, urlsplit
 
+from torchx.schedulers.docker.engine.http import closed_on_error
+
 SETTINGS = ("-T", "-oBatchMode=yes", "-oConnectTimeout=20", "-oClearAllForwardings=yes", "-oLogLevel=ERROR")
 AT_A_TIME = 3
 """Maximum short requests, and streams being opened, at the same time; new connections are slow."""
@@ -76,19 +78,15 @@ class Tunnels:
             OSError: ssh cannot be started.
         """
         ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                # in a session of its own, so that Ctrl-C does not end it before the job is cancelled
-                process = subprocess.Popen(
-                    self._command,
-                    stdin=theirs.fileno(),
-                    stdout=theirs.fileno(),
-                    stderr=self._errors,
-                    start_new_session=True,
-                )
-        except BaseException:
-            ours.close()
-            raise
+        with closed_on_error(ours), theirs:
+            # in a session of its own, so that Ctrl-C does not end it before the job is cancelled
+            process = subprocess.Popen(
+                self._command,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._errors,
+                start_new_session=True,
+            )
         threading.Thread(target=process.wait, daemon=True).start()  # it ends when our end is closed
         ours.settimeout(patience)
         return ours
@@ -98,11 +96,8 @@ class Tunnels:
         """Lends a connection for one request; it is kept if the whole response was read."""
         with self.slots:
             connection = self._take(patience)
-            try:
+            with closed_on_error(connection):
                 yield connection
-            except BaseException:
-                connection.close()
-                raise
             if connection.sock is not None:  # unless the engine has closed it
                 self._kept.append((time.monotonic(), connection))
 

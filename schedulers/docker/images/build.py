@@ -14,11 +14,12 @@ from typing import Any
 from torchx.errors import StateError
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
-from torchx.schedulers.docker.images.plan import ImagePlan, counted
+from torchx.schedulers.docker.images.plan import ImagePlan
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.request import LABEL
 from torchx.scheduling.progress import MB, Ongoing, Part
 from torchx.workspace.ignore import BUILT_IN
+from torchx.workspace.sizes import counted
 
 LARGE_UPLOAD = 50 * MB
 """Bytes from which the upload is announced before it starts."""

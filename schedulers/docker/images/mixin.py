@@ -75,7 +75,7 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         tree = workspace_tree.scan(parsed, workspace_options.limit_of(cfg))
         # it is named after a registry when it is pushed
         role.image = images_workspace.provide_image(
-            client.Engine(), images_workspace.plan_image(copy, tree, {}), _ignore
+            client.Engine(), images_workspace.plan_image(copy, tree, {}), lambda line: None
         )[0]
 
     def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> dict[str, tuple[str, str]]:
@@ -122,8 +122,4 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             if info is None:
                 raise StateError(f"the engine no longer has image {image}", hint="repeat the dry-run")
             engine.call("POST", f"/images/{image}/tag", {"repo": repository, "tag": tag})
-            images_push.push(engine, f"{repository}:{tag}", info, _ignore)
-
-
-def _ignore(line: str) -> None:
-    """Discards a progress message."""
+            images_push.push(engine, f"{repository}:{tag}", info, lambda line: None)

@@ -12,6 +12,7 @@ from torchx.schedulers.docker.images.dockerfile import images_below, mentions, o
 from torchx.scheduling.progress import MB
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import CfgVal
+from torchx.workspace.sizes import counted
 from torchx.workspace.tree import Tree, scan_workspaces, shown
 
 NAME = "torchx-workspace"
@@ -96,15 +97,6 @@ def plan_images(app: AppDef, cfg: Mapping[str, CfgVal]) -> tuple[list[ImagePlan]
         plans[plan.name] = plan
         notes |= dict.fromkeys(tree.notes)
     return list(plans.values()), list(notes)
-
-
-def counted(files: int) -> str:
-    """Formats a number of files.
-
-    >>> counted(1), counted(2000)
-    ('1 file', '2,000 files')
-    """
-    return f"{files:,} file{'' if files == 1 else 's'}"
 
 
 def plan_image(role: Role, tree: Tree, cfg: Mapping[str, CfgVal]) -> ImagePlan:

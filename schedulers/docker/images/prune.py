@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from torchx.schedulers.docker.engine.client import Engine, EngineError
+from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
 from torchx.schedulers.docker.images.plan import TAG_LENGTH
 from torchx.schedulers.docker.images.pull import inspect_image
-from torchx.schedulers.docker.images.workspace import CONTENT_LABEL
 
 
 @dataclass(frozen=True)

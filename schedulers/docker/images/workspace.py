@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
-from torchx.machine.files import make_folder
+from torchx.machine import locks
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.images.build import Writer, build
-from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL as CONTENT_LABEL
-from torchx.schedulers.docker.images.dockerfile import FILES, default_dockerfile, mentions
-from torchx.schedulers.docker.images.plan import NAME, TAG_LENGTH
-from torchx.schedulers.docker.images.plan import ImagePlan as ImagePlan
+from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL, FILES, default_dockerfile, mentions
+from torchx.schedulers.docker.images.plan import NAME, TAG_LENGTH, ImagePlan
 from torchx.schedulers.docker.images.plan import plan_image as plan_image
 from torchx.schedulers.docker.images.pull import inspect_image, provide
 from torchx.schedulers.docker.images.push import push
@@ -77,20 +73,7 @@ def build_planned(plans: Iterable[ImagePlan], info: AppDryRunInfo[Any], engine: 
 
 
 def build_workspace_image(engine: Engine, img: str, workspace: str) -> str:
-    """Builds an image with a workspace on top of another image, unless the engine has it.
-
-    Args:
-        engine: the engine.
-        img: the base image.
-        workspace: a folder, or an address supported by fsspec.
-
-    Returns:
-        The id of the image.
-
-    Raises:
-        UsageError: the workspace does not exist or is too large.
-        StateError: it cannot be built.
-    """
+    """Builds an image with a workspace; see ``DockerScheduler.build_workspace_image``."""
     parsed = Workspace.from_str(workspace)
     plan = plan_image(Role("workspace", img, workspace=parsed), scan(parsed), {})
     return provide_image(engine, plan, lambda line: None)[0]
@@ -138,25 +121,12 @@ def _find(engine: Engine, plan: ImagePlan, below: str) -> Mapping[str, Any] | No
 @contextmanager
 def _build_lock(plan: ImagePlan, report: Callable[[str], None]) -> Iterator[None]:
     """Waits for other builds of the same image on this machine; does nothing without a state home."""
-    lock = _lock_file(plan)
-    if lock is None:
+    waiting = Ongoing(report, f"waiting for another process that builds {plan.name}")
+    with ExitStack() as held:
+        with suppress(OSError, StateError), waiting:
+            path = docker_home().path / f"build-{plan.digest[:2]}.lock"  # limits the number of lock files
+            held.enter_context(locks.exclusive(path))
         yield
-        return
-    try:
-        with Ongoing(report, f"waiting for another process that builds {plan.name}"):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _lock_file(plan: ImagePlan) -> int | None:
-    with suppress(OSError, StateError):
-        home = docker_home().path
-        make_folder(home)
-        path = home / f"build-{plan.digest[:2]}.lock"  # limits the number of lock files
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    return None
 
 
 def _build(
