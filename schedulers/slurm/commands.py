@@ -179,15 +179,8 @@ def submit_env(options: Sequence[str]) -> dict[str, str]:
         env.pop(f"SBATCH_{option.replace('-', '_').upper()}", None)
     if "time" in options:
         env.pop("SBATCH_TIMELIMIT", None)
-    for name in (
-        "SBATCH_REQUEUE",
-        "SBATCH_NO_REQUEUE",
-        "SBATCH_ARRAY_INX",
-        "SBATCH_OUTPUT",
-        "SBATCH_ERROR",
-        "SBATCH_WAIT",
-    ):
-        env.pop(name, None)
+    for name in ("REQUEUE", "NO_REQUEUE", "ARRAY_INX", "OUTPUT", "ERROR", "WAIT"):
+        env.pop(f"SBATCH_{name}", None)
     return env
 
 

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchx.errors import AbsentError, TorchxError
+from torchx.errors import TorchxError
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.parse import name_set
+from torchx.schedulers.slurm.options import name_set
 from torchx.schedulers.slurm.queue import query_json
 from torchx.schedulers.slurm.record import path_exists
 from torchx.schedulers.slurm.submit import NO_MEMORY
@@ -38,11 +38,8 @@ def diagnose() -> Iterator[Finding]:
     try:
         config = _config(client.call(["scontrol", "show", "config"], timeout=client.LIST_TIMEOUT))
         nodes = client.call(["sinfo", "--noheader", "--format=%P|%a|%D|%T|%m"], timeout=client.LIST_TIMEOUT)
-    except AbsentError as error:
-        yield Finding("cluster", Verdict.ABSENT, error.message, error.hint or "")
-        return
     except TorchxError as error:
-        yield Finding("cluster", Verdict.WRONG, error.message, error.hint or "")
+        yield Finding.of_error("cluster", error)
         return
     yield _release(config)
     yield partitions(nodes)
@@ -82,12 +79,8 @@ def partitions(nodes: str) -> Finding:
         if up == "up" and re.match(r"(idle|mix|alloc|comp|plan)[a-z]*[+~#%@]?$", state):
             count[1] += int(number)
     if not counts:
-        return Finding(
-            "partitions",
-            Verdict.WRONG,
-            "no partition is visible to you",
-            "contact the cluster's administrators",
-        )
+        hint = "contact the cluster's administrators"
+        return Finding("partitions", Verdict.WRONG, "no partition is visible to you", hint)
     summary = ", ".join(f"{name} ({works} of {all_} nodes work)" for name, (all_, works) in counts.items())
     if not any(works for _, works in counts.values()):
         return Finding("partitions", Verdict.WRONG, summary, "list the reasons with: sinfo -R")
@@ -112,20 +105,13 @@ def _accounting(config: dict[str, str]) -> Finding:
     if "slurmdbd" not in config.get("AccountingStorageType", ""):
         age = config.get("MinJobAge", "some time").removesuffix(" sec")
         after = f"{age} s" if age.isdigit() else age
-        return Finding(
-            "accounting",
-            Verdict.ABSENT,
-            f"Slurm forgets jobs {after} after their end; torchx then uses their files",
-        )
+        detail = f"Slurm forgets jobs {after} after their end; torchx then uses their files"
+        return Finding("accounting", Verdict.ABSENT, detail)
     try:
         client.call(["sacct", "--noheader", "--allocations", "--starttime=now"], timeout=client.LIST_TIMEOUT)
     except TorchxError as error:
-        return Finding(
-            "accounting",
-            Verdict.WRONG,
-            error.message,
-            "jobs run without it; report it to the cluster's administrators",
-        )
+        hint = "jobs run without it; report it to the cluster's administrators"
+        return Finding("accounting", Verdict.WRONG, error.message, hint)
     return Finding("accounting", Verdict.GOOD, "sacct works")
 
 
@@ -133,12 +119,10 @@ def _json() -> Finding:
     try:
         supported = query_json([f"--user={os.geteuid()}"]) is not None
     except TorchxError as error:
-        return Finding("JSON", Verdict.WRONG, error.message, error.hint or "")
-    return Finding(
-        "JSON",
-        Verdict.GOOD if supported else Verdict.ABSENT,
-        "squeue --json" if supported else "not supported by squeue: its text output is parsed",
-    )
+        return Finding.of_error("JSON", error)
+    if supported:
+        return Finding("JSON", Verdict.GOOD, "squeue --json")
+    return Finding("JSON", Verdict.ABSENT, "not supported by squeue: its text output is parsed")
 
 
 def _containers() -> Finding:

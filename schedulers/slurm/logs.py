@@ -147,14 +147,14 @@ class SlurmLog:
                 yield from self._add(lines, piece)
             if alive:
                 yield from lines.up_to_now()
-                yield from self._follow(lines, wanted, query)
+                yield from self._follow(lines, wanted)
             yield from lines.rest(self._members)
         finally:
             for descriptor in self._files.values():
                 os.close(descriptor)
             self._files.clear()
 
-    def _follow(self, lines: Lines, wanted: list[int], query: LogQuery) -> Iterator[LogChunk]:
+    def _follow(self, lines: Lines, wanted: list[int]) -> Iterator[LogChunk]:
         held: list[Piece] = []
         alive = True
         while alive:
@@ -168,11 +168,8 @@ class SlurmLog:
             for piece in sorted(ready, key=_age):
                 yield from self._add(lines, piece)
             if alive:
-                time.sleep(
-                    max(POLL_INTERVAL, PAUSE_FACTOR * (time.monotonic() - begun))
-                    if not ready
-                    else POLL_INTERVAL
-                )
+                spent = 0.0 if ready else time.monotonic() - begun
+                time.sleep(max(POLL_INTERVAL, PAUSE_FACTOR * spent))
 
     def _new(self, wanted: list[int]) -> list[Piece]:
         """Returns all pieces added since the last call, ordered by time."""

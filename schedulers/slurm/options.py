@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -24,11 +25,12 @@ GPU_OPTIONS = ("gpus-per-task", "gpus-per-node", "gres")
 WORKSPACE_TYPES = ("dir", "docker")
 
 
-def _name_set(text: str) -> frozenset[str]:
+def name_set(text: str) -> frozenset[str]:
+    """Returns the set of names in a text."""
     return frozenset(text.split())
 
 
-SBATCH = _name_set(
+SBATCH = name_set(
     """
     account acctg-freq batch bb bbf begin chdir cluster-constraint comment constraint container
     container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
@@ -63,7 +65,7 @@ UNSUPPORTED: Mapping[str, str] = {
 }
 """Options of sbatch that cannot be run options, and hints for them."""
 
-WHOLE_JOB = _name_set(
+WHOLE_JOB = name_set(
     """
     begin chdir comment deadline dependency export export-file get-user-env gid hold ignore-pbs
     job-name kill-on-invalid-dep mail-type mail-user nice open-mode priority propagate signal uid
@@ -171,14 +173,8 @@ def is_option(name: str) -> bool:
     """Returns True if sbatch has a long option of this name, in a known release or as installed."""
     if name in SBATCH:
         return True
-    if (
-        name in UNSUPPORTED
-        or not name.replace("-", "").isalnum()
-        or not name.isascii()
-        or name != name.lower()
-    ):
+    if name in UNSUPPORTED or not re.fullmatch("[a-z][a-z0-9-]*", name):
         return False
-
     return name in (commands.options_of("sbatch") or ())
 
 

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torchx.machine import files
-from torchx.schedulers.slurm.parse import JobFacts, name_set
+from torchx.schedulers.slurm.options import name_set
+from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import SlurmPaths, clean, distrust_reason, parse_json, read_own, write
 from torchx.schedulers.slurm.reasons import FAILURES, why_it_failed, why_it_waits
 from torchx.schedulers.slurm.record import LATEST, SlurmRecord, path_exists
@@ -180,8 +181,7 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
         started = None  # it never ran: this is the estimated start
     code, proved = first.exit_code, False
     if over is not None:
-        code, proved = over.code, over.proved
-        ended = ended or over.at
+        code, proved, ended = over.code, over.proved, ended or over.at
     cancelled = paths is not None and _was_cancelled(paths, over)
     word = _word_of_end([part.state for part in facts], over, cancelled)
     if word == "COMPLETED":
@@ -288,11 +288,8 @@ def _read_outcome(paths: SlurmPaths) -> Outcome | None:
         is_time(at) for at in (outcome.submitted_at, outcome.started_at, outcome.ended_at) if at is not None
     )
     code = outcome.exit_code is None or type(outcome.exit_code) is int
-    return (
-        replace(outcome, msg=clean(outcome.msg))
-        if texts and times and code and is_terminal(outcome.state)
-        else None
-    )
+    valid = texts and times and code and is_terminal(outcome.state)
+    return replace(outcome, msg=clean(outcome.msg)) if valid else None
 
 
 def is_time(value: Any) -> bool:

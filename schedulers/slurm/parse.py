@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx.lazy import lazy_imports
+from torchx.schedulers.slurm.options import name_set
 from torchx.schedulers.slurm.paths import clean, parse_json
 
 with lazy_imports:
@@ -71,11 +72,6 @@ class JobFacts:
     ended: float | None = None
     exit_code: int | None = None
     signal: int | None = None
-
-
-def name_set(text: str) -> frozenset[str]:
-    """Returns the set of names in a text."""
-    return frozenset(text.split())
 
 
 def read_json(text: str) -> list[JobFacts]:
@@ -149,7 +145,6 @@ def _user(job: Mapping[str, Any]) -> str:
     number = _number(job.get("user_id"))
     if number is None:
         return ""
-
     try:
         return pwd.getpwuid(number).pw_name
     except (KeyError, OverflowError):

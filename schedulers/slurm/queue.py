@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -90,8 +90,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
     if outcome is None:
-        account = _account_of(record, query_accounting([record]), queue)
-        outcome = outcome_of(record, (), account) or outcome_without_slurm(record)
+        outcome = outcome_off_queue(record, query_accounting([record]), queue)
     newest = records.find(int(number)) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
@@ -253,24 +252,25 @@ def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
         return []
 
 
-def _account_of(
-    record: SlurmRecord, account: Iterable[JobFacts], queue: Iterable[JobFacts]
-) -> tuple[JobFacts, ...]:
-    """Returns the facts of sacct on a job.
+def outcome_off_queue(record: SlurmRecord, account: Iterable[JobFacts], queue: Iterable[JobFacts]) -> Outcome:
+    """Returns the state of a job that is not in the queue, from the accounting or else from its files.
 
     Accounting may lack the comment that marks a job, and two jobs with the same id may have the same name:
     facts with the submission time of another job in the queue are of that one.
+
+    Args:
+        record: the record of the job.
+        account: the facts of sacct on its id.
+        queue: the facts of squeue on its id.
     """
     others = {part.submitted for part in queue if not record.is_of(part)} - {None}
-    return tuple(
-        part
-        for part in account
-        if record.is_of(part) and not is_foreign(part.user) and part.submitted not in others
-    )
+    own = [part for part in account if record.is_of(part) and not is_foreign(part.user)]
+    facts = [part for part in own if part.submitted not in others]
+    return outcome_of(record, (), facts) or outcome_without_slurm(record)
 
 
-def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
-    """Yields all jobs of torchx, newest first: those with a record, and marked jobs in the queue.
+def list_jobs(all_users: bool) -> list[SlurmJob]:
+    """Returns all jobs of torchx, newest first: those with a record, and marked jobs in the queue.
 
     Raises:
         AbsentError: Slurm is not installed.
@@ -296,10 +296,8 @@ def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
     if unresolved:
         account = by_job(query_accounting([record for _, record in unresolved]))
         for app_id, record in unresolved:
-            parts = _account_of(record, account.get(record.job_id, ()), queue.get(record.job_id, ()))
-            jobs.append(
-                SlurmJob(app_id, record, (), outcome_of(record, (), parts) or outcome_without_slurm(record))
-            )
+            facts = account.get(record.job_id, ()), queue.get(record.job_id, ())
+            jobs.append(SlurmJob(app_id, record, (), outcome_off_queue(record, *facts)))
     for job_id, parts_ in queue.items():
         mark = mark_of(parts_[0].comment)
         if mark is None or (job_id, mark[0]) in recorded or mark[0] in deleted:
@@ -312,8 +310,7 @@ def list_jobs(all_users: bool) -> Iterator[SlurmJob]:
         outcome = outcome_of(record, parts_)
         if outcome is not None and not (is_terminal(outcome.state) and _is_deleted(record)):
             jobs.append(SlurmJob(str(job_id), record, tuple(parts_), outcome))
-    jobs.sort(key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
-    yield from jobs
+    return sorted(jobs, key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
 
 
 def _is_deleted(record: SlurmRecord) -> bool:

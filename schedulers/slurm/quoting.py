@@ -55,19 +55,19 @@ def heredoc(variable: str, text: str) -> list[str]:
     """
     restore = []
     if "\r" in text:
-        marker = _absent("CR", text)
+        marker = absent("CR", text)
         text = text.replace("\r", marker)
         restore.append(f"{variable}=${{{variable}//{marker}/$'\\r'}}")
     lines = text.split("\n")
     if "" in lines:
-        marker = _absent("EMPTY", text)
+        marker = absent("EMPTY", text)
         lines = [line or marker for line in lines]
         restore.insert(0, f"{variable}=${{{variable}//{marker}/}}")
-    mark = _absent("END", lines)
+    mark = absent("END", lines)
     return [f"IFS= read -r -d '' {variable} <<'{mark}'", *lines, mark, *restore]
 
 
-def _absent(marker: str, text: str | list[str]) -> str:
+def absent(marker: str, text: str | list[str]) -> str:
     """Appends underscores to a marker until the text does not contain it.
 
     No suffix of a marker is also a prefix, so adjacent text cannot form another one.

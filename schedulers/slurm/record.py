@@ -326,11 +326,8 @@ def remove_folder(record: SlurmRecord) -> None:
 
 def _folders_of_token(token: str) -> list[Path]:
     """Returns the trusted folders in the state home whose names contain the token of a job."""
-    return [
-        path
-        for path in (user_home() / "slurm" / "jobs").glob(f"*{token}*")
-        if not distrust_reason(path, token)
-    ]
+    paths = (user_home() / "slurm" / "jobs").glob(f"*{token}*")
+    return [path for path in paths if not distrust_reason(path, token)]
 
 
 def path_exists(path: Path) -> bool:

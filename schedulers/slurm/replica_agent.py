@@ -155,7 +155,7 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
     status = follow(process, output)
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if received:
-        end["told"] = name_of(received[0])
+        end["stop_signal"] = name_of(received[0])
     record(os.path.join(path, "end.json"), ended_at=time.time(), pid=process.pid, **dict(facts, **end))
     return status if status >= 0 else 128 - status
 

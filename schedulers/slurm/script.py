@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.machine.ports import port_variable
 from torchx.schedulers.slurm.directives import directives, srun_options
 from torchx.schedulers.slurm.paths import role_folder
-from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, heredoc, quote
+from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, absent, heredoc, quote
 from torchx.schedulers.slurm.script_parts import ATTEMPT_LOOP, BEGIN_ROLE, PORTS, STEP, agent_text
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.handles import make_app_handle
@@ -64,7 +65,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         "",
     ]
     tasks = [_replica_script(role, context) for role in app.roles]
-    mark, end = (_absent(name, tasks) for name in (AGENT_MARK, ROLES_END))
+    mark, end = (absent(name, "\n".join(tasks)) for name in (AGENT_MARK, ROLES_END))
     lines += _prologue(app, context, mark)
     lines += ["", *heredoc("keep", ATTEMPT_LOOP), "", f"# the roles, up to the line {end}"]
     for number, (role, task) in enumerate(zip(app.roles, tasks, strict=True)):
@@ -99,13 +100,6 @@ def without_roles(script: str) -> tuple[str, str]:
         return script, ""
     reads = '. "$first/roles.sh" || exit 73  # arguments and environment of the roles, in a private file\n'
     return script[: match.start()] + reads + script[match.end() :], match[0]
-
-
-def _absent(mark: str, tasks: Sequence[str]) -> str:
-    """Appends underscores to a mark until no task contains it."""
-    while any(mark in task for task in tasks):
-        mark += "_"
-    return mark
 
 
 def retries_in_place(cfg: Mapping[str, CfgVal], app: AppDef) -> bool:
@@ -155,13 +149,10 @@ def _prologue(app: AppDef, context: ScriptContext, mark: str) -> Iterator[str]:
     if ports:
         yield from PORTS.splitlines()
     for name, port in ports.items():
-        yield f"free_port {int(port)}; export {_variable(name)}=$port"
+        variable = port_variable(name.upper().encode("ascii", "replace").decode())  # bash: only ASCII
+        yield f"free_port {int(port)}; export {variable}=$port"
     yield f"""sed "1,/^: <<'{mark}'$/d; /^{mark}$/d" "$0" > "$folder/.keeper\""""
     yield 'mv "$folder/.keeper" "$folder/keeper.py"'
-
-
-def _variable(port: str) -> str:
-    return "TORCHX_PORT_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in port.upper())
 
 
 def _replica_script(role: Role, context: ScriptContext) -> str:

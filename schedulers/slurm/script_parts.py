@@ -41,7 +41,7 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
     ) > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
     set -- $?
     torchx_end="\\"exit_code\\": $1, \\"host\\": \\"$SLURMD_NODENAME\\", \\"ended_at\\": $(date +%s)"
-    echo "{$torchx_end${torchx_signalled:+, \\"told\\": \\"SIGTERM\\"}}" > "$torchx_at/end.json"
+    echo "{$torchx_end${torchx_signalled:+, \\"stop_signal\\": \\"SIGTERM\\"}}" > "$torchx_at/end.json"
     umask "$torchx_mask"
     return "$1"
 }

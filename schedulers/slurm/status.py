@@ -48,7 +48,6 @@ def describe_app(app_id: str) -> DescribeAppResponse | None:
     job = _find(app_id)
     if job is None:
         return None
-
     status = describe(job.record, job.app_id, job.outcome, job.queue)
     try:
         app = serialize.app_from_dict(job.record.app)
@@ -102,16 +101,14 @@ def describe(
         replicas = [_replica(paths, outcome, name, replica, most) for replica in range(count)]
         roles.append(RoleStatus(name, replicas))
     _name_hosts(roles, queue)
-    first = _first_failure(roles, paths) if outcome.state is AppState.FAILED else None
+    first = _first_failure(roles) if outcome.state is AppState.FAILED else None
     msg = outcome.msg
     if outcome.state is AppState.FAILED and first is None and not msg:
         msg = last_error_line(paths) or (
             f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""
         )
     begun, last = _span(roles)
-    error = NONE
-    if first is not None:
-        error = _error_file(paths, first.role, first.replica)
+    error = NONE if first is None else _error_file(paths, first.role, first.replica)
     return DescribeAppResponse(
         app_id=app_id,
         state=outcome.state,
@@ -175,21 +172,15 @@ def _replica(paths: SlurmPaths, outcome: Outcome, role: str, replica: int, most:
         again = attempts_of(paths) > attempts[-1][0].number
         if outcome.state is AppState.PENDING or (outcome.state is AppState.RUNNING and again):
             state, host = outcome.state, ""  # requeued, or about to restart
-    else:
+    else:  # not started, or not yet reported by its node
+        state = AppState.CANCELLED if outcome.state is AppState.FAILED else outcome.state
         host = ""
-        over = is_terminal(outcome.state)
-        state = AppState.CANCELLED if over else AppState.PENDING
-        if outcome.state in (AppState.UNKNOWN, AppState.SUBMITTED):
-            state = outcome.state
-        elif outcome.state in (AppState.SUCCEEDED, AppState.RUNNING):
-            state = outcome.state  # not yet reported by its node
-    failed = state is AppState.FAILED
     return ReplicaStatus(
         id=replica,
         state=state,
         role=role,
         hostname=host,
-        structured_error_msg=_error_file(paths, role, replica) if failed else NONE,
+        structured_error_msg=_error_file(paths, role, replica) if state is AppState.FAILED else NONE,
         attempts=[attempt for attempt, _ in attempts],
         max_attempts=max(most, attempts[-1][0].number if attempts else 1),
     )
@@ -214,7 +205,7 @@ def _attempts(folder: Path, outcome: Outcome) -> list[tuple[AttemptStatus, str]]
 def _attempt(
     number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
 ) -> AttemptStatus:
-    code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("told")
+    code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("stop_signal")
     msg = str(facts.get("msg", ""))
     if ended:
         state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
@@ -256,7 +247,7 @@ def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
     return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped"
 
 
-def _first_failure(roles: Sequence[RoleStatus], paths: SlurmPaths) -> FirstFailure | None:
+def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
     """Returns the replica whose last attempt failed first."""
     failed = [r for role in roles for r in role.replicas if r.state is AppState.FAILED and r.attempts]
     ended = [r for r in failed if r.attempts[-1].ended_at is not None]
@@ -264,9 +255,7 @@ def _first_failure(roles: Sequence[RoleStatus], paths: SlurmPaths) -> FirstFailu
         return None
     first = min(ended, key=lambda r: (r.attempts[-1].msg in _JOB_WIDE_MESSAGES, r.attempts[-1].ended_at))
     attempt = first.attempts[-1]
-    msg = attempt.msg
-    if attempt.signal == "SIGKILL" and not msg:
-        msg = KILLED
+    msg = attempt.msg or (KILLED if attempt.signal == "SIGKILL" else "")
     return FirstFailure(first.role, first.id, attempt.number, attempt.exit_code, attempt.signal, msg)
 
 
@@ -304,9 +293,10 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         return None
     fields = {name: data[name] for name in _TIMES if is_time(data.get(name))}
+    data.setdefault("stop_signal", data.get("told"))  # the name in files of version 0.1.0
     fields |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
     code = data.get("exit_code")
     return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
 
 
-_TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "told", "msg")
+_TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "stop_signal", "msg")

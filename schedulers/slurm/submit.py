@@ -16,8 +16,7 @@ from torchx.machine import files
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import in_containers, plugin_image_name
-from torchx.schedulers.slurm.options import sbatch_options
-from torchx.schedulers.slurm.parse import name_set
+from torchx.schedulers.slurm.options import name_set, sbatch_options
 from torchx.schedulers.slurm.paths import SlurmPaths, write
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import SlurmRequest
@@ -121,7 +120,6 @@ def _provide_workspaces(
         copy(tree, Path(folder), report)
     if not request.builds:
         return request, []
-
     script = request.script
     images, notes = workspace.provide_images(request.builds, report)
     for planned, image in images.items():

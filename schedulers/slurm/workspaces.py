@@ -60,7 +60,6 @@ def plan_workspaces(
     """
     if not any(role.workspace for role in app.roles):
         return {}, [], []
-
     copies: dict[str, WorkspaceCopy] = {}
     builds: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
@@ -73,7 +72,6 @@ def plan_workspaces(
                 raise UsageError(
                     "workspace_type=docker needs image_repo, from which the nodes pull the image"
                 )
-
             plan = workspace.plan_image(role, tree, cfg)
             builds[plan.name] = plan
             role.image = plan.name

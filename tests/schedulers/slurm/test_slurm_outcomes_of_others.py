@@ -1,10 +1,25 @@
-"""Facts of accounting on a job whose id another job has now."""
+"""Jobs of other users, and facts of accounting on a job whose id another job has now."""
 
 from __future__ import annotations
 
+import pytest
+
+from torchx.schedulers.slurm import status
+from torchx.schedulers.slurm.outcome import Outcome
 from torchx.schedulers.slurm.parse import JobFacts
-from torchx.schedulers.slurm.queue import _account_of
+from torchx.schedulers.slurm.queue import SlurmJob, outcome_off_queue
 from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.specs.status import AppState
+
+
+@pytest.mark.parametrize(("owner", "own"), [("", True), ("mallory", False)])
+def test_a_listing_marks_the_jobs_of_the_caller(
+    owner: str, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = SlurmRecord(7, "b1c2", "train", "train-b1c2", "torchx", "", 1000.0, {})
+    job = SlurmJob("7", record, (), Outcome(AppState.PENDING), owner=owner)
+    monkeypatch.setattr(status, "list_jobs", lambda all_users: [job])
+    assert [(row.app_id, row.is_own) for row in status.list_apps({})] == [("7", own)]
 
 
 def test_facts_of_the_job_that_has_the_id_now_are_of_that_one() -> None:
@@ -16,5 +31,6 @@ def test_facts_of_the_job_that_has_the_id_now_are_of_that_one() -> None:
     without_comment = JobFacts(7, 0, "PENDING", name="train-old", submitted=7000.0)
     assert not record.is_of(queued)
     assert record.is_of(without_comment)
-    assert _account_of(record, [ended, without_comment], [queued]) == (ended,)
-    assert _account_of(record, [ended], []) == (ended,)
+    assert outcome_off_queue(record, [ended, without_comment], [queued]).state is AppState.SUCCEEDED
+    assert outcome_off_queue(record, [ended], []).state is AppState.SUCCEEDED
+    assert outcome_off_queue(record, [without_comment], []).state is AppState.PENDING

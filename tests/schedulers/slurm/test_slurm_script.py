@@ -98,6 +98,19 @@ def test_variables_of_a_role_are_for_its_program_alone(tmp_path: Path, python: b
     assert (folder / "combined.log").exists() is python
 
 
+@pytest.mark.parametrize("python", [True, False])
+def test_the_signal_that_stopped_a_replica_is_recorded(tmp_path: Path, python: bool) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("mkdir", "date"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
+    role = Role("r", "", entrypoint=SH, args=["-c", "kill -TERM $$PPID"])
+    path = os.environ["PATH"] if python else str(tmp_path / "bin")
+    folder = run_task(made(AppDef("a", [role])), tmp_path, path=path)
+    end = json.loads((folder / "end.json").read_text())
+    assert (end["exit_code"], end["stop_signal"]) == (0, "SIGTERM")
+    assert (folder / "combined.log").exists() is python
+
+
 def test_a_program_is_looked_for_on_the_path_of_its_role(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine").symlink_to(shutil.which("true") or "true")

@@ -161,9 +161,10 @@ def test_an_end_that_was_waited_for_is_remembered(tmp_path: Path) -> None:
     assert (found.state, found.msg) == (AppState.FAILED, "a node failed")
 
 
-def test_replicas_by_what_their_nodes_have_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["stop_signal", "told"])  # an agent of version 0.1.0 writes the latter
+def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> None:
     mine = record(tmp_path)
-    end(tmp_path, 0, exit_code=0, told="SIGTERM")
+    end(tmp_path, 0, exit_code=0, **{key: "SIGTERM"})
     end(tmp_path, 1, signal="SIGKILL")
     (tmp_path / "r" / "1" / "error.json").write_text('{"message": "boom"}')
     outcome = outcome_of(mine, [facts("OUT_OF_MEMORY", started=NOW - 9, ended=NOW)])
