@@ -16,15 +16,15 @@ from typing import Any
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, label
+from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, label, true_conditions
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.lookup import find_own
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
-from torchx.schedulers.kubernetes.manifests.names import ENDED
+from torchx.schedulers.kubernetes.manifests.names import ENDED, JOB_COMPLETION_INDEX
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, main_path, selector
 from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, INDEX, container_of, ended_by_us, live
+from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, container_of, ended_by_us, live
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
 
@@ -107,8 +107,7 @@ def has_failed(facts: Facts, main: Object) -> bool:
     The state of a container is a second or two ahead of that of its Job, so the other pods can be ended and
     keep their logs before the Job deletes them.
     """
-    conditions = (main.get("status") or {}).get("conditions") or []
-    if any(c.get("type") in ("Failed", "FailureTarget") and c.get("status") == "True" for c in conditions):
+    if not {"Failed", "FailureTarget"}.isdisjoint(true_conditions(main)):
         return True
     limit = spec(main).get("backoffLimitPerIndex")
     if limit is None:
@@ -201,7 +200,7 @@ def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
 
 
 def _indexes(pods: list[Object]) -> set[str]:
-    return {label(pod, INDEX) or annotation(pod, INDEX) for pod in pods}
+    return {label(pod, JOB_COMPLETION_INDEX) or annotation(pod, JOB_COMPLETION_INDEX) for pod in pods}
 
 
 def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchx.errors import AbsentError, TorchxError
+from torchx.errors import TorchxError
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.findings import Finding, Verdict
@@ -32,21 +32,17 @@ def diagnose(clusters: Clusters) -> Iterator[Finding]:
         clusters.require_config(None)
         cluster = clusters.select({}, quick=True)
     except TorchxError as error:
-        verdict = Verdict.ABSENT if isinstance(error, AbsentError) else Verdict.WRONG
-        yield Finding("cluster", verdict, error.message, error.hint or "")
+        yield Finding.of_error("cluster", error)
         return
     try:
         version = cluster.get("/version")
-        yield Finding(
-            "cluster",
-            Verdict.GOOD,
-            f"{cluster.host} ({cluster.origin}), Kubernetes {version.get('gitVersion')}",
-        )
+        detail = f"{cluster.host} ({cluster.origin}), Kubernetes {version.get('gitVersion')}"
+        yield Finding("cluster", Verdict.GOOD, detail)
         for name, (path, purpose) in KINDS.items():
             there = cluster.find(path) is not None
             yield Finding(name, Verdict.GOOD if there else Verdict.ABSENT, purpose)
     except TorchxError as error:
-        yield Finding("cluster", Verdict.WRONG, error.message, error.hint or "")
+        yield Finding.of_error("cluster", error)
         return
     for verb, resource, group in RIGHTS:
         yield _right(cluster, verb, resource, group)

@@ -13,7 +13,8 @@ from typing import Any
 from torchx.errors import StateError
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import short, time_of
+from torchx.schedulers.kubernetes.api.objects import conditions_of, short, time_of
+from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.state.attempts import container_of
 from torchx.schedulers.kubernetes.state.taken import node_of, span
@@ -108,26 +109,24 @@ def require_node(cluster: Cluster, pod: Object) -> None:
 def doubtful(pod: Object) -> bool:
     """Returns True if a pod's node may be lost: its container is reported ready, the pod is not."""
     container = container_of(pod)
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    unready = any(c.get("type") == "Ready" and c.get("status") != "True" for c in conditions)
+    ready = conditions_of(pod).get("Ready")
+    unready = ready is not None and ready.get("status") != "True"
     return unready and bool(container.get("ready")) and "running" in (container.get("state") or {})
 
 
 def node_trouble(cluster: Cluster, node: str) -> str:
     """Returns why a node is not ready; empty if it is ready or cannot be read."""
     try:
-        result = cluster.find(path_of("v1", "nodes", "", node))
+        found = cluster.find(path_of("v1", "nodes", "", node)) or {}
     except ClusterError:
         return ""
-    status = (result or {}).get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    for condition in conditions if isinstance(conditions, list) else ():
-        unready = isinstance(condition, dict) and condition.get("status") != "True"
-        if unready and condition.get("type") == "Ready":
-            since = time_of(condition.get("lastTransitionTime"))
-            age = "" if since is None else f" since {span(since, time.time())}"
-            return f"it is not ready{age} ({short(condition.get('message')).rstrip('.')})"
-    return ""
+    shaped(found)  # removes fields of a wrong type
+    ready = conditions_of(found).get("Ready")
+    if ready is None or ready.get("status") == "True":
+        return ""
+    since = time_of(ready.get("lastTransitionTime"))
+    age = "" if since is None else f" since {span(since, time.time())}"
+    return f"it is not ready{age} ({short(ready.get('message')).rstrip('.')})"
 
 
 def readable(connection: Any, seconds: float) -> bool:

@@ -52,13 +52,8 @@ class _Reader:
     def __init__(
         self, cluster: Cluster, path: str, source: Source, number: int, output: queue.Queue[Line | int | None]
     ) -> None:
-        self._cluster, self._path, self._source, self._number, self._output = (
-            cluster,
-            path,
-            source,
-            number,
-            output,
-        )
+        self._cluster, self._path, self._source = cluster, path, source
+        self._number, self._output = number, output
         self._position: Position[int] = Position()
         self._response: Any = None
         self._stopped = threading.Event()
@@ -129,23 +124,20 @@ class _Reader:
                 fresh = self._position.fresh(line)
                 if fresh is None:
                     continue
-                line = fresh
                 if self._stopped.is_set():
                     return
                 if not raw.endswith(b"\n"):
-                    self._open = line  # perhaps cut off: it is read again
+                    self._open = fresh  # perhaps cut off: it is read again
                     return
                 self._open = None
-                self._emit(self.note(line))
+                self._emit(self.note(fresh))
         finally:
             self._response = None
             response.close()
 
     def _close_line(self) -> None:
         """Emits a last line without a line end, once the log is complete."""
-        line, over = self._open, self.done
-        if line is not None and over:
-            self._open = None
+        if self.done and (line := self.rest()) is not None:
             self._emit(self.note(line))
 
     def rest(self) -> Line | None:

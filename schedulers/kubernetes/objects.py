@@ -11,7 +11,14 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, count_of, label, short
+from torchx.schedulers.kubernetes.api.objects import (
+    annotation,
+    count_of,
+    deleted,
+    label,
+    short,
+    true_conditions,
+)
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, USER
 from torchx.schedulers.kubernetes.record import RecordError, read_record
@@ -130,6 +137,11 @@ def split_id(app_id: str, namespace: str) -> tuple[str, str]:
     return place, name
 
 
+def is_ended_by_us(main: Object) -> bool:
+    """Returns True if torchx has requested the end of a submitted object."""
+    return bool(annotation(main, CANCELLED) or annotation(main, STOPPED))
+
+
 def role_index(main: Object) -> int | None:
     """Returns the role number of a Job, or None if its label is not a number."""
     return count_of(label(main, ROLE_INDEX))
@@ -158,9 +170,9 @@ def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) 
     query = selector(name)
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
     owned = [job for job in jobs if _is_owned(job)]
-    kind, mains = (
-        ("job", jobs) if jobs and not owned else _find_by_kind(cluster, namespace, query, bool(owned))
-    )
+    kind, mains = "job", jobs
+    if owned or not jobs:
+        kind, mains = _find_by_kind(cluster, namespace, query, bool(owned))
     if not mains:
         return None
     pods = cluster.items(path_of("v1", "pods", namespace), query)
@@ -283,7 +295,7 @@ def _items_if_allowed(cluster: Cluster, path: str, query: dict[str, str]) -> Obj
 
 def _not_deleted(objects: Objects) -> Objects:
     """Filters out objects in deletion, which only wait for the end of their pods."""
-    return [each for each in objects if not each["metadata"].get("deletionTimestamp")]
+    return [each for each in objects if not deleted(each)]
 
 
 def waits(jobs: Objects, pods: Objects) -> bool:
@@ -293,10 +305,8 @@ def waits(jobs: Objects, pods: Objects) -> bool:
 
 
 def _has_ended(job: Object) -> bool:
-    conditions = job.get("status", {}).get("conditions") or []
-    return bool(job.get("spec", {}).get("suspend")) or any(
-        c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions
-    )
+    true = true_conditions(job)
+    return bool(job.get("spec", {}).get("suspend")) or "Complete" in true or "Failed" in true
 
 
 def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:

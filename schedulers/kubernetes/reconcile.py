@@ -9,10 +9,9 @@ from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed, is_over, n
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
-from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, main_path
+from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, is_ended_by_us, main_path
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
-from torchx.schedulers.kubernetes.state.reasons import JobFacts
 from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.schedulers.shared import owner
@@ -43,7 +42,7 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         return True
     try:
         _note_taken(cluster, facts)
-        begun = [m for m in facts.mains if annotation(m, CANCELLED) or annotation(m, STOPPED)]
+        begun = [m for m in facts.mains if is_ended_by_us(m)]
         end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
         cancelled = any(annotation(main, CANCELLED) for main in begun)
         fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
@@ -76,22 +75,16 @@ def _note_taken(cluster: Cluster, facts: Facts) -> None:
         known = main["metadata"].get("annotations") or {}
         if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MAX_NOTES:
             continue
-        due = job.ending or spec(main).get("suspend") or known.get(CANCELLED) or known.get(STOPPED)
+        due = job.ending or spec(main).get("suspend") or is_ended_by_us(main)
         pods = [pod for pod in facts.pods if owns(main, pod)]
         by_hand = set() if due else taken.deleted_by_hand(main, pods)
-        new = {
-            key: f"{now()} {short(why)}"
-            for pod in pods
-            if (key := taken.note_key(pod)) not in known
-            if (
-                why := taken.taken_away(pod, by_hand=pod["metadata"]["name"] in by_hand and _is_due(job, pod))
-            )
-        }
+        completed = indexes(job.details.get("completedIndexes"))  # their pods may be deleted
+        new = {}
+        for pod in pods:
+            deleted_by_hand = pod["metadata"]["name"] in by_hand and replica_of(pod)[1] not in completed
+            why, key = taken.taken_away(pod, by_hand=deleted_by_hand), taken.note_key(pod)
+            if why and key not in known:
+                new[key] = f"{now()} {short(why)}"
         if new:
             path = main_path("job", facts.namespace, main["metadata"]["name"])
             cluster.patch(path, {"metadata": {"annotations": new}})
-
-
-def _is_due(job: JobFacts, pod: Object) -> bool:
-    """Returns True if a replica has not completed; pods of completed replicas may be deleted."""
-    return replica_of(pod)[1] not in indexes(job.details.get("completedIndexes"))

@@ -173,13 +173,9 @@ def _check_size(manifests: list[dict[str, Any]], kind: str) -> None:
         except (TypeError, ValueError) as error:  # ValueError: also from lone surrogates
             raise UsageError(f"the {manifest['kind']} cannot be written as JSON: {error}") from error
         if size > LARGEST:
-            hint = (
-                "kind=job supports any number of replicas"
-                if kind == VOLCANO
-                else "move long arguments to a file"
-            )
+            many = "kind=job supports any number of replicas"
             raise UsageError(
                 f"the {manifest['kind']} has {size / 1e6:.1f} MB; the maximum for an object is "
                 f"{LARGEST / 1e6:.1f} MB",
-                hint=hint,
+                hint=many if kind == VOLCANO else "move long arguments to a file",
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Object
-from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of
+from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.objects import (
@@ -19,6 +19,7 @@ from torchx.schedulers.kubernetes.objects import (
     STOPPED,
     Facts,
     gather_namespaces,
+    is_ended_by_us,
     role_index,
 )
 from torchx.schedulers.kubernetes.state import reasons
@@ -46,7 +47,6 @@ def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     facts = find(clusters, app_id)
     if facts is None:
         return None
-
     app = application.app_of(facts)
     return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
 
@@ -110,11 +110,9 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     if not over and not msg:
         msg = reasons.waiting(statuses, facts.events)
     if state is AppState.FAILED and not msg and first is None:
-        msg = (
-            f"a replica failed, and its pod no longer exists: {jobs[0].message}"
-            if jobs[0].message
-            else "its pods no longer exist"
-        )
+        msg, message = "its pods no longer exist", jobs[0].message
+        if message:
+            msg = f"a replica failed, and its pod no longer exists: {message}"
     taken = replicas.taken_away(over)
     if taken and taken not in msg and (first is None or taken not in first.msg):
         msg = f"{msg}; {taken}" if msg else taken
@@ -144,21 +142,13 @@ def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
     try:
         response = describe(facts, now)
     except Exception as error:  # one malformed application must not prevent a listing of the others
-        return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, msg=_defect(error), name=facts.name)
-    if facts.damage:
-        return replace(
-            response, state=AppState.UNKNOWN, msg=_reason(facts, response.state), first_failure=None
-        )
-    return response
-
-
-def _reason(facts: Facts, state: AppState) -> str:
-    """Returns why the state is unknown, with the state of its objects if these are valid."""
-    return short(facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {state.name}")
-
-
-def _defect(error: Exception) -> str:
-    return short(f"its objects cannot be read: {type(error).__name__}: {error}")
+        msg = short(f"its objects cannot be read: {type(error).__name__}: {error}")
+        return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, msg=msg, name=facts.name)
+    if not facts.damage:
+        return response
+    # with the state of its objects if these are valid
+    why = facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {response.state.name}"
+    return replace(response, state=AppState.UNKNOWN, msg=short(why), first_failure=None)
 
 
 def job_facts(kind: str, main: Object) -> JobFacts:
@@ -168,7 +158,7 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     status = main.get("status") or {}
     if kind == "volcano":
         return _volcano_facts(role, status)
-    true = _true(main)
+    true = true_conditions(main)
     for name, state in _ENDED.items():
         if name in true:
             # pods may succeed on TERM; a job that had ended before is not suspended and has another reason
@@ -180,25 +170,14 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     spec = main.get("spec") or {}
     if spec.get("suspend"):
         return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
-    started = status.get("ready") or status.get("succeeded")
-    active = int(status.get("active") or 0)
-    state = (
-        AppState.RUNNING
-        if started
-        else AppState.PENDING
-        if active or status.get("startTime")
-        else AppState.SUBMITTED
-    )
+    state = AppState.PENDING if status.get("active") or status.get("startTime") else AppState.SUBMITTED
+    if status.get("ready") or status.get("succeeded"):
+        state = AppState.RUNNING
     return JobFacts(role, state, details=status)
 
 
 _CUT = "FailedIndexes"
 """The failure reason of a job whose pods were ended one by one, as no other limit applies."""
-
-
-def _true(main: Object) -> dict[str, Mapping[str, Any]]:
-    conditions = (main.get("status") or {}).get("conditions") or []
-    return {str(c.get("type")): c for c in conditions if c.get("status") == "True"}
 
 
 def _ended_job(
@@ -244,58 +223,46 @@ def _state(
     failed = [job for job in jobs if job.state is AppState.FAILED]
     marks = {mark for main in facts.mains for mark in (CANCELLED, STOPPED, HELD) if annotation(main, mark)}
     cancelled = CANCELLED in marks or any(job.state is AppState.CANCELLED for job in jobs)
-    open_jobs = [
-        main for main, job in zip(facts.mains, jobs, strict=True)
-        if not is_terminal(job.state) and not annotation(main, CANCELLED) and not annotation(main, STOPPED)
-    ]  # fmt: skip
-    running = running or not _ends_observed(facts, jobs)
+    unended = [main for main, job in zip(facts.mains, jobs, strict=True) if not is_terminal(job.state)]
+    ending = [main for main in unended if is_ended_by_us(main)]
+    is_open = len(ending) < len(unended)
+    running = running or not _is_end_observed(facts, ending)
     if failed:
-        if open_jobs and not facts.fails_fast:
-            return AppState.RUNNING, "a replica failed, the others continue"
-        if open_jobs:
-            return AppState.RUNNING, reasons.RUN_ON
-        if running:
-            return AppState.RUNNING, reasons.BEING_ENDED
-        return AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
+        state, msg = AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
+        if is_open:
+            state, msg = AppState.RUNNING, reasons.RUN_ON if facts.fails_fast else reasons.CONTINUES
+        elif running:
+            state, msg = AppState.RUNNING, reasons.BEING_ENDED
+        return state, msg
     if all(job.state is AppState.SUCCEEDED for job in jobs):
         return AppState.SUCCEEDED, ""
-    if cancelled and not open_jobs:
+    if cancelled and not is_open:
         running = running or any(job.details.get("terminating") for job in jobs)
         return (AppState.RUNNING, "it is being cancelled") if running else (AppState.CANCELLED, "cancelled")
     if HELD in marks:
-        age = now - max(
-            or_zero(time_of(m["metadata"].get("creationTimestamp"))).timestamp() for m in facts.mains
-        )
+        newest = max(or_zero(time_of(m["metadata"].get("creationTimestamp"))) for m in facts.mains)
+        interrupted = now - newest.timestamp() > HELD_FOR
         return (
-            (AppState.FAILED, INTERRUPTED)
-            if age > HELD_FOR
-            else (AppState.SUBMITTED, "it is being submitted")
+            (AppState.FAILED, INTERRUPTED) if interrupted else (AppState.SUBMITTED, "it is being submitted")
         )
     if any(job.reason == "Suspended" for job in jobs) and not running:
         return AppState.SUBMITTED, reasons.suspension_reason(facts)
-    if replicas.started or any(
-        job.state is not AppState.PENDING and job.state is not AppState.SUBMITTED for job in jobs
-    ):
-        return AppState.RUNNING, next(
-            (reasons.ENDING[job.reason] for job in jobs if job.reason in reasons.ENDING), ""
-        )
+    if replicas.started or any(job.state not in (AppState.PENDING, AppState.SUBMITTED) for job in jobs):
+        msgs = (reasons.ENDING[job.reason] for job in jobs if job.reason in reasons.ENDING)
+        return AppState.RUNNING, next(msgs, "")
     if facts.partial and sum(int(job.details.get("active") or 0) for job in jobs) > len(facts.pods):
         return AppState.RUNNING, ""
     pending = facts.pods or any(job.state is AppState.PENDING for job in jobs)
     return (AppState.PENDING if pending else AppState.SUBMITTED), ""
 
 
-def _ends_observed(facts: Facts, jobs: list[JobFacts]) -> bool:
+def _is_end_observed(facts: Facts, ending: list[Object]) -> bool:
     """Returns True if the cluster has observed all requested ends; until then it may create pods."""
-    ending = [
-        main for main, job in zip(facts.mains, jobs, strict=True)
-        if not is_terminal(job.state) and (annotation(main, CANCELLED) or annotation(main, STOPPED))
-    ]  # fmt: skip
     if facts.kind == "volcano":
         return not ending
     if facts.kind == "jobset" and ending:
-        ending += [job for job in facts.jobs if not is_terminal(job_facts("job", job).state)]
-    return all("Suspended" in _true(each) for each in ending)
+        ending = ending + [job for job in facts.jobs if not is_terminal(job_facts("job", job).state)]
+    return all("Suspended" in true_conditions(each) for each in ending)
 
 
 def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:

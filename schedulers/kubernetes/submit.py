@@ -222,8 +222,7 @@ def _set_owners(cluster: Cluster, made: list[Object]) -> list[str]:
 
 def _undo(cluster: Cluster, tried: list[Object], error: BaseException) -> list[Object]:
     """Deletes objects in reverse order; returns those that could not be deleted."""
-    refused = isinstance(error, UsageError) or (isinstance(error, ClusterError) and not error.passes)
-    if refused and isinstance(error, UsageError):
+    if isinstance(error, UsageError):
         tried = tried[:-1]  # existed before
     left = []
     for manifest in reversed(tried):

@@ -11,8 +11,9 @@ from typing import Any
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, hang_up, lines_of, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import deleted
 from torchx.schedulers.kubernetes.api.shape import shaped
-from torchx.schedulers.kubernetes.objects import BATCH, Facts, events_of, main_path, selector, waits
+from torchx.schedulers.kubernetes.objects import BATCH, Facts, main_path, selector
 
 with lazy_imports:
     import urllib3
@@ -148,7 +149,7 @@ class Watch:
     """
 
     def __init__(self, cluster: Cluster, facts: Facts, changed: Callable[[], None]) -> None:
-        self._cluster, self._first = cluster, facts
+        self._first = facts
         query = selector(facts.name)
         self._mirrors: dict[str, Mirror] = {}
         paths = {
@@ -175,11 +176,8 @@ class Watch:
         for mirror in self._mirrors.values():
             mirror.close()
 
-    def facts(self, *, events: bool = False) -> Facts | None:
-        """Returns the current objects of the application, or None if it was deleted.
-
-        Args:
-            events: also get events if something waits.
+    def facts(self) -> Facts | None:
+        """Returns the current objects of the application, without events, or None if it was deleted.
 
         Raises:
             ClusterError: the watch has failed.
@@ -187,20 +185,13 @@ class Watch:
         for mirror in self._mirrors.values():
             if mirror.error is not None:
                 raise mirror.error
-        mains = [m for m in self._mirrors["mains"].objects() if not m["metadata"].get("deletionTimestamp")]
+        mains = [main for main in self._mirrors["mains"].objects() if not deleted(main)]
         if not mains:
             return None
         first = self._first
         mains.sort(key=lambda main: str(main["metadata"]["name"]))
         pods = self._mirrors["pods"].objects()
-        jobs = (
-            self._mirrors["jobs"].objects()
-            if "jobs" in self._mirrors
-            else mains
-            if first.kind == "job"
-            else []
-        )
-        warnings = (
-            events_of(self._cluster, first.namespace, first.name) if events and waits(jobs, pods) else []
-        )
-        return Facts(first.namespace, first.name, first.kind, mains, jobs, pods, warnings)
+        jobs = mains if first.kind == "job" else []
+        if "jobs" in self._mirrors:
+            jobs = self._mirrors["jobs"].objects()
+        return Facts(first.namespace, first.name, first.kind, mains, jobs, pods)

@@ -15,15 +15,13 @@ from torchx.schedulers.kubernetes.api.connection import BROKEN_OFF, ended_at, wh
 from torchx.schedulers.kubernetes.api.connection import hang_up as hang_up
 from torchx.schedulers.kubernetes.api.connection import lines_of as lines_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
+from torchx.schedulers.kubernetes.api.objects import Object as Object
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.version import __version__
 
 with lazy_imports:
     import urllib3
 
-
-Object = dict[str, Any]
-"""An object of the API as plain data."""
 
 CONNECT = 5.0
 """Seconds to wait for a connection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +21,16 @@ def label(thing: Object, key: str) -> str:
 def annotation(thing: Object, key: str) -> str:
     """Returns an annotation of an object, or an empty string."""
     return str((thing.get("metadata", {}).get("annotations") or {}).get(key, ""))
+
+
+def conditions_of(thing: Object) -> dict[str, Mapping[str, Any]]:
+    """Returns the conditions of an object by their types."""
+    return {str(c.get("type")): c for c in (thing.get("status") or {}).get("conditions") or []}
+
+
+def true_conditions(thing: Object) -> dict[str, Mapping[str, Any]]:
+    """Returns the conditions of an object that are true, by their types."""
+    return {kind: c for kind, c in conditions_of(thing).items() if c.get("status") == "True"}
 
 
 def count_of(text: str) -> int | None:

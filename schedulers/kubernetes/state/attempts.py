@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, deleted, short, time_of
+from torchx.exit_codes import signal_of
+from torchx.schedulers.kubernetes.api.objects import (
+    Object,
+    annotation,
+    conditions_of,
+    deleted,
+    short,
+    time_of,
+)
 from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
 from torchx.schedulers.kubernetes.state.taken import disruption, taken_away
 from torchx.specs.status import AppState, AttemptStatus
 
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
-INDEX = "batch.kubernetes.io/job-completion-index"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 ENDED = "it was ended"
 _NO_IMAGE = (
@@ -40,12 +46,9 @@ def live(pod: Object) -> bool:
     """Returns True if a container of a pod may still run."""
     if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return False
-    return "terminated" not in (container_of(pod).get("state") or {}) or bool(_others_run(pod))
-
-
-def _others_run(pod: Object) -> list[Any]:
     statuses = pod.get("status", {}).get("containerStatuses") or []
-    return [s for s in statuses if "running" in (s.get("state") or {})]
+    own = container_of(pod).get("state") or {}
+    return "terminated" not in own or any("running" in (status.get("state") or {}) for status in statuses)
 
 
 def ended_by_us(pod: Object) -> bool:
@@ -103,26 +106,22 @@ def _stopped(pod: Object, by_hand: bool) -> bool:
 
 def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: bool) -> AttemptStatus:
     code = int(terminated.get("exitCode") or 0)
-    named = signal_of(code) if terminated.get("reason") not in _NEVER_RAN else None
+    never = terminated.get("reason") in _NEVER_RAN
+    named = None if never else signal_of(code)
     stopped = _stopped(pod, by_hand)
     # at its deadline a pod fails, regardless of the exit code
     good = code == 0 and pod.get("status", {}).get("phase") != "Failed"
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
-    started, ended = time_of(terminated.get("startedAt")), time_of(terminated.get("finishedAt"))
-    never = terminated.get("reason") in _NEVER_RAN
+    msg = disruption(pod) if good else ENDED if stopped else _why(pod, terminated, by_hand)
     return AttemptStatus(
         number,
         state,
         # without a run, the code is not that of the program
         exit_code=None if named or never else code,
         signal=named,
-        started_at=None if never else started,
-        ended_at=ended or _ended_at(pod),
-        msg=ENDED
-        if state is AppState.CANCELLED
-        else disruption(pod)
-        if good
-        else _why(pod, terminated, by_hand),
+        started_at=None if never else time_of(terminated.get("startedAt")),
+        ended_at=time_of(terminated.get("finishedAt")) or _ended_at(pod),
+        msg=msg,
     )
 
 
@@ -137,7 +136,7 @@ def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
 
 
 def _ended_at(pod: Object) -> datetime | None:
-    times = [time_of(c.get("lastTransitionTime")) for c in pod.get("status", {}).get("conditions") or []]
+    times = [time_of(c.get("lastTransitionTime")) for c in conditions_of(pod).values()]
     return max((at for at in times if at is not None), default=None)
 
 
@@ -145,8 +144,7 @@ def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> str:
     """Returns why an attempt ended, if there is more than its exit code."""
     status = pod.get("status", {})
     reason = str(terminated.get("reason") or "")
-    taken = taken_away(pod, by_hand=by_hand)
-    if taken:
+    if taken := taken_away(pod, by_hand=by_hand):
         return taken
     if status.get("reason") == "DeadlineExceeded":
         return "it timed out"
@@ -177,9 +175,8 @@ def _init_failure(pod: Object) -> str:
         ended = (status.get("state") or {}).get("terminated") or {}
         if ended.get("exitCode"):
             more = short(ended.get("message"))
-            return f"its init container `{status.get('name')}` ended with exit {ended['exitCode']}" + (
-                f": {more}" if more else ""
-            )
+            why = f"its init container `{status.get('name')}` ended with exit {ended['exitCode']}"
+            return f"{why}: {more}" if more else why
     return ""
 
 
@@ -194,11 +191,11 @@ def _memory_limit(pod: Object) -> str:
 def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
     """Returns the reason why a pod is not running yet, in one line."""
     status = pod.get("status", {})
-    for condition in status.get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            detail = short(_PREEMPTION.sub("", str(condition.get("message") or ""))).rstrip(". ")
-            gated = condition.get("reason") == "SchedulingGated"
-            return f"scheduling is gated: {detail}" if gated else f"no node can run it: {detail}"
+    scheduled = conditions_of(pod).get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        detail = short(_PREEMPTION.sub("", str(scheduled.get("message") or ""))).rstrip(". ")
+        gated = scheduled.get("reason") == "SchedulingGated"
+        return f"scheduling is gated: {detail}" if gated else f"no node can run it: {detail}"
     waiting = container_of(pod).get("state", {}).get("waiting") or {}
     for init in status.get("initContainerStatuses") or []:
         state = init.get("state") or {}
@@ -214,8 +211,7 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
         return "it failed, and waits for its restart"
     if message:
         return f"it cannot be started: {message}"
-    trouble = _trouble(events)
-    if trouble:
+    if trouble := _trouble(events):
         return trouble
     if reason or pod.get("spec", {}).get("nodeName"):
         return "its node pulls the image and creates the container"
@@ -237,17 +233,3 @@ def _pull_error(message: str) -> str:
         r"failed to (?:pull|resolve) (?:and unpack )?(?:image|reference) \"([^\"]+)\".*?: ([^:]+)$", message
     )
     return f"{match[1]}: {match[2]}" if match else message.removeprefix("Back-off pulling image ")
-
-
-def signal_of(code: int) -> str | None:
-    """Returns the signal encoded in an exit code, or None.
-
-    >>> signal_of(137), signal_of(3), signal_of(255)
-    ('SIGKILL', None, None)
-    """
-    if not 128 < code <= 128 + 64:
-        return None
-    try:
-        return signal.Signals(code - 128).name
-    except ValueError:
-        return None

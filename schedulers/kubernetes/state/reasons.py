@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from torchx.exit_codes import signal_of
 from torchx.schedulers.kubernetes.api.objects import Object, label, short
 from torchx.schedulers.kubernetes.objects import Facts
-from torchx.schedulers.kubernetes.state.attempts import signal_of
 from torchx.specs.status import NONE, AppState, FirstFailure, ReplicaStatus, is_terminal
 
 BEING_ENDED = "a replica failed, the others are being ended"
+CONTINUES = "a replica failed, the others continue"
 RUN_ON = "a replica failed, the others still run: `torchx wait` ends them"
 
 

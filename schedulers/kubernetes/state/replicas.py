@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, label, short
-from torchx.schedulers.kubernetes.manifests.names import REPLICA_ID, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes.manifests.names import (
+    JOB_COMPLETION_INDEX,
+    REPLICA_ID,
+    ROLE_INDEX,
+    ROLE_NAME,
+)
 from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
-    INDEX,
     RESTART_ATTEMPT,
     attempts_of,
     container_of,
@@ -67,7 +71,9 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
 
 def replica_of(pod: Object) -> tuple[int, int]:
     """Returns the role number and the replica id of a pod."""
-    index = label(pod, REPLICA_ID) or annotation(pod, INDEX) or label(pod, INDEX)
+    index = (
+        label(pod, REPLICA_ID) or annotation(pod, JOB_COMPLETION_INDEX) or label(pod, JOB_COMPLETION_INDEX)
+    )
     return _count(label(pod, ROLE_INDEX)), _count(index)
 
 

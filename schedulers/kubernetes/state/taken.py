@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, deleted, short, time_of
-from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED
+from torchx.schedulers.kubernetes.api.objects import (
+    Object,
+    annotation,
+    conditions_of,
+    count_of,
+    deleted,
+    short,
+    time_of,
+    true_conditions,
+)
+from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED, JOB_COMPLETION_INDEX
 
 IGNORED_COUNT = "batch.kubernetes.io/job-index-ignored-failure-count"
 """Annotation of a pod: the number of earlier disruptions of its replica, which use up no retry."""
@@ -27,16 +35,10 @@ def node_of(pod: Object) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
-def condition_of(thing: Object, kind: str) -> Mapping[str, Any]:
-    """Returns a condition of an object by its type; default: empty."""
-    conditions = (thing.get("status") or {}).get("conditions") or []
-    return next((c for c in conditions if c.get("type") == kind), {})
-
-
 def disruption(pod: Object) -> str:
     """Returns why the cluster removed a pod from its node, as a phrase, or an empty string."""
-    condition = condition_of(pod, "DisruptionTarget")
-    if condition.get("status") != "True":
+    condition = true_conditions(pod).get("DisruptionTarget")
+    if condition is None:
         return ""
     reason, node = str(condition.get("reason", "")), node_of(pod)
     phrase = _DISRUPTIONS.get(reason, f"taken from node {{node}}: {reason}").format(node=node)
@@ -92,7 +94,7 @@ def not_ready(pod: Object) -> bool:
     """Returns True if a pod's containers run but its condition is not ready: its node may be lost."""
     if (pod.get("status") or {}).get("phase") != "Running" or not node_of(pod):
         return False
-    ready = condition_of(pod, "Ready")
+    ready = conditions_of(pod).get("Ready", {})
     containers = (pod.get("status") or {}).get("containerStatuses") or []
     runs = bool(containers) and all(
         c.get("ready") and "running" in (c.get("state") or {}) for c in containers
@@ -115,14 +117,14 @@ def lost_node(pod: Object, nodes: Mapping[str, Object], events: Iterable[Object]
         return ""
     node = nodes.get(name)
     if node is not None:
-        ready = condition_of(node, "Ready")
+        ready = conditions_of(node).get("Ready", {})
         if ready.get("status") == "True":
             return ""
         since = time_of(ready.get("lastTransitionTime"))
     else:
         if not any(event.get("reason") == "NodeNotReady" for event in events):
             return ""
-        since = time_of(condition_of(pod, "Ready").get("lastTransitionTime"))
+        since = time_of(conditions_of(pod)["Ready"].get("lastTransitionTime"))
     return f"node {name} is not ready" + (f" since {span(since, now)}" if since is not None else "")
 
 
@@ -142,10 +144,9 @@ def span(since: datetime, now: float) -> str:
 
 def note_key(pod: Object) -> str:
     """Returns the key of the job annotation that notes a pod's disruption."""
-    index = annotation(pod, "batch.kubernetes.io/job-completion-index") or "0"
-    return f"{DISRUPTED}{index}-{str(pod['metadata'].get('name', '')).rpartition('-')[2]}"[
-        : len(DISRUPTED) + 40
-    ]
+    index = annotation(pod, JOB_COMPLETION_INDEX) or "0"
+    suffix = str(pod["metadata"].get("name", "")).rpartition("-")[2]
+    return f"{DISRUPTED}{index}-{suffix}"[: len(DISRUPTED) + 40]
 
 
 def noted(main: Object) -> dict[int, list[str]]:
