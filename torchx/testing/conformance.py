@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from torchx.errors import TorchxError, UsageError
-from torchx.scheduling.base import Glances, Scheduler, Selects
+from torchx.scheduling.base import Glances, ListAppResponse, Scheduler, Selects
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.macro import macros
@@ -82,15 +82,15 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert replica.state is AppState.RUNNING
 
     def test_it_is_listed_once_from_its_submission_to_its_deletion(self, scheduler: Scheduler[Any]) -> None:
-        def states() -> list[AppState]:
-            return [line.state for line in scheduler.list(self.cfg) if line.app_id == app_id]
+        def rows() -> list[ListAppResponse]:
+            return [row for row in scheduler.list(self.cfg) if row.app_id == app_id]
 
         app_id = self.submit(scheduler, "true")
-        assert len(states()) == 1
+        assert [row.is_own for row in rows()] == [True]
         self.until_ended(scheduler, app_id)
-        assert states() == [AppState.SUCCEEDED]
+        assert [(row.state, row.is_own) for row in rows()] == [(AppState.SUCCEEDED, True)]
         scheduler.delete(app_id)
-        assert states() == []
+        assert rows() == []
 
     def test_times_are_in_order(self, scheduler: Scheduler[Any]) -> None:
         status = self.run(scheduler, "true")

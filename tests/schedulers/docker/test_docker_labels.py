@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchx.schedulers.docker import status as docker_status
 from torchx.schedulers.docker.containers import Container, read
+from torchx.schedulers.docker.engine.address import parse_address
+from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import APP_ID, ATTEMPT, JOB, REPLICA, RETRY, ROLE, USER
 from torchx.schedulers.docker.lookup import consistent
 from torchx.schedulers.docker.record import forget, job_data, label_data, load, restored, save, spans_of
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.status import describe, describe_all
+from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import row_of
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macros
@@ -69,6 +74,17 @@ def job(**changes: Any) -> str:
 def role(**changes: Any) -> str:
     (first,) = label_data(DATA)["app"]["roles"]
     return job(app={"name": "train", "roles": [{**first, **changes}]})
+
+
+@pytest.mark.parametrize(("user", "own"), [("me", True), ("mallory", False), ("", False)])
+def test_a_listing_marks_the_applications_of_the_caller(
+    user: str, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(container(INSPECTED), user=user)
+    monkeypatch.setattr(docker_status, "find_containers", lambda engine, tolerant: {"train-b1": [found]})
+    monkeypatch.setattr(owner, "user_name", lambda: "me")
+    (row,) = docker_status.list_apps(Engine(parse_address("unix:///no-engine")))
+    assert (row.app_id, row.is_own) == ("train-b1", own)
 
 
 def test_a_sound_container_is_read() -> None:

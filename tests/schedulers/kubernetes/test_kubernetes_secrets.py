@@ -178,8 +178,10 @@ def test_another_user_s_application_is_not_changed(
 ) -> None:
     become(monkeypatch, "alice")
     app_id = submit(scheduler, role("sleep 60", name="a"), role("sleep 60", name="b"))
+    assert [row.is_own for row in scheduler.list()] == [True]
     become(monkeypatch, "bob")
     cluster.asked.clear()
+    assert [row.is_own for row in scheduler.list()] == [False]
     for method in (scheduler.cancel, scheduler.kill, scheduler.delete):
         with pytest.raises(StateError, match="was submitted by the user alice, and you are bob") as caught:
             method(app_id)

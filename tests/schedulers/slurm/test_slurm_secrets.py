@@ -180,12 +180,13 @@ def test_a_job_of_another_user_is_shown_and_never_touched(
     for json in (True, False):
         if not json:
             monkeypatch.setattr("torchx.schedulers.slurm.queue.query_json", lambda whose: None)
-        listed = {app.app_id: (app.state, app.msg) for app in scheduler.list({"all_users": True})}
+        listed = {app.app_id: (app.is_own, app.state, app.msg) for app in scheduler.list({"all_users": True})}
         assert listed[job] == (
+            False,
             AppState.PENDING,
             "JobHeldUser: held by its user: scontrol release; owned by nobody",
         )
-        assert own in listed, "the line break in the name of the other hides nothing"
+        assert listed[own][0], "the line break in the name of the other hides nothing"
     told = scheduler.describe(job)
     assert told is not None
     assert (told.state, told.log_dir, told.roles_statuses) == (AppState.PENDING, None, [])
