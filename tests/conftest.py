@@ -14,6 +14,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from no_skips import NoSkips
 
 # a loaded machine makes any example slow: the limit of a test is that of pytest
 hypothesis.settings.register_profile(
@@ -143,12 +144,6 @@ def _engine_lacks() -> str:
     return what_is_missing()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """In CI nothing may be skipped: what is needed has to be installed there."""
-    report = yield
-    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):  # type: ignore[attr-defined]
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr  # type: ignore[attr-defined]
-        report.outcome = "failed"  # type: ignore[attr-defined]
-        report.longrepr = f"{item.nodeid} was skipped in CI: {reason}"  # type: ignore[attr-defined]
-    return report
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes skips failures in CI."""
+    config.pluginmanager.register(NoSkips(), "no-skips")

@@ -28,8 +28,7 @@ def ssh_server(folder: Path) -> Iterator[dict[str, str]]:
     """Starts an ssh server on 127.0.0.1, and yields the options of ssh that lead to it."""
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if sshd is None or shutil.which("ssh-keygen") is None:
-        message = f"needs an ssh server: {HOW}"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        pytest.skip(f"needs an ssh server: {HOW}")
     for key in ("host", "user"):
         made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
         subprocess.run(made, check=True)

