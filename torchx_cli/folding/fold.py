@@ -110,7 +110,7 @@ class _Reader:
     begun: dict[bytes, int] = field(default_factory=dict)
 
     def begin(self, line: bytes, number: int, base: int) -> None:
-        """Notes that the source has begun a further group of a line; ``base`` is the first one that is left."""
+        """Notes a further group of a line in this source; ``base`` is the first one that is left."""
         self.begun[line] = number
         if len(self.begun) > 2 * MOST_LINES:
             self.begun = {known: at for known, at in self.begun.items() if at >= base}
