@@ -181,6 +181,16 @@ def test_lost_output_of_all_replicas_is_counted(tmp_path: Path, descriptors: Non
     job.selector.close()
 
 
+def test_logs_stay_open_without_a_limit_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(module.resource, "getrlimit", lambda which: unlimited)
+    monkeypatch.setattr(module.resource, "setrlimit", lambda which, limits: None)
+    job = Job(tmp_path, "exit 0")
+    assert job.replicas._keep_open
+    job.replicas.index.close()
+    job.selector.close()
+
+
 @pytest.mark.parametrize(
     ("hard", "count", "keep"), [(69, 1, True), (68, 1, False), (73, 2, False), (74, 2, True)]
 )

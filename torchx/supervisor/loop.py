@@ -181,9 +181,14 @@ class Supervisor:
             self._stopping.setdefault(replica.ordinal, action.why)
         self._end_all(ending.with_family([replica.process for replica in running]))
 
+    @property
+    def _grace(self) -> float:
+        """Seconds until a process that is ended gets KILL."""
+        return 0.0 if self._killing else self._record.grace
+
     def _end_all(self, targets: set[Process]) -> None:
         new = targets - self._ending.keys()
-        deadline = time.monotonic() + (0.0 if self._killing else self._record.grace)
+        deadline = time.monotonic() + self._grace
         self._ending.update(dict.fromkeys(new, deadline))
         ending.kill(new) if self._killing else ending.terminate(new)
 
@@ -272,7 +277,7 @@ class Supervisor:
             return False  # as the subreaper, this process would have adopted them
         now = time.monotonic()
         if self._kill_rest_at is None:
-            self._kill_rest_at = now + (0.0 if self._killing else self._record.grace)
+            self._kill_rest_at = now + self._grace
         left = ending.descendants() - self._unendable
         self._end_all(left)
         if now >= self._kill_rest_at:

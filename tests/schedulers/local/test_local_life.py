@@ -206,6 +206,17 @@ def test_a_request_is_submitted_once() -> None:
     assert ended(app_id).state is AppState.SUCCEEDED
 
 
+def test_logs_that_exist_are_of_another_job_and_stay() -> None:
+    info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {})
+    log = Path(info.request.log_dir) / "sh" / "0" / "stdout.log"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    with pytest.raises(UsageError, match="already exists"):
+        scheduler().schedule(info)
+    assert log.exists()
+    assert list(scheduler().list()) == []
+
+
 def test_dry_run_shows_what_would_run_and_touches_nothing() -> None:
     role = sh("echo ${replica_id}", 2)
     app = AppDef("job", [role])
