@@ -131,6 +131,13 @@ def test_the_end_is_not_before_the_last_event(home: Home) -> None:
     assert view.replicas[0].attempts[0].ended_at == view.ended_at
 
 
+def test_an_end_is_listed_although_its_reserve_was_used_up(home: Home) -> None:
+    paths = orphan(home)
+    paths.reserve.unlink()
+    reconcile(paths)
+    assert f'"{paths.folder.name}"' in home.ended.read_text()
+
+
 def test_after_a_restart_of_the_machine_no_process_is_signalled(
     home: Home, child: subprocess.Popen[bytes]
 ) -> None:

@@ -144,11 +144,8 @@ def remove_unreadable(home: Home, paths: JobPaths) -> None:
     left = end_unreadable(paths)
     if left:
         raise StateError(f"{paths.folder.name} is not removed: {describe_survivors(left)}")
-    end = time.monotonic() + FREE_WITHIN
-    while is_supervised(paths):
-        if time.monotonic() > end:
-            raise StateError(f"{paths.folder.name} is not removed: its supervisor runs with an unknown pid")
-        time.sleep(0.02)
+    if is_supervised(paths, FREE_WITHIN):
+        raise StateError(f"{paths.folder.name} is not removed: its supervisor runs with an unknown pid")
     for logs in _default_logs(home, paths):
         remove(logs)
     remove(paths.folder)

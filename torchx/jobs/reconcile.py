@@ -16,10 +16,15 @@ with lazy_imports:
     from torchx.jobs import recovery
 
 
-def is_supervised(paths: JobPaths) -> bool:
-    """Returns True if a supervisor holds the lock of a job, even if its record is damaged."""
+def is_supervised(paths: JobPaths, within: float = 0.0) -> bool:
+    """Returns True if a supervisor holds the lock of a job, even if its record is damaged.
+
+    Args:
+        paths: the job.
+        within: seconds to wait until the supervisor has ended.
+    """
     try:
-        return files.is_own_folder(paths.folder) and lock.is_held(paths.lock)
+        return files.is_own_folder(paths.folder) and not lock.wait_free(paths.lock, within)
     except OSError:
         return False
 
