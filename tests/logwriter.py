@@ -27,19 +27,20 @@ class SteppedClock(Clock):
 
 
 class Writer:
-    """Writes the log of the three replicas as a supervisor does."""
+    """Writes the log of some replicas as a supervisor does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, members: list[Member] = MEMBERS) -> None:
+        self.members = members
         folder.mkdir(parents=True, exist_ok=True)
         self.paths = LogPaths(folder)
         self.index = Index(self.paths.index)
         self.clock = SteppedClock()
-        self.attempts = [1, 1, 1]
-        self.outputs = [self._output(n) for n in range(3)]
+        self.attempts = [1] * len(members)
+        self.outputs = [self._output(n) for n in range(len(members))]
         self.lives = True
 
     def _output(self, replica: int) -> AttemptOutput:
-        folder = self.paths.replica(*MEMBERS[replica])
+        folder = self.paths.replica(*self.members[replica])
         return AttemptOutput(folder, replica, self.attempts[replica], self.index, self.clock)
 
     def put(self, replica: int, data: bytes, stream: int = STDOUT) -> None:
@@ -48,7 +49,7 @@ class Writer:
 
     def retry(self, replica: int) -> None:
         self.outputs[replica].close()
-        set_aside(self.paths.replica(*MEMBERS[replica]), self.attempts[replica])
+        set_aside(self.paths.replica(*self.members[replica]), self.attempts[replica])
         self.attempts[replica] += 1
         self.outputs[replica] = self._output(replica)
 
@@ -59,7 +60,7 @@ class Writer:
         self.lives = False
 
     def log(self) -> JobLog:
-        return JobLog(self.paths, MEMBERS, lambda: self.lives)
+        return JobLog(self.paths, self.members, lambda: self.lives)
 
     def text(self, **query: object) -> str:
         return b"".join(c.data for c in self.log().read(LogQuery(**query))).decode()  # type: ignore[arg-type]

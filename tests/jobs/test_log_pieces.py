@@ -16,7 +16,7 @@ from logwriter import MEMBERS, Writer
 
 from torchx.jobs import log_lines, log_reader
 from torchx.jobs.log_index import PARTIAL, STDERR, STDOUT, WHOLE, Piece, decode
-from torchx.jobs.log_lines import Lines, Span, with_unfinished
+from torchx.jobs.log_lines import Lines, Member, Span, with_unfinished
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, whole_characters
 from torchx_cli.commands.log import print_json
 
@@ -80,6 +80,33 @@ def test_a_line_that_matches_in_one_piece_is_shown_to_its_end(writer: Writer) ->
     writer.put(0, b"to the end\nnone\n")
     writer.end()
     assert writer.text(regex="begin") == "the begin matches and goes on to the end\n"
+
+
+@pytest.mark.parametrize("block", [1, 1000])
+def test_the_last_lines_that_match_as_a_whole(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(log_reader, "BLOCK", block * log_reader.LAYOUT.size)
+    for number in range(5):
+        writer.put(0, b"yes %d\n" % number)
+    for number in range(20):
+        part(writer, 0, b"not ")
+        writer.put(0, b"yes %d\nno\n" % number)
+    writer.end()
+    assert writer.text(regex="^yes", tail=3) == "yes 2\nyes 3\nyes 4\n"
+    assert writer.text(regex="^not yes", tail=1) == "not yes 19\n"
+
+
+def test_the_last_lines_may_stand_before_ends_of_lines_that_began_too_early(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, [Member("w", n) for n in range(4)])
+    sources = [(replica, stream) for replica in range(4) for stream in (STDOUT, STDERR)]
+    for replica, stream in sources:
+        part(writer, replica, b"too ", stream)
+    since = at(writer.clock.seconds - START + 0.5)
+    for (replica, stream), data in zip(sources, [b"early\nwhole\n", *[b"early\n"] * 7], strict=True):
+        writer.put(replica, data, stream)
+    writer.end()
+    assert writer.text(since=since, tail=1) == "whole\n"
 
 
 @pytest.mark.parametrize("lines", [1, 2, 3, 7, 20])

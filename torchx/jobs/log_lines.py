@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import re
 from collections import deque
@@ -51,7 +52,7 @@ class Span:
         wanted = self._unfinished.pop(source, inside)
         end = len(data) if wanted == inside else data.find(b"\n") + 1 or len(data)
         if piece.flags & PARTIAL and not data.endswith(b"\n"):
-            self._unfinished[source] = inside if end < len(data) or wanted == inside else wanted
+            self._unfinished[source] = inside if end < len(data) else wanted
         return (data[:end] if wanted else b"") + (data[end:] if inside else b"")
 
     def takes(self, piece: Piece) -> bool:
@@ -264,12 +265,10 @@ def takes(piece: Piece, query: LogQuery) -> bool:
 
 def first_at(descriptor: int, ns: int) -> int:
     """Returns the position in an index of the first entry at or after a time."""
-    low, high = 0, os.fstat(descriptor).st_size // LAYOUT.size
-    while low < high:
-        middle = (low + high) // 2
-        (piece,) = decode(os.pread(descriptor, LAYOUT.size, middle * LAYOUT.size))
-        if piece.ns < ns:
-            low = middle + 1
-        else:
-            high = middle
-    return low * LAYOUT.size
+
+    def time_of(number: int) -> int:
+        (piece,) = decode(os.pread(descriptor, LAYOUT.size, number * LAYOUT.size))
+        return piece.ns
+
+    entries = range(os.fstat(descriptor).st_size // LAYOUT.size)
+    return bisect.bisect_left(entries, ns, key=time_of) * LAYOUT.size

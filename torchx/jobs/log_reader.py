@@ -10,9 +10,10 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 
-from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode, is_plausible
+from torchx.jobs.log_index import LAYOUT, PARTIAL, STDOUT, Piece, decode, is_plausible
 from torchx.jobs.log_lines import LONGEST_LINE as LONGEST_LINE
 from torchx.jobs.log_lines import (
+    STREAMS,
     Lines,
     Source,
     Span,
@@ -97,7 +98,6 @@ class JobLog:
 
     def _pieces(self, query: LogQuery, wanted: list[bool]) -> Iterator[Piece | None]:
         """Yields the entries of the index from the first relevant one; yields None at its current end."""
-        pause = QUICK_POLL
         while True:
             alive = self._lives()  # before the read, which then sees everything written until now
             try:
@@ -108,10 +108,9 @@ class JobLog:
                     return
             except OSError:
                 return  # not an index: a pipe or a link in its place
-            time.sleep(pause)
-            pause = min(2 * pause, POLL)
+            time.sleep(POLL)
         try:
-            position = 0
+            pause, position = QUICK_POLL, 0
             if query.since is not None:
                 position = first_at(descriptor, int(query.since.timestamp() * 1e9))
             if query.tail is not None:
@@ -141,6 +140,7 @@ class JobLog:
         end = os.fstat(descriptor).st_size // LAYOUT.size * LAYOUT.size
         pattern = re.compile(query.regex) if query.regex is not None else None
         wanted_lines = query.tail + 2 * len(self._members)  # the start of a line may be out of range
+        later: dict[Source, bytes] = {}  # the first line of a later piece, which may begin in an earlier one
         count = 0
         while end > first:
             begin = max(first, end - BLOCK)
@@ -149,9 +149,14 @@ class JobLog:
                 piece = pieces[number]
                 if self._is_of(piece, wanted) and takes(piece, query):
                     data = self._bytes(piece)
-                    # the lines to either side of a partial one may be in other pieces: count low, read more
-                    count += (data if pattern is None else matching(data, pattern)).count(b"\n")
-                if count > wanted_lines:
+                    if pattern is not None:
+                        source = source_of(piece)
+                        line, ended, data = (data + later.pop(source, b"")).partition(b"\n")
+                        # a very long line is not counted: that reads more than needed
+                        later[source] = line + ended if len(line) < LONGEST_LINE else b""
+                        data = matching(data, pattern)
+                    count += data.count(b"\n")
+                if count >= wanted_lines:
                     return begin + number * LAYOUT.size
             end = begin
         return first
@@ -177,8 +182,7 @@ class JobLog:
                 yield from self._rest_of_stream(replica, attempt, query.stream)
                 continue
             for begin in range(indexed, size, LONGEST_LINE):
-                length = min(size - begin, LONGEST_LINE)
-                piece = Piece(time.time_ns(), begin, length, replica, attempt, STDOUT, PARTIAL)
+                piece = Piece(time.time_ns(), begin, LONGEST_LINE, replica, attempt, STDOUT, PARTIAL)
                 yield piece, self._bytes(piece)
 
     def _rest_of_stream(self, replica: int, attempt: int, stream: Stream) -> Iterator[tuple[Piece, bytes]]:
@@ -186,7 +190,7 @@ class JobLog:
 
         Without the index, the streams of the combined log cannot be separated.
         """
-        number = STDERR if stream is Stream.STDERR else STDOUT
+        number = next(number for number, name in STREAMS.items() if name is stream)
         with contextlib.suppress(OSError):  # the log was removed
             offset = self._indexed.get((replica, attempt, number), 0)
             path = self._paths.replica(*self._members[replica]) / f"{stream}.log"
