@@ -36,6 +36,11 @@ class Piece(NamedTuple):
     stream: int
     flags: int
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether it ends within a line."""
+        return self.flags == PARTIAL
+
 
 LONGEST_PIECE = 1 << 24
 """Maximum bytes of a piece that a supervisor writes."""

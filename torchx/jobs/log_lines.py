@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
+from torchx.jobs.log_index import LAYOUT, STDERR, STDOUT, Piece, decode
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching, whole_characters
 
 LONGEST_LINE = 1 << 20
@@ -51,7 +51,7 @@ class Span:
         source = source_of(piece)
         wanted = self._unfinished.pop(source, inside)
         end = len(data) if wanted == inside else data.find(b"\n") + 1 or len(data)
-        if piece.flags & PARTIAL and not data.endswith(b"\n"):
+        if piece.is_partial and not data.endswith(b"\n"):
             self._unfinished[source] = inside if end < len(data) else wanted
         return (data[:end] if wanted else b"") + (data[end:] if inside else b"")
 
@@ -92,7 +92,7 @@ class Unfinished:
             source = source_of(piece)
             if source in self._ended:
                 continue
-            if piece.flags & PARTIAL:
+            if piece.is_partial:
                 self._found.setdefault(source, []).append(piece)
             else:
                 self._ended.add(source)
@@ -104,7 +104,7 @@ def with_unfinished(pieces: Sequence[Piece], at: int) -> list[Piece]:
     """Returns the pieces from a position on, preceded by those of lines that are unfinished there."""
     begun: dict[Source, list[Piece]] = {}
     for piece in pieces[:at]:
-        if piece.flags & PARTIAL:
+        if piece.is_partial:
             begun.setdefault(source_of(piece), []).append(piece)
         else:
             begun.pop(source_of(piece), None)
@@ -196,7 +196,7 @@ class Lines:
         data = held + data if held else data
         if not data:
             return
-        if piece.flags & PARTIAL:
+        if piece.is_partial:
             if not self._yield_parts and len(data) < LONGEST_LINE:
                 self._parts[source] = (since, data)
                 return
