@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from measure import NOT_MEASURED, Memory, Place, Row, compared, limited, main, paired, until
 
 from torchx.jobs.paths import Home
+from torchx.jobs.usage import read_usage
 from torchx.jobs.view import JobView, load
+from torchx.machine.processes import look_up
 
 BARE = """
 import subprocess, sys
@@ -28,7 +32,7 @@ def rows(place: Place) -> Iterator[Row]:
     for replicas, rounds in ((place.size(200, 3), 9), (place.size(1000, 5), 5)):
         yield many(place, replicas, place.size(rounds, 1))
     for replicas, limit in ((1, 25), (place.size(1000, 5), 60)):
-        yield memory(place, replicas, limit)
+        yield from idle(place, replicas, limit)
 
 
 def many(place: Place, replicas: int, rounds: int) -> Row:
@@ -58,8 +62,8 @@ def many(place: Place, replicas: int, rounds: int) -> Row:
     return compared(f"{replicas:,} replicas of echo", times, "a bare loop of `Popen`", of_floor=3)
 
 
-def memory(place: Place, replicas: int, limit: float) -> Row:
-    """Measures the memory of a job's supervisor and guard while its replicas run."""
+def idle(place: Place, replicas: int, limit: float) -> Iterator[Row]:
+    """Measures the memory of a job's supervisor and guard, and the cost of sampling, while replicas sleep."""
     app_id = place.submit("utils.sh", "--num_replicas", str(replicas), "sleep", "600")
     home = Home(place.folder / ".torchx")
 
@@ -69,14 +73,30 @@ def memory(place: Place, replicas: int, limit: float) -> Row:
     until(lambda: sum(bool(r.attempts) for r in view().replicas) == replicas, "all replicas run")
     supervisor = view().supervisor
     assert supervisor is not None
+    paths = home.job(app_id)
+    # with the first samples, which take memory too; the program of a replica sleeps from the start
+    until(
+        lambda: (usage := read_usage(view(), paths)) is not None and len(usage.replicas) == replicas,
+        "samples",
+    )
     held = Memory(supervisor.pid).megabytes + own_memory(parent_of(supervisor.pid))
+    begin, used = time.monotonic(), cpu_time(supervisor.pid)
+    time.sleep(place.size(60, 1))
+    share = 100 * (cpu_time(supervisor.pid) - used) / (time.monotonic() - begin)
     place.run(place.torchx("cancel", app_id))
     until(lambda: view().has_ended, "the job has ended")
     count = f"{replicas:,} replica{'s' if replicas > 1 else ''}"
-    return limited(
+    yield limited(
         f"the memory of supervisor and guard with {count}", held, "MB", limit,
         floor=f"{bare_memory():.1f} MB {PYTHON}", peer=NOT_MEASURED,
     )  # fmt: skip
+    yield limited(f"the CPU time of sampling {count}", share, "% of a core", 2, peer=NOT_MEASURED)
+
+
+def cpu_time(pid: int) -> float:
+    """Returns the CPU time of a process in seconds."""
+    entry = look_up(pid)
+    return entry.ticks / os.sysconf("SC_CLK_TCK") if entry is not None else 0.0
 
 
 def parent_of(pid: int) -> int:

@@ -16,6 +16,7 @@ from torchx.scheduling.logs import LogQuery as LogQuery
 from torchx.scheduling.logs import Stream as Stream
 from torchx.scheduling.usage import AppUsage as AppUsage
 from torchx.scheduling.usage import ReplicaUsage as ReplicaUsage
+from torchx.scheduling.usage import Requested as Requested
 from torchx.scheduling.usage import Sample as Sample
 from torchx.specs.app import AppDef as AppDef
 from torchx.specs.app import AppDryRunInfo as AppDryRunInfo

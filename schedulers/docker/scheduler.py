@@ -24,6 +24,7 @@ with lazy_imports:
     )
     from torchx.schedulers.docker import exec as docker_exec
     from torchx.schedulers.docker import prune as docker_prune
+    from torchx.schedulers.docker import usage as docker_usage
     from torchx.schedulers.docker import wait as docker_wait
     from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import workspace as images_workspace
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import Pruned
     from torchx.scheduling.streams import Streams
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
@@ -138,6 +140,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Waits for an application to end, or for the timeout; returns True if it has ended."""
         return docker_wait.wait(self._engine, app_id, timeout)
+
+    def usage(self, app_id: str) -> AppUsage | None:
+        """Returns the measurements of an application, or None if there are none."""
+        return docker_usage.usage(self._engine, app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ with lazy_imports:
     )
     from torchx.schedulers.kubernetes import exec as kubernetes_exec
     from torchx.schedulers.kubernetes import reconcile as kubernetes_reconcile
+    from torchx.schedulers.kubernetes import usage as kubernetes_usage
     from torchx.schedulers.kubernetes import wait as kubernetes_wait
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.streams import Streams
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
 
@@ -115,6 +117,10 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until an application has ended, by watching its objects."""
         return kubernetes_wait.wait(self._clusters, app_id, timeout)
+
+    def usage(self, app_id: str) -> AppUsage | None:
+        """Returns the measurements of an application, or None if there are none."""
+        return kubernetes_usage.usage(self._clusters, app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 

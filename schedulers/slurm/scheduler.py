@@ -13,6 +13,7 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Schedul
 with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
     from torchx.schedulers.slurm import checks, controller, doctor, logs, request, status, submit
+    from torchx.schedulers.slurm import usage as slurm_usage
     from torchx.schedulers.slurm import wait as slurm_wait
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
 
@@ -99,6 +101,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; checks its files, and at intervals the queue."""
         return slurm_wait.wait(app_id, timeout)
+
+    def usage(self, app_id: str) -> AppUsage | None:
+        """Returns the measurements of an application, or None if there are none."""
+        return slurm_usage.usage(app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fakecluster.controllers import Controllers, delete
 from fakecluster.exec import serve
 from fakecluster.node import Node
+from fakecluster.objects import pod_metrics
 from fakecluster.store import Object, Refused, Store, condition, merge, selected
 from fakecluster.streams import Streams
 
@@ -74,6 +75,7 @@ class FakeCluster:
         self.page = 0
         self.hung = False
         self.kueue = True
+        self.metrics: dict[str, str] | None = None
         for namespace in self.namespaces:
             path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues"
             self.store.create(path, {"metadata": {"name": "team"}})
@@ -251,6 +253,9 @@ class Handler(Streams):
             return {"kind": "APIResourceList", "groupVersion": "jobset.x-k8s.io/v1alpha2", "resources": []}
         if path == "/apis/kueue.x-k8s.io" and cluster.kueue:
             return {"kind": "APIGroup", "preferredVersion": {"groupVersion": "kueue.x-k8s.io/v1beta1"}}
+        if path.startswith("/apis/metrics.k8s.io/") and cluster.metrics is not None:
+            pods = self._chosen(cluster, path.replace("/apis/metrics.k8s.io/v1beta1", "/api/v1"), query)
+            return pod_metrics(pods, cluster.metrics)
         if path.startswith("/api/v1/nodes/"):
             return cluster.store.get("/api/v1/nodes", path.rpartition("/")[2])
         if path.startswith("/api/v1/namespaces") and path.count("/") <= 4:

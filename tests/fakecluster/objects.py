@@ -122,3 +122,18 @@ def child_job(jobset: Object, each: Object, name: str, run: str, suspend: bool) 
     }
     metadata = {"name": name, "labels": labels, "ownerReferences": [{**owner, "controller": True}]}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec, "status": {}}
+
+
+def pod_metrics(pods: list[Object], usage: dict[str, str]) -> Object:
+    """Returns the same use for each running pod, in the form of metrics-server."""
+    items = [
+        {
+            "metadata": {"name": pod["metadata"]["name"]},
+            "timestamp": "2026-01-01T00:00:00Z",
+            "window": "15.2s",
+            "containers": [{"name": "main", "usage": usage}],
+        }
+        for pod in pods
+        if (pod.get("status") or {}).get("phase") == "Running"
+    ]
+    return {"kind": "PodMetricsList", "metadata": {}, "items": items}

@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.jobs.paths import JobPaths
@@ -57,6 +57,7 @@ SAMPLES = st.builds(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(st.builds(Row, st.integers(0, 9), st.integers(1, 65535), SAMPLES), max_size=5))
 def test_samples_are_read_as_written(rows: list[Row]) -> None:
     assert list(decode(b"".join(map(encode, rows)), 10)) == rows

@@ -29,13 +29,14 @@ DUTIES = {
     "_delete_existing": "cancel",
     "wait": "wait",
     "log_chunks": "logs",
+    "usage": "usage",
     "execute": "exec",
     "prune": "prune",
     "diagnose": "doctor",
 }
 """The file of an engine that a method of its scheduler calls."""
 
-OPTIONAL = {"execute": "Executes", "prune": "Prunes"}
+OPTIONAL = {"usage": "Measures", "execute": "Executes", "prune": "Prunes"}
 """Methods that an engine may lack, and their protocols."""
 
 ABSENT = {

@@ -15,7 +15,8 @@ import pytest
 from project.sources import PACKAGES, ROOT, all_files, modules, tree_of
 
 MOST_LINES = 350
-MOST_FILES_OF_A_FOLDER = 25
+MOST_FILES_OF_A_FOLDER = 26
+"""An engine has a file for each duty of tests/project/test_engines.py."""
 MOST_FILES_OF_SCHEDULERS = 12
 """Files directly in the folder, which holds the documented names; the engines have folders."""
 MOST_LINES_OF_A_FUNCTION = 60

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.shape import LATEST
 from torchx.jobs.view import JobView
 from torchx.machine import files
-from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample, merged
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample, merged
 
 LAYOUT = struct.Struct("<dfIHxxfIfIfff")
 HEADER = b"torchx usage 1\n".ljust(LAYOUT.size, b"\0")
@@ -126,21 +126,30 @@ def read_usage(view: JobView, paths: JobPaths) -> AppUsage | None:
     samples: dict[tuple[int, int], list[Sample]] = {}
     for row in decode(data[len(HEADER) :] if data.startswith(HEADER) else b"", len(view.replicas)):
         samples.setdefault((row.replica, row.attempt), []).append(row.sample)
+    requests = _requests(view.record.app)
     measured = []
     for ordinal, replica in enumerate(view.replicas):
         for attempt in replica.attempts:
-            known = samples.get((ordinal, attempt.number), [])
+            known = sorted(samples.get((ordinal, attempt.number), ()), key=lambda sample: sample.time)
             total = attempt.usage or (merged(known) if known else None)
             if total is not None:
                 running = attempt.ended_at is None and not view.has_ended
+                requested = requests.get(replica.role, Requested())
                 measured.append(
                     ReplicaUsage(
-                        replica.role, replica.id, attempt.number, total, tuple(_ordered(known)), running
+                        replica.role, replica.id, attempt.number, total, tuple(known), running, requested
                     )
                 )
     interval = min((r.latest.span for r in measured if r.latest is not None), default=None)
     return AppUsage(tuple(measured), SOURCE, interval) if measured else None
 
 
-def _ordered(samples: list[Sample]) -> list[Sample]:
-    return sorted(samples, key=lambda sample: sample.time)
+def _requests(app: Mapping[str, Any]) -> dict[str, Requested]:
+    """Returns the resources requested by each role of an application; the record may be damaged."""
+    roles = app.get("roles")
+    found = {}
+    for role in roles if isinstance(roles, list) else ():
+        resource = role.get("resource") if isinstance(role, dict) else None
+        if isinstance(resource, dict) and isinstance(role.get("name"), str):
+            found[role["name"]] = Requested.of(*map(resource.get, ("cpu", "memMB", "gpu")))
+    return found

@@ -72,6 +72,31 @@ def _largest(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
+class Requested(NamedTuple):
+    """The resources that were requested for a replica; None if none were.
+
+    Attributes:
+        cpu: CPU cores.
+        memory: bytes.
+        gpu: GPUs.
+    """
+
+    cpu: float | None = None
+    memory: int | None = None
+    gpu: int | None = None
+
+    @classmethod
+    def of(cls, cpu: object, mem_mb: object, gpu: object) -> Requested:
+        """Returns the request of a :class:`torchx.specs.Resource`, in which values below 1 are none.
+
+        >>> Requested.of(2, 1024, 0)
+        Requested(cpu=2, memory=1073741824, gpu=None)
+        """
+        known = [v if isinstance(v, (int, float)) and 0 < v < 1 << 53 else None for v in (cpu, mem_mb, gpu)]
+        memory = None if known[1] is None else int(known[1]) << 20
+        return cls(known[0], memory, None if known[2] is None else int(known[2]))
+
+
 class ReplicaUsage(NamedTuple):
     """The measurements of one attempt of one replica.
 
@@ -82,6 +107,7 @@ class ReplicaUsage(NamedTuple):
         total: all of its time as one sample: means, and the largest memory.
         samples: its time in order, in spans of different durations; may be empty even if ``total`` is known.
         running: whether the attempt is running, so that the last sample is its current use.
+        requested: the resources that were requested for it.
     """
 
     role: str
@@ -90,6 +116,7 @@ class ReplicaUsage(NamedTuple):
     total: Sample
     samples: tuple[Sample, ...] = ()
     running: bool = False
+    requested: Requested = Requested()
 
     @property
     def name(self) -> str:
@@ -108,6 +135,7 @@ class ReplicaUsage(NamedTuple):
             "replica": self.replica,
             "attempt": self.attempt,
             "running": self.running,
+            "requested": self.requested._asdict(),
             **_as_json(self.total),
         }
         if samples:
@@ -122,15 +150,18 @@ class AppUsage(NamedTuple):
         replicas: one entry for each measured attempt, in the order of roles, replicas and attempts.
         source: the origin of the measurements, for display, such as ``/proc``.
         interval: seconds between two samples; None if the engine is queried on demand.
+        current: the fields of the totals for which the engine knows only the current value, instead of the
+            mean or the largest.
     """
 
     replicas: tuple[ReplicaUsage, ...]
     source: str
     interval: float | None = None
+    current: tuple[str, ...] = ()
 
     def of_role(self, role: str) -> AppUsage:
         """Returns the measurements of one role."""
-        return AppUsage(tuple(r for r in self.replicas if r.role == role), self.source, self.interval)
+        return self._replace(replicas=tuple(r for r in self.replicas if r.role == role))
 
     @property
     def largest(self) -> ReplicaUsage | None:
@@ -186,6 +217,7 @@ class AppUsage(NamedTuple):
         return {
             "source": self.source,
             "interval": self.interval,
+            "current": list(self.current),
             **({} if self.total is None else _as_json(self.total)),
             "largest": None if largest is None else largest.name,
             "replicas": [replica.to_json(samples) for replica in self.replicas],

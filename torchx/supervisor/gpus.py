@@ -2,7 +2,7 @@
 
 A driver may take seconds to answer, or never answer if a GPU has failed. So a child process queries it, and
 the supervisor reads only complete lines. The child uses NVML if `nvidia-ml-py` is installed, otherwise it
-becomes `nvidia-smi`; without both there are no measurements.
+becomes `nvidia-smi`; without both, GPUs are not measured.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.applications import find
-from torchx_cli.commands.status import check_watch_format, failure_of, show_changes
+from torchx_cli.commands.status import check_watch_format, failure_of, show_changes, usage_line
 from torchx_cli.flags import Handle, Json, Output, Watch
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
@@ -39,6 +39,8 @@ from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 with lazy_imports:
     import json
 
+    from torchx_cli.terminal import usage_text
+
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
 
@@ -59,10 +61,12 @@ def describe_(
         def lines_of(current: DescribeAppResponse) -> list[str]:
             current.roles = current.roles or roles  # a brief description omits them, and they do not change
             current.metadata = current.metadata or described.metadata
-            return [*_lines(as_data(full, current), current), *failure_of(runner, full, status_of(current))]
+            usage = usage_line(runner, full, watched=watched)
+            lines = _lines(as_data(full, current), current, usage)
+            return [*lines, *failure_of(runner, full, status_of(current))]
 
         if not watched and form != "text":
-            emit(as_data(full, described), form)
+            emit(as_data(full, described) | usage_text.usage_data(runner, full), form)
         elif not watched:
             say("\n".join(lines_of(described)))
         else:
@@ -108,7 +112,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     return data
 
 
-def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
+def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: str = "") -> list[str]:
     out = sys.stdout
     fits = (width_of(out) or LONGEST) >= len(f"{data['app_id']}  {data['state']}  {data['scheduler']}")
     state = f"{paint_state(data['state'], out)}  {data['scheduler']}"
@@ -126,6 +130,7 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse) -> list[str]:
     options = {key: value for key, value in data["cfg"].items() if value is not None}
     rows.append((_SUBMITTED_BY, _text(data["command_line"] or "")))
     rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
+    rows.append(("usage", usage))
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
     rows += [(f"metadata {key}", _text(value)) for key, value in data["app"]["metadata"].items()]

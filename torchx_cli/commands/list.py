@@ -17,6 +17,7 @@ from torchx.printable import one_line
 from torchx.runner.survey import survey
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
+from torchx.suggestions import did_you_mean
 from torchx_cli.flags import (
     Cfg,
     Json,
@@ -26,6 +27,7 @@ from torchx_cli.flags import (
     count,
     option,
     scheduler_option,
+    split_list,
     states_of,
 )
 from torchx_cli.session import Session, session_of
@@ -37,12 +39,31 @@ with lazy_imports:
     import heapq
 
     from torchx_cli import run_request
+    from torchx_cli.terminal import usage_text
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import ListAppResponse
 
-HEADS = ("APP", "NAME", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT", "")
+COLUMNS = {
+    "app": "APP",
+    "name": "NAME",
+    "scheduler": "SCHEDULER",
+    "state": "STATE",
+    "started": "STARTED",
+    "time": "TIME",
+    "exit": "EXIT",
+    "message": "",
+    "cpu": "CPU",
+    "memory": "MEMORY",
+    "gpu": "GPU",
+}
+"""The columns of the table, and their heads."""
+
+MEASURED = ("cpu", "memory", "gpu")
+"""The columns with measurements: mean CPU cores, peak memory and mean GPU utilisation of a replica."""
+
+DEFAULT = tuple(name for name in COLUMNS if name not in MEASURED)
 
 TABLE_LIMIT = 100
 """Default number of applications in the table; JSON contains all."""
@@ -71,6 +92,15 @@ def list_(
             help=f"At most N applications (default: {TABLE_LIMIT} in the table, all with -q and -o).",
         ),
     ] = "",
+    columns: Annotated[
+        str,
+        option(
+            "--columns",
+            metavar="A,B",
+            help=f"Show only these columns: {', '.join(COLUMNS)}. JSON has the measurements if one of "
+            f"{', '.join(MEASURED)} is included.",
+        ),
+    ] = "",
     all_users: Annotated[
         bool,
         typer.Option(
@@ -85,6 +115,9 @@ def list_(
     form = output_format(output, json)
     if quiet and form != "text":
         raise UsageError(f"-q cannot be combined with -o {form}")
+    if quiet and columns:
+        raise UsageError("-q cannot be combined with --columns")
+    chosen = _columns(columns)
     limit = count("-n", lines)
     query = AppQuery(
         name=name, states=states_of(state), since=parse_time("--since", since) if since else None
@@ -93,7 +126,12 @@ def list_(
     with session.runner() as runner:
         applications = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
-            emit([as_data(app) for app in islice(applications, limit)], form, hide=True)
+            measured = any(name in MEASURED for name in chosen)
+            emit(
+                [as_data(app, runner if measured else None) for app in islice(applications, limit)],
+                form,
+                hide=True,
+            )
             return
         if quiet:
             handles = [f"{one_line(app.app_handle)}\n" for app in islice(applications, limit)]
@@ -101,13 +139,31 @@ def list_(
             return
         shown = list(islice(applications, TABLE_LIMIT if limit is None else limit))
         more = limit is None and next(applications, None) is not None
+        rows = [_row(app, chosen, runner) for app in shown]
     if shown:
-        rows = [_row(app) for app in shown]
-        say("\n".join(table(rows, HEADS, sys.stdout, spare=_spare_columns(shown))), hide=True)
+        heads = [COLUMNS[name] for name in chosen]
+        spare = () if columns else _spare_columns(shown)  # chosen ones are never dropped
+        say("\n".join(table(rows, heads, sys.stdout, spare=spare)), hide=True)
     else:
         note("no matching applications" if query != AppQuery() else "no applications")
     if more:
         note(f"only the newest {TABLE_LIMIT} are shown (to see more: torchx list -n 500)")
+
+
+def _columns(text: str) -> list[str]:
+    """Returns the chosen columns.
+
+    Raises:
+        UsageError: a column does not exist.
+    """
+    chosen = split_list(text)
+    for name in chosen:
+        if name not in COLUMNS:
+            raise UsageError(
+                f"--columns: unknown column `{name}`",
+                hint=did_you_mean(name, COLUMNS, f"columns: {', '.join(COLUMNS)}"),
+            )
+    return list(dict.fromkeys(chosen)) or list(DEFAULT)
 
 
 def _spare_columns(applications: list[ListAppResponse]) -> list[str]:
@@ -215,23 +271,36 @@ def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> 
     }
 
 
-def _row(app: ListAppResponse) -> list[tuple[str, str]]:
+def _row(app: ListAppResponse, chosen: list[str], runner: Runner) -> list[tuple[str, str]]:
     started = app.started_at or app.submitted_at
     lasted = span(app.started_at, app.ended_at)
-    return [
-        (app.app_id, ""),
-        (app.name, ""),
-        (parse_app_handle(app.app_handle).scheduler_backend, ""),
-        (app.state.name, STATE_MEANING.get(app.state.name, "dim")),
-        ("" if started is None else ago(started), ""),
-        ("" if lasted is None else duration(lasted), ""),
-        ("" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code), ""),
-        ("" if str(app.msg).upper() == app.state.name else app.msg, "dim"),  # no repetition of the state
-    ]
+    cells = {
+        "app": (app.app_id, ""),
+        "name": (app.name, ""),
+        "scheduler": (parse_app_handle(app.app_handle).scheduler_backend, ""),
+        "state": (app.state.name, STATE_MEANING.get(app.state.name, "dim")),
+        "started": ("" if started is None else ago(started), ""),
+        "time": ("" if lasted is None else duration(lasted), ""),
+        "exit": (
+            "" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code),
+            "",
+        ),
+        # no repetition of the state
+        "message": ("" if str(app.msg).upper() == app.state.name else app.msg, "dim"),
+    }
+    if any(name in MEASURED for name in chosen):
+        cpu, memory, gpu = usage_text.cells(usage_text.usage_of(runner, app.app_handle))
+        cells |= {"cpu": (cpu, ""), "memory": (memory, ""), "gpu": (gpu, "")}
+    return [cells[name] for name in chosen]
 
 
-def as_data(app: ListAppResponse) -> dict[str, Any]:
-    """Returns an application as plain data."""
+def as_data(app: ListAppResponse, runner: Runner | None = None) -> dict[str, Any]:
+    """Returns an application as plain data.
+
+    Args:
+        app: the application.
+        runner: used to read its measurements; None for data without them.
+    """
     scheduler, session, _ = parse_app_handle(app.app_handle)
     lasted = None if app.ended_at is None else span(app.started_at, app.ended_at)
     return {
@@ -247,4 +316,5 @@ def as_data(app: ListAppResponse) -> dict[str, Any]:
         "duration": lasted,
         "exit_code": app.exit_code,
         "msg": app.msg,
+        **({} if runner is None else usage_text.usage_data(runner, app.app_handle)),
     }

@@ -22,7 +22,7 @@ from torchx_cli.terminal.status_text import status_lines
 
 with lazy_imports:
     from torchx.scheduling import checks
-    from torchx_cli.terminal import watch
+    from torchx_cli.terminal import usage_text, watch
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -53,19 +53,30 @@ def status_(
             check_watch_format(form)
 
             def lines_of(current: DescribeAppResponse) -> list[str]:
-                return _lines(runner, full, status_of(current), requested)
+                return _lines(runner, full, status_of(current), requested, watched=True)
 
             show_changes(runner, full, described, lines_of)
         elif form != "text":
-            emit(as_data(full, described.name, status, requested), form)
+            data = as_data(full, described.name, status, requested)
+            emit(data | usage_text.usage_data(runner, full), form)
         else:
             say("\n".join(_lines(runner, full, status, requested)))
 
 
-def _lines(runner: Runner, handle: str, status: AppStatus, roles: list[str]) -> list[str]:
+def _lines(
+    runner: Runner, handle: str, status: AppStatus, roles: list[str], *, watched: bool = False
+) -> list[str]:
     nodes = not runner.scheduler_of(handle).on_this_machine
-    lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes)
+    usage = usage_line(runner, handle, watched=watched)
+    lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=usage)
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
+
+
+def usage_line(runner: Runner, handle: str, *, watched: bool = False) -> str:
+    """Returns the line of measurements; empty while watching an engine that would be queried for them."""
+    if watched and not runner.scheduler_of(handle).cheap_to_list:
+        return ""
+    return usage_text.usage_line(usage_text.usage_of(runner, handle))
 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:

@@ -13,12 +13,12 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
-from torchx_cli.terminal.output import is_terminal, note, print_stderr, redirect_to_devnull, wrap
+from torchx_cli.terminal.output import is_terminal, note, paint, print_stderr, redirect_to_devnull, wrap
 
 with lazy_imports:
     from torchx.scheduling import logs
     from torchx_cli import applications
-    from torchx_cli.terminal import ending, masking, streaming, times, waiting
+    from torchx_cli.terminal import ending, masking, streaming, times, usage_text, waiting
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -184,6 +184,9 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         name=applications.short_name(runner, handle), command=command,
         excerpt=not (seen and alone),  # otherwise its last lines are right above
     )  # fmt: skip
+    if lasted is not None and lasted >= usage_text.LONG_ENOUGH:
+        remark = usage_text.request_note(usage_text.usage_of(runner, handle))
+        lines += [wrap(paint(f"note: {remark}", "dim", sys.stderr), sys.stderr, "  ")] if remark else []
     print_stderr("\n".join(lines))
 
 

@@ -21,7 +21,13 @@ MAX_REPLICAS = 16
 
 
 def status_lines(
-    handle: str, status: AppStatus, roles: list[str], stream: TextIO, *, nodes: bool = True
+    handle: str,
+    status: AppStatus,
+    roles: list[str],
+    stream: TextIO,
+    *,
+    nodes: bool = True,
+    usage: str = "",
 ) -> list[str]:
     """Returns the lines of `torchx status`, without the first failure.
 
@@ -31,6 +37,7 @@ def status_lines(
         roles: names of the roles to show; empty for all.
         stream: the output stream.
         nodes: whether to show the host names of the replicas.
+        usage: the line of measurements.
     """
     scheduler, _, app_id = parse_app_handle(handle)
     lasted = span(status.started_at, status.ended_at)
@@ -51,6 +58,8 @@ def status_lines(
     for role in status.roles:
         if not roles or role.role in roles:
             lines += _role_lines(role, stream, nodes=nodes)
+    if usage:
+        lines.append(f"usage  {wrap_value(usage, 7, stream)}")
     for folder in dict.fromkeys(status.workspaces.values()):
         lines.append(f"runs in  {wrap_value(one_line(_home(folder)), 9, stream)}")
     if status.log_dir:

@@ -1,0 +1,100 @@
+"""The current measurements of running pods, from the metrics API of a cluster, if it has one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.lazy import lazy_imports
+from torchx.schedulers.kubernetes.api.client import Object, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import time_of
+from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.contexts import Clusters
+from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.objects import selector
+from torchx.schedulers.kubernetes.state.attempts import live
+from torchx.schedulers.kubernetes.state.replicas import members_of, number_of, replica_of, run_of
+from torchx.schedulers.shared.usage import requests_of
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
+
+with lazy_imports:
+    from torchx.schedulers.kubernetes import application
+
+PATIENCE = 3.0
+"""Maximum seconds for the metrics API, which is an addition to a cluster: the status is shown without it."""
+
+_FACTORS = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
+}  # fmt: skip
+
+
+def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
+    """Returns the measurements of an application; None if no pod runs, or without a metrics API.
+
+    Raises:
+        StateError: the cluster does not respond.
+    """
+    facts = find(clusters, app_id)
+    if facts is None or not any(live(pod) for pod in facts.pods):
+        return None
+    path = path_of("metrics.k8s.io/v1beta1", "pods", facts.namespace)
+    try:
+        items = clusters.of(app_id).call("GET", path, selector(facts.name), timeout=PATIENCE).get("items")
+    except ClusterError as error:
+        if error.status in (403, 404, 503):  # not allowed, not installed, or not ready
+            return None
+        raise
+    objects = filter(None, map(shaped, items if isinstance(items, list) else ()))
+    metrics = {str(item["metadata"].get("name")): item for item in objects}
+    requests = requests_of(application.app_of(facts).roles)
+    pods: dict[tuple[int, int], list[Object]] = {}
+    for pod in sorted(facts.pods, key=run_of):
+        pods.setdefault(replica_of(pod), []).append(pod)
+    measured = []
+    for member in members_of(facts, facts.record):
+        mine = pods.get((member.role_index, member.replica), [])
+        sample = sample_of(metrics.get(mine[-1]["metadata"]["name"], {})) if mine and live(mine[-1]) else None
+        if sample is not None:
+            attempt, requested = number_of(mine[-1], len(mine) - 1), requests.get(member.role, Requested())
+            measured.append(
+                ReplicaUsage(member.role, member.replica, attempt, sample, (sample,), True, requested)
+            )
+    return AppUsage(tuple(measured), "the metrics API", current=("cpu", "memory")) if measured else None
+
+
+def sample_of(metrics: Mapping[str, Any]) -> Sample | None:
+    """Returns the measurements of a pod, the sum of its containers; None if there are none."""
+    containers = metrics.get("containers")
+    usages = (
+        [c.get("usage") for c in containers if isinstance(c, dict)] if isinstance(containers, list) else []
+    )
+    known = [usage for usage in usages if isinstance(usage, dict)]
+    cpu, memory = ([quantity(usage.get(name)) for usage in known] for name in ("cpu", "memory"))
+    if not known or None in memory:
+        return None
+    at = time_of(metrics.get("timestamp"))
+    window = quantity(str(metrics.get("window") or "").removesuffix("s"))
+    return Sample(
+        time.time() if at is None else at.timestamp(),
+        window or 1.0,
+        None if None in cpu else sum(value or 0.0 for value in cpu),
+        int(sum(value or 0.0 for value in memory)),
+    )
+
+
+def quantity(text: object) -> float | None:
+    """Returns the number of a quantity of Kubernetes, None if it is not valid.
+
+    >>> quantity("250m"), quantity("12345678n"), quantity("64Mi"), quantity("x")
+    (0.25, 0.012345678, 67108864.0, None)
+    """
+    number = str(text).rstrip("numkKMGTi")
+    factor = _FACTORS.get(str(text)[len(number) :])
+    try:
+        value = float(number)
+    except ValueError:
+        return None
+    return None if factor is None or not 0 <= value < 1e30 else value * factor

@@ -1,0 +1,161 @@
+"""The measurements of the steps of a Slurm job, from its accounting and, while it runs, from its nodes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torchx.errors import StateError
+from torchx.schedulers.shared.usage import requests_of
+from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.queue import SlurmJob, find
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
+from torchx.specs import serialize
+from torchx.specs.status import is_terminal
+
+_STEP = re.compile(r"\d+(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})")
+_TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_COLUMNS = ("JobID", "State", "ElapsedRaw", "TotalCPU", "MaxRSS", "MaxRSSTask", "NTasks")
+
+
+class Step(NamedTuple):
+    """One step of a job: all replicas of one role in one attempt.
+
+    Attributes:
+        part: the number of the role.
+        step: the number of the step.
+        running: whether it is running.
+        seconds: its duration.
+        cpu: CPU seconds of all replicas; None if unknown.
+        memory: peak memory of the largest replica in bytes; None if unknown.
+        largest: the id of that replica.
+        replicas: their number.
+    """
+
+    part: int
+    step: int
+    running: bool
+    seconds: float
+    cpu: float | None
+    memory: int | None
+    largest: int
+    replicas: int
+
+
+def usage(app_id: str) -> AppUsage | None:
+    """Returns the measurements of a job: for each role and attempt the largest replica, and the mean CPU.
+
+    Returns:
+        None if the cluster has no accounting, or not yet any measurement.
+    """
+    job = find(app_id)
+    if job is None or job.lost:
+        return None
+    try:
+        steps = list(read_steps(_account(job)))
+    except StateError:
+        return None  # without accounting, the duration of a step is unknown
+    if not is_terminal(job.outcome.state) and any(step.running for step in steps):
+        steps = _with_nodes(job, steps)
+    app = serialize.app_from_dict(job.record.app)
+    requests = requests_of(app.roles)
+    measured, attempts = [], dict.fromkeys(range(len(app.roles)), 0)
+    for step in sorted(steps):
+        if step.part >= len(app.roles):
+            continue
+        role = app.roles[step.part]
+        attempts[step.part] += 1
+        cpu = None if step.cpu is None else step.cpu / max(step.seconds, 1.0) / max(step.replicas, 1)
+        if step.memory is None and cpu is None:
+            continue
+        sample = Sample(time.time(), step.seconds, cpu, step.memory)
+        requested = requests.get(role.name, Requested())
+        # the duration of a step has whole seconds, so its means say little about the first ones
+        samples = (sample,) if step.running else ()
+        measured.append(
+            ReplicaUsage(
+                role.name, step.largest, attempts[step.part], sample, samples, step.running, requested
+            )
+        )
+    return AppUsage(tuple(measured), "the accounting of Slurm") if measured else None
+
+
+def _account(job: SlurmJob) -> str:
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(job.record.submitted_at - 60, 0)))
+    argv = ["sacct", "--noheader", "--parsable2", f"--jobs={job.record.job_id}", f"--starttime={since}"]
+    return client.call([*argv, f"--format={','.join(_COLUMNS)}"], timeout=client.LIST_TIMEOUT)
+
+
+def _with_nodes(job: SlurmJob, steps: list[Step]) -> list[Step]:
+    """Adds the current measurements of running steps, which the accounting does not have yet."""
+    columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
+    argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
+    try:
+        output = client.call([*argv, f"--jobs={job.record.job_id}"], timeout=client.LIST_TIMEOUT)
+    except StateError:
+        return steps
+    known = {(step.part, step.step): step for step in steps}
+    for line in output.splitlines():
+        name, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 5)[:5]
+        match = _STEP.fullmatch(name)
+        step = known.get((int(match["part"] or 0), int(match["step"]))) if match else None
+        if step is not None and step.running:
+            each, count = seconds_of(cpu), int(replicas) if replicas.isdigit() else 1
+            known[step.part, step.step] = step._replace(
+                cpu=None if each is None else each * count,
+                memory=bytes_of(memory),
+                largest=int(largest) if largest.isdigit() else 0,
+                replicas=count,
+            )
+    return list(known.values())
+
+
+def read_steps(output: str) -> Iterator[Step]:
+    """Yields the steps in the output of sacct, without that of the script.
+
+    >>> list(read_steps("7+1.0|COMPLETED|20|00:40.500|646696K|1|2"))
+    [Step(part=1, step=0, running=False, seconds=20.0, cpu=40.5, memory=662216704, largest=1, replicas=2)]
+    """
+    for line in output.splitlines():
+        name, state, seconds, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 7)[:7]
+        match = _STEP.fullmatch(name)
+        if match is not None and seconds.isdigit():
+            running = state.startswith("RUNNING")
+            yield Step(
+                int(match["part"] or 0),
+                int(match["step"]),
+                running,
+                float(seconds),
+                None if running else seconds_of(cpu),
+                bytes_of(memory),
+                int(largest) if largest.isdigit() else 0,
+                int(replicas) if replicas.isdigit() else 1,
+            )
+
+
+def seconds_of(text: str) -> float | None:
+    """Returns the seconds of a duration, None if it is not valid.
+
+    >>> seconds_of("00:20.049"), seconds_of("1-02:03:04"), seconds_of("")
+    (20.049, 93784.0, None)
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (float(value or 0) for value in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def bytes_of(text: str) -> int | None:
+    """Returns the bytes of a size, None if it is not valid or unknown.
+
+    >>> bytes_of("1.50M"), bytes_of("16K"), bytes_of(""), bytes_of("0")
+    (1572864, 16384, None, None)
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        return None
+    return int(float(match[1]) * 1024 ** " KMGTP".index(match[2] or " ")) or None

@@ -1,0 +1,187 @@
+"""Tests of the measurements that commands show: status, describe, list, and the end of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobhome import change, job
+
+from torchx.errors import StateError
+from torchx.jobs.paths import Home
+from torchx.runner import Runner, get_runner
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
+from torchx_cli.main import main
+from torchx_cli.terminal import usage_text
+from torchx_cli.terminal.usage_text import request_note, usage_line
+
+GB, MB = 1 << 30, 1 << 20
+MEASURED = {"span": 90.0, "cpu": 3.1, "memory": int(41.2 * GB), "gpu": 0.85, "gpu_memory": 30 * GB}
+
+
+def measured_job(app_id: str = "train-1", **usage: Any) -> str:
+    """Puts an ended job on record, with measurements of its replica in its events."""
+    paths = job(Home(Path(os.environ["TORCHX_HOME"])), app_id)
+    resource = {"cpu": 16, "gpu": 1, "memMB": 64 << 10, "capabilities": {}, "devices": {}, "tags": {}}
+    role = {"name": "w", "image": "", "entrypoint": "true", "resource": resource}
+    change(paths, app={"name": "job", "roles": [role], "metadata": {}})
+    begin = json.loads(paths.record.read_text())["submitted_at"]
+    events = [
+        {"t": begin + 1, "e": "start", "r": 0, "a": 1, "pid": 99, "start": 1},
+        {"t": begin + 91, "e": "exit", "r": 0, "a": 1, "code": 0, **({"usage": usage} if usage else {})},
+        {"t": begin + 91, "e": "end", "state": "SUCCEEDED", "msg": "", "first": None},
+    ]
+    paths.events.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return app_id
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+LINE = "peak memory 41.2 of 64 GB, mean CPU 3.1 of 16, mean GPU 85%, peak GPU memory 30.0 GB"
+
+
+def test_status_and_describe_show_peaks_beside_the_request(capsys: pytest.CaptureFixture[str]) -> None:
+    app_id = measured_job(**MEASURED)
+    assert f"\nusage  {LINE}\n" in printed(capsys, "status", app_id)
+    described = printed(capsys, "describe", app_id).splitlines()
+    assert [line.split(maxsplit=1)[1] for line in described if line.startswith("usage ")] == [LINE]
+    for command in ("status", "describe"):
+        usage = json.loads(printed(capsys, command, app_id, "-o", "json"))["usage"]
+        assert (usage["peak_memory"], usage["mean_cpu"], usage["source"]) == (int(41.2 * GB), 3.1, "/proc")
+        assert usage["replicas"][0]["requested"] == {"cpu": 16, "memory": 64 * GB, "gpu": 1}
+
+
+def test_without_measurements_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    app_id = measured_job()
+    assert "usage" not in printed(capsys, "status", app_id)
+    assert "usage" not in printed(capsys, "describe", app_id)
+    assert json.loads(printed(capsys, "status", app_id, "-o", "json"))["usage"] is None
+
+
+def test_damaged_measurements_hide_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    app_id = measured_job(span=90.0, cpu=-3.0)
+    assert "SUCCEEDED" in (shown := printed(capsys, "status", app_id))
+    assert "usage" not in shown
+
+
+def test_an_engine_that_does_not_answer_hides_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Runner, handle: str) -> None:
+        raise StateError("no answer")
+
+    app_id = measured_job(**MEASURED)
+    monkeypatch.setattr(Runner, "usage", fail)
+    assert "SUCCEEDED" in printed(capsys, "status", app_id)
+
+
+def test_chosen_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    measured_job(**MEASURED)
+    measured_job("train-2")
+    rows = printed(capsys, "list", "-s", "local_cwd", "--columns", "gpu,app,cpu,memory").splitlines()
+    assert [row.split() for row in sorted(rows)] == [
+        ["train-2"], ["85%", "train-1", "3.1", "41.2", "GB"], ["GPU", "APP", "CPU", "MEMORY"],
+    ]  # fmt: skip
+    plain = printed(capsys, "list", "-s", "local_cwd").splitlines()[0].split()
+    assert plain == ["APP", "NAME", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT"]
+
+
+def test_means_of_a_short_job_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    measured_job(span=0.005, cpu=1.9, memory=300 * MB)
+    row = printed(capsys, "list", "-s", "local_cwd", "--columns", "app,cpu,memory").splitlines()[1]
+    assert row.split() == ["train-1", "300", "MB"]
+
+
+def test_json_of_a_list_has_measurements_if_they_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    measured_job(**MEASURED)
+    (chosen,) = json.loads(printed(capsys, "list", "-s", "local_cwd", "--columns", "app,cpu", "-o", "json"))
+    assert chosen["usage"]["mean_cpu"] == 3.1
+    (other,) = json.loads(printed(capsys, "list", "-s", "local_cwd", "--columns", "app", "-o", "json"))
+    assert "usage" not in other
+    assert other["state"] == "SUCCEEDED", "JSON always has the other values"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--columns", "app,mem"], "unknown column `mem`"),
+        (["--columns", "APP"], "unknown column `APP`"),
+        (["-q", "--columns", "app"], "-q cannot be combined with --columns"),
+    ],
+)
+def test_wrong_columns(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "-q" in words or "columns: app, name," in error
+
+
+REQUESTED = Requested(4, 10 * GB, 1)
+
+
+def usage(*replicas: Sample, requested: Requested = REQUESTED) -> AppUsage:
+    each = (ReplicaUsage("w", n, 1, total, requested=requested) for n, total in enumerate(replicas))
+    return AppUsage(tuple(each), "test")
+
+
+def of(span: float = 90.0, **values: Any) -> Sample:
+    return Sample(100.0, span, **values)
+
+
+@pytest.mark.parametrize(
+    ("found", "note"),
+    [
+        (usage(of(memory=5 * GB)), ""),
+        (usage(of(memory=5 * GB), of(memory=9.8 * GB)), "w/1 used 9.8 of 10 GB of memory: request more"),
+        (
+            usage(of(memory=GB // 2), of(memory=MB)),
+            "at most 512 MB of 10 GB of memory were used",
+        ),
+        (usage(of(30.0, memory=GB // 2)), ""),
+        (usage(of(memory=GB // 2), requested=Requested()), ""),
+        (usage(of(memory=5 * GB, gpu=0.02), of(memory=5 * GB, gpu=0.04)), "its GPUs were idle (3% used)"),
+        (usage(of(memory=5 * GB, gpu=0.02), of(memory=5 * GB, gpu=0.5)), ""),
+        (usage(of(cpu=0.1)), ""),
+        (None, ""),
+    ],
+)
+def test_unsuitable_requests_are_noted(found: AppUsage | None, note: str) -> None:
+    assert request_note(found) == note
+
+
+def test_the_line_names_the_largest_replica_and_current_values() -> None:
+    two = usage(of(memory=5 * GB, cpu=1.0), of(memory=9 * GB, cpu=2.0))
+    assert usage_line(two) == "peak memory 9.0 of 10 GB (w/1), mean CPU 1.5 of 4"
+    current = two._replace(current=("memory", "cpu"))
+    assert usage_line(current) == "memory 9.0 of 10 GB (w/1), CPU 1.5 of 4"
+    assert usage_line(usage(of(0.5, cpu=1.0))) == "", "means of the first second say little"
+    assert usage_line(usage(of(output=3.0))) == usage_line(None) == ""
+
+
+def test_an_attached_run_notes_an_unsuitable_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(usage_text, "LONG_ENOUGH", 0.05)
+    script = "b = bytearray(b'x') * (300 << 20); import time; time.sleep(0.1)"
+    words = ["run", "-s", "local_cwd", "utils.sh", "--memMB", "100", sys.executable, "-c", script]
+    assert main(words) == 0
+    error = capsys.readouterr().err
+    assert "note: sh/0 used 3" in error
+    assert "of 100 MB of memory: request more" in error
+
+
+def test_the_runner_returns_measurements() -> None:
+    app_id = measured_job(**MEASURED)
+    with get_runner() as runner:
+        found = runner.usage(f"local_cwd://torchx/{app_id}")
+        assert found is not None
+        assert found.peak_memory == int(41.2 * GB)
+        assert runner.usage("local_cwd://torchx/unknown") is None

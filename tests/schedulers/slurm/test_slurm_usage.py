@@ -1,0 +1,97 @@
+"""Tests of the measurements of the steps of Slurm jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import slurms
+from support import wait_until
+
+from torchx.errors import StateError
+from torchx.schedulers.slurm import usage as slurm_usage
+from torchx.schedulers.slurm.scheduler import create_scheduler
+from torchx.schedulers.slurm.usage import Step, bytes_of, read_steps, seconds_of
+from torchx.scheduling.usage import AppUsage
+from torchx.specs.app import AppDef
+from torchx.specs.status import is_terminal
+
+MB = 1 << 20
+ACCOUNT = """\
+8+0|COMPLETED|20|00:41.000|||
+8+0.batch|COMPLETED|20|00:00.057|14376K||1
+8+0.extern|COMPLETED|20|00:00.001|0||1
+8+0.0|COMPLETED|20|00:40.000|646696K|1|2
+8+1.1|RUNNING|7|00:00.000|||3
+8+1.2|CANCELLED by 0|x||||
+damaged
+"""
+
+
+def test_steps_are_the_replicas_of_a_role() -> None:
+    assert list(read_steps(ACCOUNT)) == [
+        Step(0, 0, False, 20.0, 40.0, 646696 << 10, 1, 2),
+        Step(1, 1, True, 7.0, None, None, 0, 3),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "x", "1:", "-1", "1-2"])
+def test_invalid_durations_are_unknown(text: str) -> None:
+    assert seconds_of(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1K", "K", "1Z"])
+def test_invalid_sizes_are_unknown(text: str) -> None:
+    assert bytes_of(text) is None
+
+
+@pytest.mark.slurm
+def test_a_job_is_measured_while_it_runs_and_after_its_end(tmp_path: Path) -> None:
+    scheduler = create_scheduler("torchx")
+    end = tmp_path / "end"
+    script = f"x=$(head -c 90000000 /dev/zero | tr '\\0' x); while [ ! -e {end} ]; do sleep 0.2; done"
+    roles = [slurms.role(script, "train"), slurms.role(f"while [ ! -e {end} ]; do sleep 0.2; done", "eval")]
+    app_id = scheduler.submit(AppDef("job", roles), {"job_dir": str(tmp_path), "time": "5"})
+    try:
+
+        def large() -> AppUsage | None:
+            found = scheduler.usage(app_id)
+            return found if found is not None and (found.peak_memory or 0) > 80 * MB else None
+
+        running = wait_until(large, "it is measured")
+        assert running.largest is not None
+        assert running.largest.name == "train/0"
+        assert running.largest.running
+        assert running.largest.requested.memory == 100 * MB
+        end.touch()
+        wait_until(lambda: is_terminal(slurms.state(scheduler, app_id)), "it has ended")
+        ended = wait_until(
+            lambda: (found := large()) and all(not r.running for r in found.replicas) and found,
+            "it is accounted",
+            60,
+        )
+        assert ended.largest is not None
+        assert ended.largest.name == "train/0"
+        assert ended.now is None
+    finally:
+        scheduler.delete(app_id)
+    assert scheduler.usage(app_id) is None
+
+
+@pytest.mark.slurm
+def test_without_accounting_there_are_no_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = create_scheduler("torchx")
+    app_id = scheduler.submit(AppDef("job", [slurms.role("true")]), {"job_dir": str(tmp_path)})
+    monkeypatch.setattr(slurm_usage, "_account", _fail)
+    try:
+        assert scheduler.usage(app_id) is None
+    finally:
+        monkeypatch.undo()
+        scheduler.delete(app_id)
+
+
+def _fail(job: object) -> str:
+
+    raise StateError("sacct: Slurm accounting storage is disabled")

@@ -1,0 +1,141 @@
+"""Show the measurements of an application: one line of peaks and means beside the request, and a note."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import TorchxError
+from torchx.printable import one_line
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduling.usage import AppUsage, ReplicaUsage
+
+MEANINGFUL = 1.0
+"""Seconds that a replica ran at least before its means are shown."""
+
+LONG_ENOUGH = 60.0
+"""Seconds that a replica ran at least before its request is judged: the first seconds are not typical."""
+
+TOO_LARGE = 0.1
+"""Share of the requested memory below which the request was far too large."""
+
+TOO_SMALL = 0.95
+"""Share of the requested memory above which the request was too small."""
+
+IDLE_GPU = 0.05
+"""Mean utilisation of GPUs below which they were hardly used."""
+
+
+def usage_of(runner: Runner, handle: str) -> AppUsage | None:
+    """Returns the measurements of an application; None if there are none, or its engine does not answer."""
+    try:
+        return runner.usage(handle)
+    except (TorchxError, OSError):
+        return None  # the status is known without them
+
+
+def usage_data(runner: Runner, handle: str) -> dict[str, Any]:
+    """Returns the measurements of an application for the JSON of its status."""
+    usage = usage_of(runner, handle)
+    return {"usage": None if usage is None else usage.to_json()}
+
+
+def usage_line(usage: AppUsage | None) -> str:
+    """Returns peaks and means beside the request, or an empty string without measurements."""
+    if usage is None or not _is_meaningful(usage):
+        return ""
+    parts = []
+    largest = usage.largest
+    if largest is not None:
+        used = _of(largest.total.memory or 0, largest.requested.memory)
+        where = "" if _is_alone(usage) else f" ({one_line(largest.name)})"
+        parts.append(f"{'' if 'memory' in usage.current else 'peak '}memory {used}{where}")
+    if usage.mean_cpu is not None:
+        requests = {replica.requested.cpu for replica in usage.replicas}
+        requested = requests.pop() if len(requests) == 1 else None
+        of = "" if requested is None else f" of {requested:g}"
+        parts.append(f"{'' if 'cpu' in usage.current else 'mean '}CPU {cores(usage.mean_cpu)}{of}")
+    if usage.mean_gpu is not None:
+        parts.append(f"mean GPU {percent(usage.mean_gpu)}")
+    if usage.peak_gpu_memory is not None:
+        parts.append(f"peak GPU memory {memory(usage.peak_gpu_memory)}")
+    return ", ".join(parts)
+
+
+def cells(usage: AppUsage | None) -> tuple[str, str, str]:
+    """Returns mean CPU cores, peak memory and mean GPU utilisation of a replica; empty if unknown."""
+    if usage is None or (total := usage.total) is None:
+        return "", "", ""
+    return (
+        "" if total.cpu is None or not _is_meaningful(usage) else cores(total.cpu),
+        "" if total.memory is None else memory(total.memory),
+        "" if total.gpu is None else percent(total.gpu),
+    )
+
+
+def request_note(usage: AppUsage | None) -> str:
+    """Returns a remark about a request that was far too large or too small, or an empty string."""
+    judged = [r for r in usage.replicas if r.total.span >= LONG_ENOUGH] if usage is not None else []
+    notes = []
+    largest = max(judged, key=_memory_share, default=None)
+    if largest is not None and largest.requested.memory is not None and largest.total.memory is not None:
+        used = _of(largest.total.memory, largest.requested.memory)
+        if _memory_share(largest) > TOO_SMALL:
+            notes.append(f"{one_line(largest.name)} used {used} of memory: request more")
+        elif _memory_share(largest) < TOO_LARGE:
+            notes.append(f"at most {used} of memory were used")
+    gpus = [r.total.gpu for r in judged if r.total.gpu is not None]
+    if gpus and max(gpus) < IDLE_GPU:
+        notes.append(f"its GPUs were idle ({percent(sum(gpus) / len(gpus))} used)")
+    return "; ".join(notes)
+
+
+def _is_meaningful(usage: AppUsage) -> bool:
+    return max((replica.total.span for replica in usage.replicas), default=0.0) >= MEANINGFUL
+
+
+def _memory_share(replica: ReplicaUsage) -> float:
+    requested = replica.requested.memory
+    return (replica.total.memory or 0) / requested if requested else 0.0
+
+
+def _is_alone(usage: AppUsage) -> bool:
+    return len({(replica.role, replica.replica) for replica in usage.replicas}) == 1
+
+
+def _of(used: int, requested: int | None) -> str:
+    if requested is None:
+        return memory(used)
+    value, unit = memory(used).split()
+    whole, whole_unit = memory(requested).split()
+    whole = whole.removesuffix(".0")
+    return f"{value} of {whole} {unit}" if unit == whole_unit else f"{value} {unit} of {whole} {whole_unit}"
+
+
+def memory(count: int) -> str:
+    """Formats bytes of memory, with units of 1024 as in ``memMB``.
+
+    >>> memory(300 << 20), memory(64 << 30), memory(5 << 10)
+    ('300 MB', '64.0 GB', '0 MB')
+    """
+    megabytes = count / (1 << 20)
+    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1024:.1f} GB"
+
+
+def cores(count: float) -> str:
+    """Formats a number of CPU cores.
+
+    >>> cores(3.14159), cores(0.044)
+    ('3.1', '0.04')
+    """
+    return f"{count:.1f}" if count >= 1 else f"{count:.2f}"
+
+
+def percent(share: float) -> str:
+    """Formats a share.
+
+    >>> percent(0.853)
+    '85%'
+    """
+    return f"{share:.0%}"
