@@ -16,7 +16,7 @@ from torchx.jobs.paths import Home
 from torchx.runner import Runner, get_runner
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 from torchx_cli.main import main
-from torchx_cli.terminal import usage_text
+from torchx_cli.terminal import attach, usage_text
 from torchx_cli.terminal.usage_text import request_note, usage_line
 
 GB, MB = 1 << 30, 1 << 20
@@ -161,7 +161,7 @@ def test_the_line_names_the_largest_replica_and_current_values() -> None:
     assert usage_line(two) == "peak memory 9.0 of 10 GB (w/1), mean CPU 1.5 of 4"
     current = two._replace(current=("memory", "cpu"))
     assert usage_line(current) == "memory 9.0 of 10 GB (w/1), CPU 1.5 of 4"
-    assert usage_line(usage(of(0.5, cpu=1.0))) == "", "means of the first second say little"
+    assert usage_line(usage(of(0.5, cpu=1.0))) == "", "the first seconds are not typical"
     assert usage_line(usage(of(output=3.0))) == usage_line(None) == ""
 
 
@@ -169,8 +169,9 @@ def test_an_attached_run_notes_an_unsuitable_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(usage_text, "LONG_ENOUGH", 0.05)
-    script = "b = bytearray(b'x') * (300 << 20); import time; time.sleep(0.1)"
+    monkeypatch.setattr(usage_text, "LONG_ENOUGH", 0.0)
+    monkeypatch.setattr(attach, "QUICK", 0.0)
+    script = "b = bytearray(b'x') * (300 << 20)"
     words = ["run", "-s", "local_cwd", "utils.sh", "--memMB", "100", sys.executable, "-c", script]
     assert main(words) == 0
     error = capsys.readouterr().err

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.usage import AppUsage, ReplicaUsage
 
-MEANINGFUL = 1.0
-"""Seconds that a replica ran at least before its means are shown."""
+MEANINGFUL = 10.0
+"""Seconds that a replica ran at least before measurements are shown: the first ones are not typical."""
 
 LONG_ENOUGH = 60.0
-"""Seconds that a replica ran at least before its request is judged: the first seconds are not typical."""
+"""Seconds that a replica ran at least before its request is judged."""
 
 TOO_LARGE = 0.1
 """Share of the requested memory below which the request was far too large."""
