@@ -64,6 +64,12 @@ def tree_of(path: Path) -> ast.Module:
 
 
 @cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Returns all nodes of the parsed source of a file, as :func:`ast.walk` finds them."""
+    return tuple(ast.walk(tree_of(path)))
+
+
+@cache
 def imports_of(module: str) -> tuple[Import, ...]:
     """Returns all imports of this project's modules by a module, also in functions and for types."""
     path = modules()[module]
@@ -73,7 +79,7 @@ def imports_of(module: str) -> tuple[Import, ...]:
 
 def all_imported(module: str) -> Iterator[tuple[int, str]]:
     """Yields line and name of all imports of a module, also from other projects."""
-    for node in ast.walk(tree_of(modules()[module])):
+    for node in nodes_of(modules()[module]):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name

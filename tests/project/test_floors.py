@@ -13,7 +13,9 @@ import sys
 
 import pytest
 
-from project.sources import all_imported, imports_of, modules, tree_of
+from project.sources import all_imported, imports_of, modules, nodes_of
+
+pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
@@ -201,10 +203,17 @@ def test_only_the_command_line_does_this(what: str) -> None:
         f"{path}:{node.lineno}"
         for name, path in modules().items()
         if not name.startswith(hosts)
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in calls
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and name_of(node.func) in calls
     ]
     assert not wrong, wrong
+
+
+def name_of(node: ast.AST) -> str:
+    """Returns the dotted name of a function that is called, or an empty string."""
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 ENGINES = ("docker", "kubernetes", "local", "slurm")
@@ -233,7 +242,7 @@ def _mentioned(name: str) -> list[tuple[int, str]]:
     if name != "torchx.schedulers.shared.gpus":  # its table of engines is a registry, as that of schedulers
         found += [
             (node.lineno, target)
-            for node in ast.walk(tree_of(modules()[name]))
+            for node in nodes_of(modules()[name])
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
             for target in re.findall(r"torchx\.schedulers(?:\.\w+)+", node.value)
         ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
 from project.sources import ROOT, modules, tree_of
+
+pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
 
 MOST = 40
 HEAVY = {"docker", "kubernetes", "websocket", "torch", "hydra", "omegaconf", "pynvml", "typer"}

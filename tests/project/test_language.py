@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from project.sources import ROOT, all_files, tree_of
+from project.sources import ROOT, all_files, nodes_of
+
+pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
 
 CONSTRUCTIONS = {
     "tell": r"\b(tell|tells|told|telling)\b",
@@ -103,13 +105,13 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
             elif not fenced:
                 yield number, line
         return
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") >= 2:
             yield node.lineno, node.value
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(node)
             if text:
@@ -143,7 +145,7 @@ def test_names_are_plain() -> None:
     odd = sorted(
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in source_files()
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         for name in names_defined(node)
         if ODD_NAMES.search(name)
     )

@@ -12,7 +12,9 @@ from collections import Counter
 
 import pytest
 
-from project.sources import PACKAGES, ROOT, all_files, modules, tree_of
+from project.sources import PACKAGES, ROOT, all_files, modules, nodes_of, tree_of
+
+pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
 
 MOST_LINES = 350
 MOST_FILES_OF_A_FOLDER = 26
@@ -56,7 +58,7 @@ def test_functions_fit_a_screen() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name} {lines}"
         for path in modules().values()
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and (lines := lines_of_body(node)) > MOST_LINES_OF_A_FUNCTION
     ]
@@ -72,6 +74,8 @@ def test_there_are_no_todo_comments() -> None:
     marks = {"TODO", "FIXME", "XXX", "HACK"}
     wrong = []
     for path in all_files():
+        if not any(mark in path.read_text(encoding="utf-8") for mark in marks):
+            continue
         with tokenize.open(path) as file:
             for token in tokenize.generate_tokens(file.readline):
                 if token.type == tokenize.COMMENT and marks & set(re.findall(r"\w+", token.string)):

@@ -30,9 +30,9 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "__pycache__")
     )
     folder = tmp_path_factory.mktemp("dist")
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", str(folder), str(tree)], capture_output=True, text=True
-    )
+    # uv makes the environments of the two builds in half the time
+    build = [sys.executable, "-m", "build", "--installer", "uv", "--outdir", str(folder), str(tree)]
+    done = subprocess.run(build, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
