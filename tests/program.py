@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
+import selectors
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from forks import fork
 
 ROOT = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-m", "torchx_cli"]
@@ -25,7 +30,8 @@ def torchx(
     *words: str, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs one command line to its end."""
-    return subprocess.run(
+    done = None if stdin else _forked(words, environment(env), cwd)
+    return done or subprocess.run(
         [*COMMAND, *words],
         input=stdin,
         capture_output=True,
@@ -34,6 +40,39 @@ def torchx(
         cwd=cwd,
         timeout=180,
     )
+
+
+def _forked(
+    words: Sequence[str], env: Mapping[str, str], cwd: Path | None
+) -> subprocess.CompletedProcess[str] | None:
+    """Does the same without stdin, faster; returns None if that cannot be."""
+    pipes = [os.pipe() for _ in range(3)]
+    (stdin, empty), (out, their_out), (err, their_err) = pipes
+    try:
+        os.close(empty)
+        process = fork(words, (stdin, their_out, their_err), env, cwd)
+    finally:
+        for fd in (stdin, their_out, their_err):
+            os.close(fd)
+    output = {out: b"", err: b""}
+    end = time.monotonic() + 180
+    with selectors.DefaultSelector() as open_pipes:
+        for fd in output:
+            open_pipes.register(fd, selectors.EVENT_READ)
+        while process is not None and open_pipes.get_map():
+            assert time.monotonic() < end, f"{words} does not end: {output}"
+            for key, _ in open_pipes.select(end - time.monotonic()):
+                data = os.read(key.fd, 1 << 16)
+                output[key.fd] += data
+                if not data:
+                    open_pipes.unregister(key.fd)
+    for fd in output:
+        os.close(fd)
+    if process is None:
+        return None
+    code = process.wait(end - time.monotonic())
+    texts = [re.sub("\r\n?", "\n", data.decode()) for data in output.values()]  # as subprocess does
+    return subprocess.CompletedProcess([*COMMAND, *words], code, *texts)
 
 
 def start(*words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -64,13 +103,9 @@ def on_terminal(*words: str, columns: int = 80, env: Mapping[str, str] | None = 
 
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    process = subprocess.Popen(
-        [*COMMAND, *words],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=environment({"TERM": "xterm", "COLUMNS": "0", **(env or {})}),
-        start_new_session=True,
+    environ = environment({"TERM": "xterm", "COLUMNS": "0", **(env or {})})
+    process = fork(words, [slave] * 3, environ, session=True) or subprocess.Popen(
+        [*COMMAND, *words], stdin=slave, stdout=slave, stderr=slave, env=environ, start_new_session=True
     )
     os.close(slave)
     shown = b""
