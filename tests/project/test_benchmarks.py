@@ -28,6 +28,7 @@ def run(script: str, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.timeout(600)
 def test_a_report_has_all_groups(tmp_path: Path) -> None:
     """Each group runs once, in a tiny size; lost lines end the benchmark with an error."""
     written = tmp_path / "RESULTS.md"
