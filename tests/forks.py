@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import io
 import json
 import os
 import pkgutil
@@ -18,6 +19,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,8 +34,10 @@ READ_ONCE = ("PYTHON", "LC_", "LANG", "TYPER_")
 WITHOUT = ("torchx.distributed", "torchx.notebook", "torchx.testing")
 """Modules that no command loads."""
 
-USED = "ast email.parser fsspec html http.client rich.console rich.table ssl tomllib uuid yaml"
+USED = "ast email.parser fsspec http.client kubernetes.config rich.console rich.table ssl uuid yaml"
 """Modules of others that commands load on demand."""
+
+STARTING = threading.Lock()
 
 
 class Fork:
@@ -76,7 +80,9 @@ def fork(
         return None
     reply, remote = socket.socketpair()
     with remote:
-        socket.send_fds(_server(os.getpid()), [request], [*streams, remote.fileno()])
+        with STARTING:
+            server = _server(os.getpid())
+        socket.send_fds(server, [request], [*streams, remote.fileno()])
     return Fork(reply)
 
 
@@ -107,6 +113,7 @@ def _server(owner: int) -> socket.socket:
     def end() -> None:
         if os.getpid() == owner:
             mine.close()
+            process.kill()
             process.wait()
 
     atexit.register(end)
@@ -170,12 +177,18 @@ def _command(request: bytes, fds: Sequence[int]) -> None:
     for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)
     os.closerange(3, 1 << 20)
+    unbuffered = sys.stderr.write_through  # type: ignore[union-attr]  # by PYTHONUNBUFFERED
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        old = getattr(sys, name)
-        stream = os.fdopen(
-            number, "w" if number else "r", encoding=old.encoding, errors=old.errors, newline="\n"
+        old, write = getattr(sys, name), number > 0
+        stream = io.TextIOWrapper(
+            os.fdopen(number, "wb" if write else "rb", 0 if unbuffered and write else -1),
+            encoding=old.encoding,
+            errors=old.errors,
+            newline="\n",
+            line_buffering=not unbuffered and (number == 2 or os.isatty(number)),
+            write_through=unbuffered,
         )
-        stream.reconfigure(line_buffering=number == 2 or os.isatty(number))
+        stream.mode = old.mode  # type: ignore[misc]
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
@@ -185,7 +198,6 @@ def _command(request: bytes, fds: Sequence[int]) -> None:
     time.tzset()
     sys.path[0] = cwd
     sys.argv[1:] = words
-    gc.unfreeze()
     runpy.run_module("torchx_cli", run_name="__main__", alter_sys=True)
 
 
