@@ -13,9 +13,11 @@ def wait_until(condition: Callable[[], T], what: str, timeout: float = 120.0) ->
     """Returns the first true value of ``condition``; fails when ``timeout`` seconds bring none."""
     end = time.monotonic() + timeout
     while True:
+        begin = time.monotonic()
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"after {timeout} s still not: {what}")
-        time.sleep(0.01)
+        time.sleep(min(max(0.01, 2 * (now - begin)), 0.1))  # a slow condition is checked less often

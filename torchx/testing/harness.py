@@ -148,11 +148,13 @@ class Harness:
         """Returns the first true value of a condition; fails after ``patience`` seconds."""
         end = time.monotonic() + self.patience
         while True:
+            begin = time.monotonic()
             value = condition()
             if value:
                 return value
-            assert time.monotonic() < end, f"not within {self.patience} s: {what}"
-            time.sleep(0.02)
+            now = time.monotonic()
+            assert now < end, f"not within {self.patience} s: {what}"
+            time.sleep(min(max(0.02, 2 * (now - begin)), 0.2))  # a slow query is repeated less often
 
     def until_state(self, scheduler: Scheduler[Any], app_id: str, *states: AppState) -> DescribeAppResponse:
         """Waits until an application is in one of some states; fails if it ends in another one."""
