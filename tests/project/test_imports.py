@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+
 from project.sources import ROOT, modules, tree_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
