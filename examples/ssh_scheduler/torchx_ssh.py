@@ -17,16 +17,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torchx import settings
-from torchx.errors import UsageError
-from torchx.machine.ports import port_variable
-from torchx.schedulers.image_providers import ImageProvider
-from torchx.schedulers.local.request import ReplicaParam
-from torchx.schedulers.local_scheduler import LocalScheduler
-from torchx.specs import AppDef, CfgVal, Role, runopts
-
-RESERVE = 2.0
-"""Seconds of the grace period reserved for the result to return after a host has killed the replica."""
+# --- the agent: it starts with each replica, so it comes before the imports of torchx ---------------------
 
 # Runs on the host. Standard input carries this text and nothing else: its end ends the replica. In a separate
 # session, one signal reaches all processes of the replica.
@@ -43,6 +34,60 @@ status=$?
 kill -KILL -$replica
 exit $status
 """
+
+
+def agent(target: Mapping[str, Any], command: Iterable[str]) -> int:
+    """Runs a replica on its host and returns its exit code, or 128 + N for signal N."""
+    names = {*target["names"], *(name for name in os.environ if name.startswith("TORCHX_"))}
+    sent = {name: os.environ[name] for name in names - {*target["local"]} if name in os.environ}
+    text = REMOTE.format(
+        exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(sent.items())),
+        folder=shlex.quote(target["folder"]),
+        command=shlex.join(command),
+        grace=target["grace"],
+    ).encode()
+    # dd reads exactly the text, so that only the end of standard input remains
+    take = shlex.join(["sh", "-c", 'eval "$(dd bs=1 count=$0 2>/dev/null)"', str(len(text))])
+    options = ["-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited by ssh, which has to return the result
+    ssh = subprocess.Popen(["ssh", *options, *target["ssh"], take], stdin=subprocess.PIPE)
+    assert ssh.stdin is not None
+    descriptor = ssh.stdin.fileno()
+    try:
+        ssh.stdin.write(text)
+        ssh.stdin.flush()
+    except BrokenPipeError:
+        return ssh.wait()
+
+    def disconnect(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.close(descriptor)
+
+    signal.signal(signal.SIGTERM, disconnect)
+    return ssh.wait()
+
+
+if __name__ == "__main__":
+    status = agent(json.loads(sys.argv[1]), sys.argv[2:])
+    if 128 < status <= 128 + signal.SIGRTMAX:
+        # a replica ended by a signal: this process ends in the same way
+        signal.signal(status - 128, signal.SIG_DFL) if status - 128 != signal.SIGKILL else None
+        os.kill(os.getpid(), status - 128)
+    sys.stdout.flush()
+    os._exit(status)
+
+# --- the scheduler -----------------------------------------------------------------------------------
+
+from torchx import settings
+from torchx.errors import UsageError
+from torchx.machine.ports import port_variable
+from torchx.schedulers.image_providers import ImageProvider
+from torchx.schedulers.local.request import ReplicaParam
+from torchx.schedulers.local_scheduler import LocalScheduler
+from torchx.specs import AppDef, CfgVal, Role, runopts
+
+RESERVE = 2.0
+"""Seconds of the grace period reserved for the result to return after a host has killed the replica."""
 
 
 class SshScheduler(LocalScheduler):
@@ -101,8 +146,10 @@ class Hosts(ImageProvider):
             "folder": img_root,
             "grace": max(0.0, float(str(self._cfg["grace_period"])) - RESERVE),
             "names": list(env),
+            "local": [settings.TORCHX_HOME],
         }
-        args = [sys.executable, __file__, json.dumps(target), role.entrypoint, *role.args]
+        # -I -S: it needs the standard library only, and no search for site packages
+        args = [sys.executable, "-I", "-S", __file__, json.dumps(target), role.entrypoint, *role.args]
         return ReplicaParam(args, env, *files)
 
 
@@ -113,47 +160,3 @@ def create_scheduler(session_name: str, **kwargs: Any) -> SshScheduler:
 
 def _texts(value: CfgVal) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
-
-
-# --- the agent ---------------------------------------------------------------------------------------
-
-
-def agent(target: Mapping[str, Any], command: Iterable[str]) -> int:
-    """Runs a replica on its host and returns its exit code, or 128 + N for signal N."""
-    names = {*target["names"], *(name for name in os.environ if name.startswith("TORCHX_"))}
-    sent = {name: os.environ[name] for name in names - {settings.TORCHX_HOME} if name in os.environ}
-    text = REMOTE.format(
-        exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(sent.items())),
-        folder=shlex.quote(target["folder"]),
-        command=shlex.join(command),
-        grace=target["grace"],
-    ).encode()
-    # dd reads exactly the text, so that only the end of standard input remains
-    take = shlex.join(["sh", "-c", 'eval "$(dd bs=1 count=$0 2>/dev/null)"', str(len(text))])
-    options = ["-T", "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=15"]
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # inherited by ssh, which has to return the result
-    ssh = subprocess.Popen(["ssh", *options, *target["ssh"], take], stdin=subprocess.PIPE)
-    assert ssh.stdin is not None
-    descriptor = ssh.stdin.fileno()
-    try:
-        ssh.stdin.write(text)
-        ssh.stdin.flush()
-    except BrokenPipeError:
-        return ssh.wait()
-
-    def disconnect(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.close(descriptor)
-
-    signal.signal(signal.SIGTERM, disconnect)
-    return ssh.wait()
-
-
-if __name__ == "__main__":
-    status = agent(json.loads(sys.argv[1]), sys.argv[2:])
-    if 128 < status <= 128 + signal.SIGRTMAX:
-        # a replica ended by a signal: this process ends in the same way
-        signal.signal(status - 128, signal.SIG_DFL) if status - 128 != signal.SIGKILL else None
-        os.kill(os.getpid(), status - 128)
-    sys.stdout.flush()
-    os._exit(status)

@@ -54,8 +54,7 @@ class OverSsh:
     }
 
     @pytest.fixture(autouse=True)
-    def _server(self, ssh_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the agent is a program of its own
+    def _server(self, ssh_options: dict[str, str]) -> None:
         me = f"{getpass.getuser()}@127.0.0.1"
         options = {"hosts": [me, me], "ssh_options": ssh_options}
         type(self).cfg = {**options, "grace_period": 4.0, "retry_backoff": 0.1}
