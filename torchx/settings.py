@@ -58,3 +58,7 @@ ENV_TORCHX_TRACKERS = TORCHX_TRACKERS
 
 COMMAND_LINE = "torchx/command"
 """Key in the metadata of an application: the command line that submitted it, with secrets masked."""
+COMMAND_NAMES = "torchx/command_names"
+"""Key in the metadata of an application: its component and flags without values, for engines whose records
+other users can read."""
+COMMAND_KEYS = (COMMAND_LINE, COMMAND_NAMES)

@@ -21,6 +21,7 @@ from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import file_name, user_home
 from torchx.machine import files
 from torchx.masking import MASK
+from torchx.masking.data import readable_by_others
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
@@ -61,7 +62,7 @@ def label_data(data: Mapping[str, Any]) -> dict[str, Any]:
     app, cfg = data["app"], dict(data["cfg"])
     env = cfg.pop("env", None)
     roles = [_label_role(role) for role in app["roles"]]
-    metadata = {name: value for name, value in app["metadata"].items() if name != settings.COMMAND_LINE}
+    metadata = readable_by_others(app["metadata"])
     label = {**data, "app": {**app, "metadata": metadata, "roles": roles}, "cfg": cfg}
     return {**label, "cfg_env": sorted(env)} if isinstance(env, dict) else label
 

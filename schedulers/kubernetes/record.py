@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any
 
-from torchx import settings
 from torchx.errors import StateError
 from torchx.json_limits import MOST_REPLICAS
 from torchx.masking import SecretValue
+from torchx.masking.data import readable_by_others
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
 from torchx.specs.app import AppDef, Role
 from torchx.specs.overlay_merge import operator_of
@@ -95,8 +95,7 @@ def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
     plain = app_to_dict(app, strict=False)
     for role, data in zip(app.roles, plain["roles"], strict=True):
         _hide(role, data)
-    plain["metadata"] = _without_values(plain["metadata"])
-    plain["metadata"].pop(settings.COMMAND_LINE, None)  # it has values of arguments
+    plain["metadata"] = readable_by_others(_without_values(plain["metadata"]))
     data = {"schema": SCHEMA, "app": plain, "cfg": options}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     if text != text.encode("utf-8", "ignore").decode():

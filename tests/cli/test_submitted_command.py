@@ -11,8 +11,9 @@ from program import answer, torchx
 
 from torchx import settings
 from torchx.schedulers.docker.record import job_data, label_data
-from torchx.schedulers.kubernetes.record import write_record
+from torchx.schedulers.kubernetes.record import read_record, write_record
 from torchx.specs.app import AppDef, Role
+from torchx_cli.commands.run import without_values
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +58,33 @@ def test_a_dry_run_and_a_very_long_command_line_are_not_recorded() -> None:
     assert answer("describe", "@last", "-o", "json")["command_line"] is None
 
 
-def test_other_users_of_an_engine_do_not_see_the_command_line() -> None:
-    app = AppDef("a", [Role("r", "", entrypoint="x")], {settings.COMMAND_LINE: "torchx run canary", "k": "v"})
+def test_other_users_of_an_engine_see_the_command_line_without_values() -> None:
+    metadata = {
+        settings.COMMAND_LINE: "torchx run a --x canary",
+        settings.COMMAND_NAMES: "torchx run a --x …",
+    }
+    app = AppDef("a", [Role("r", "", entrypoint="x")], {**metadata, "k": "v"})
     private = job_data(app, {}, "s")
     assert "canary" in json.dumps(private)
-    assert "canary" not in json.dumps(label_data(private))
-    assert label_data(private)["app"]["metadata"] == {"k": "v"}
-    assert "canary" not in (write_record(app, {}) or "")
+    assert label_data(private)["app"]["metadata"] == {"k": "v", settings.COMMAND_LINE: "torchx run a --x …"}
+    record = read_record(write_record(app, {}) or "")
+    assert record["app"]["metadata"] == {"k": "v", settings.COMMAND_LINE: "torchx run a --x …"}
+    older = AppDef("a", [Role("r", "", entrypoint="x")], {settings.COMMAND_LINE: "torchx run canary"})
+    assert "canary" not in (write_record(older, {}) or "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (
+            ["-j", "2x2", "--script", "canary.py", "--lr", "-1", "canary", "-pcanary"],
+            "c -j … --script … --lr … …",
+        ),
+        (["--debug", "--env=TOKEN=canary", "-pcanary"], "c --debug --env … -p …"),
+        (["--x", "--", "--password", "canary"], "c --x …"),
+        (["canary --flag"], "c …"),
+        ([], "c"),
+    ],
+)
+def test_the_command_line_without_values(argv: list[str], expected: str) -> None:
+    assert without_values("c", argv) == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -98,14 +99,15 @@ def test_a_placeholder_is_a_wheel_without_files(tmp_path: Path) -> None:
         assert all(name.startswith("torchx-0.7.0+cli.dist-info/") for name in wheel.namelist())
 
 
-def test_a_package_that_requires_torchx_takes_the_placeholder(tmp_path: Path) -> None:
-    """As `pip install --find-links wheels -c constraints.txt PACKAGE` in docs/moving.md; without an index."""
-    wheels = tmp_path / "wheels"
-    placeholder.write(str(wheels))
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """The placeholders, this distribution and a package that requires TorchX, all without files."""
+    folder = tmp_path / "wheels"
+    placeholder.write(str(folder))
     for name, version, requires in (("user", "1.0", "torchx>=0.7.0"), ("torchx_cli", __version__, "")):
         stem = f"{name}-{version}"
         need = f"Requires-Dist: {requires}\n" if requires else ""
-        with zipfile.ZipFile(wheels / f"{stem}-py3-none-any.whl", "w") as wheel:
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
             wheel.writestr(
                 f"{stem}.dist-info/METADATA",
                 f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{need}",
@@ -114,14 +116,51 @@ def test_a_package_that_requires_torchx_takes_the_placeholder(tmp_path: Path) ->
                 f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
             )
             wheel.writestr(f"{stem}.dist-info/RECORD", "")
-    constraints = tmp_path / "constraints.txt"
-    constraints.write_text("torchx==0.7.0+cli\n")
-    target = tmp_path / "target"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(wheels)]
+    return folder
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv pip"])
+def test_a_package_that_requires_torchx_takes_the_placeholder(tool: str, wheels: Path) -> None:
+    """As `pip install --find-links wheels -c constraints.txt PACKAGE` in docs/moving.md; without an index."""
+    (wheels.parent / "constraints.txt").write_text("torchx==0.7.0+cli\n")
+    install(tool, wheels, "-c", "constraints.txt")
+    assert installed(wheels) == {"user-1.0", "torchx-0.7.0+cli", f"torchx_cli-{__version__}"}
+
+
+def test_an_override_of_uv_removes_the_requirement(wheels: Path) -> None:
+    (wheels.parent / "overrides.txt").write_text("torchx; python_version < '3'\n")
+    install("uv pip", wheels, "--override", "overrides.txt")
+    assert installed(wheels) == {"user-1.0", f"torchx_cli-{__version__}"}
+
+
+def test_a_project_of_uv_overrides_the_requirement(wheels: Path) -> None:
+    """With the lines of `pyproject.toml` that docs/moving.md prints."""
+    page = (ROOT / "docs" / "moving.md").read_text(encoding="utf-8")
+    printed = page.split("```toml\n", 1)[1].split("```", 1)[0]
+    project = '[project]\nname = "p"\nversion = "1"\ndependencies = ["torchx-cli", "user"]\n'
+    project += 'requires-python = ">=3.10"\n'
+    (wheels.parent / "pyproject.toml").write_text(
+        f"{project}{printed}no-index = true\nfind-links = ['wheels']\n"
+    )
+    run(["uv", "lock"], wheels.parent)
+    locked = re.findall(r'^name = "(.+)"$', (wheels.parent / "uv.lock").read_text(), re.MULTILINE)
+    assert sorted(locked) == ["p", "torchx-cli", "user"]
+
+
+def install(tool: str, wheels: Path, *flags: str) -> None:
+    found = ["--no-index", "--find-links", str(wheels), "--target", "target"]
+    run([*tool.split(), "install", "--quiet", *found, *flags, "torchx-cli", "user"], wheels.parent)
+
+
+def run(command: list[str], folder: Path) -> None:
+    env = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "UV_CACHE_DIR": str(folder / "cache")}
+    env["UV_PYTHON"] = sys.executable
     done = subprocess.run(
-        [*pip, "--target", str(target), "-c", str(constraints), "user"],
-        capture_output=True, text=True, env={**os.environ, "PIP_CONFIG_FILE": os.devnull},
-    )  # fmt: skip
+        [sys.executable, "-m", *command], capture_output=True, text=True, env=env, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
-    names = {path.name for path in target.iterdir() if path.suffix == ".dist-info"}
-    assert {"user-1.0.dist-info", "torchx-0.7.0+cli.dist-info", "torchx_cli-0.1.0.dist-info"} <= names
+
+
+def installed(wheels: Path) -> set[str]:
+    found = (wheels.parent / "target").glob("*.dist-info")
+    return {path.name.removesuffix(".dist-info") for path in found}

@@ -42,6 +42,7 @@ from torchx_cli.terminal.output import (
 )
 
 with lazy_imports:
+    from torchx import command_line
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
@@ -49,6 +50,8 @@ with lazy_imports:
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torchx.config import Config, Setting
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef, AppDryRunInfo
@@ -144,7 +147,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     request.environment.apply(app)
     remember(app)
     if not request.dryrun:
-        record_command(app)
+        record_command(app, request)
     with opened as runner:
         code = submit(make_request(request, app, runner, config), request, form, runner)
     if code == EXIT_NOT_FOUND:
@@ -208,11 +211,30 @@ def check_combination(request: RunRequest, form: str) -> None:
         raise UsageError("-o yaml requires --dryrun")
 
 
-def record_command(app: AppDef) -> None:
+def record_command(app: AppDef, request: RunRequest) -> None:
     """Records the command line with an application, with secrets masked, unless it is very long."""
     line = mask_text(attach.command_line())
     if len(line) <= LONGEST_COMMAND:
-        app.metadata = {**app.metadata, settings.COMMAND_LINE: line}
+        names = f"torchx run {without_values(request.component, request.argv)}"
+        app.metadata = {**app.metadata, settings.COMMAND_LINE: line, settings.COMMAND_NAMES: names}
+
+
+def without_values(component: str, argv: Sequence[str]) -> str:
+    """Returns a component with its flags, and `…` instead of their values and of arguments.
+
+    >>> without_values("utils.sh", ["--env", "A=1", "--image=i", "-hgpu", "--", "ls", "-l"])
+    'utils.sh --env … --image … -h … …'
+    """
+    parts = [component]
+    for word in argv:
+        if command_line.looks_like_flag(word) and word != "--":
+            name = word.partition("=")[0] if word.startswith("--") else word[:2]
+            parts += [name] if name == word else [name, "…"]
+        elif parts[-1].startswith("-") and word != "--":
+            parts.append("…")
+        else:
+            return " ".join([*parts, "…"])
+    return " ".join(parts)
 
 
 def print_handle(handle: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterator
@@ -75,6 +76,14 @@ def test_no_object_and_no_output_shows_a_value(
     assert all(CANARY not in done.stdout + done.stderr for done in shown), "masked as on other engines"
     home = Path(os.environ["TORCHX_HOME"])
     assert [path for path in home.rglob("*") if path.is_file() and CANARY in path.read_text()] == []
+
+
+def test_the_command_line_is_recorded_without_values(cluster: FakeCluster) -> None:
+    done = torchx("run", "-s", "kubernetes", "utils.sh", "--env", f"A={CANARY}", f": {CANARY}")
+    described = torchx("describe", done.stdout.strip()).stdout
+    assert re.search(r"^submitted by +torchx run utils.sh --env … …$", described, re.MULTILINE), described
+    for collection in cluster.store.collections():
+        assert list(elsewhere(cluster.store.list(collection))) == [], collection
 
 
 def test_no_process_is_given_a_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
