@@ -61,4 +61,3 @@ COMMAND_LINE = "torchx/command"
 COMMAND_NAMES = "torchx/command_names"
 """Key in the metadata of an application: its component and flags without values, for engines whose records
 other users can read."""
-COMMAND_KEYS = (COMMAND_LINE, COMMAND_NAMES)

@@ -22,7 +22,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("USER", "tester")
-    monkeypatch.delenv("TORCHXCONFIG", raising=False)
+    monkeypatch.setenv("TORCHX_CONTEXT_NAME", "test")  # commands set it
+    for name in ("LOGLEVEL", "TORCHXCONFIG", "TORCHX_IMAGE", "TORCHX_PARENT_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx.masking.names import looks_secret
 from torchx.masking.text import MASK, is_reference, mask_text
-from torchx.settings import COMMAND_KEYS, COMMAND_LINE, COMMAND_NAMES
+from torchx.settings import COMMAND_LINE, COMMAND_NAMES
 
 RECORD = "torchx.pytorch.org/app"
 """The annotation of a manifest with the whole application, including its environment."""
@@ -34,8 +34,9 @@ class SecretValue(str):
 
 def readable_by_others(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metadata of an application with a command line that contains no values of arguments."""
-    kept = {key: value for key, value in metadata.items() if key not in COMMAND_KEYS}
-    names = metadata.get(COMMAND_NAMES)
+    kept = dict(metadata)
+    kept.pop(COMMAND_LINE, None)
+    names = kept.pop(COMMAND_NAMES, None)
     return {**kept, COMMAND_LINE: names} if names else kept
 
 
