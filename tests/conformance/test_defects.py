@@ -15,6 +15,7 @@ from torchx.schedulers.docker.scheduler import DockerScheduler
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.scheduler import LocalScheduler
 from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState
@@ -80,6 +81,15 @@ class Writing(LocalScheduler):
         return super().exists(app_id)
 
 
+class Guessing(LocalScheduler):
+    """Measures what cannot be measured."""
+
+    wrong: AppUsage
+
+    def usage(self, app_id: str) -> AppUsage | None:
+        return self.wrong
+
+
 def fails(
     scheduler: type[LocalScheduler | DockerScheduler], test: str, *arguments: Any, suite: type[Suite] = Suite
 ) -> str:
@@ -106,6 +116,22 @@ def test_a_wrong_state_is_noticed() -> None:
 
 def test_a_query_that_writes_is_noticed() -> None:
     assert "/visited" in fails(Writing, "test_queries_change_nothing")
+
+
+@pytest.mark.parametrize(
+    ("measured", "message"),
+    [
+        (ReplicaUsage("worker", 0, 1, Sample(1.0, 1.0, cpu=-1.0)), "returns Sample"),
+        (ReplicaUsage("worker", 1, 1, Sample(1.0, 1.0)), "measures worker/1: no replica"),
+        (ReplicaUsage("worker", 0, 1, Sample(1.0, 1.0), running=True), "reports worker/0 as running"),
+        (ReplicaUsage("worker", 0, 1, Sample(1.0, 1.0), (Sample(1.0, 1.0, memory=-5),)), "memory=-5"),
+    ],
+)
+def test_wrong_measurements_are_noticed(
+    measured: ReplicaUsage, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Guessing, "wrong", AppUsage((measured,), "test"), raising=False)
+    assert message in fails(Guessing, "test_queries_change_nothing")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import time
-import traceback
 from typing import Any
 
 from torchx import settings
@@ -25,6 +24,8 @@ from torchx.supervisor.replicas import Replicas, Running
 from torchx.supervisor.usage_file import UsageFile
 
 with lazy_imports:
+    import traceback
+
     from torchx.supervisor import gpus as supervisor_gpus
 
 FIRST_AFTER = 1.0
@@ -106,7 +107,7 @@ class Attempt:
             now,
             span,
             (use.cpu - before.cpu) / span,
-            use.memory,
+            use.memory or None,  # 0: its processes have just ended
             gpu,
             gpu_memory,
             (received - self._received) / span,

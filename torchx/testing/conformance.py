@@ -116,6 +116,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
                 scheduler.describe_native(app_id)
                 if isinstance(scheduler, Glances):
                     scheduler.glance(app_id)
+                self.check_usage(scheduler, app_id)
             assert self.log(scheduler, ended) == ["out\n"]
             assert {ended, running} <= {app.app_id for app in scheduler.list(self.cfg)}
             if isinstance(scheduler, Selects):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from torchx.errors import TorchxError
-from torchx.scheduling.base import DescribeAppResponse, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, Measures, Scheduler
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
@@ -186,6 +187,27 @@ class Harness:
     def log(self, scheduler: Scheduler[Any], app_id: str, replica: int = 0, **options: Any) -> list[str]:
         """Returns the log lines of a worker."""
         return list(scheduler.log_iter(app_id, options.pop("role", "worker"), replica, **options))
+
+    def check_usage(self, scheduler: Scheduler[Any], app_id: str) -> None:
+        """Checks the measurements of an application, if the scheduler has any.
+
+        They belong to its replicas, and unknown values are None.
+        """
+        usage = scheduler.usage(app_id) if isinstance(scheduler, Measures) else None
+        if usage is None:
+            return
+        status = scheduler.describe(app_id)
+        assert status is not None, f"`usage` measures {app_id}, which `describe` does not know"
+        known = {(r.role, r.id): r.state for role in status.roles_statuses for r in role.replicas}
+        for replica in usage.replicas:
+            assert (replica.role, replica.replica) in known, f"`usage` measures {replica.name}: no replica"
+            ended = is_terminal(known[replica.role, replica.replica])
+            assert not (ended and replica.running), f"`usage` reports {replica.name} as running"
+            for sample in (replica.total, *replica.samples):
+                values = [value for value in sample if value is not None]
+                wrong = f"`usage` returns {sample} for {replica.name}"
+                assert all(math.isfinite(value) and value >= 0 for value in values), wrong
+            assert [s.time for s in replica.samples] == sorted(s.time for s in replica.samples)
 
     def refuses(self, ability: Ability, call: Callable[[], object]) -> None:
         """Checks that a call is an error, since it uses an ability that the scheduler lacks."""
