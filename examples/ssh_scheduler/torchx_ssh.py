@@ -113,6 +113,10 @@ class SshScheduler(LocalScheduler):
         opts.add("retry_backoff", type_=float, default=1.0, help="seconds before the first retry; doubled")
         return opts
 
+    def usage(self, app_id: str) -> None:
+        """Returns no measurements: here, those of ssh would be taken for those of the replicas."""
+        return None
+
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         super()._validate(app, scheduler, cfg)
         for host in _texts(cfg["hosts"]):
