@@ -22,6 +22,7 @@ import replicas
 import run
 import scripts
 import startup
+import views
 from measure import place, table
 
 GROUPS = {
@@ -29,6 +30,7 @@ GROUPS = {
     "A short job": run,
     "Many replicas": replicas,
     "Output": output,
+    "Views": views,
     "Containers": containers,
     "Requests for Kubernetes": kube,
     "Scripts for Slurm": scripts,

@@ -1,7 +1,8 @@
-"""Makes the pictures of the terminal, docs/pictures/*.svg, from real runs of the jobs in docs/demo.
+"""Makes the pictures of the terminal and of a report, docs/pictures, from real runs of the jobs in docs/demo.
 
 make pictures
 
+The pictures of the report need Chromium, and are left out without it.
 The commands run on a terminal of fixed width. Values that differ from run to run (ids of applications,
 durations and pids) are pinned, so the same program gives the same files.
 """
@@ -34,6 +35,10 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "tests"))
+
+import browser  # noqa: E402  # the module of the tests
+
 COLUMNS = 92
 CELL, LINE = 12.2, 24.4
 """The width of a letter and the height of a line in a picture, as rich draws them."""
@@ -223,14 +228,35 @@ def _tidy(match: re.Match[str]) -> str:
     return f'<text class="{facts["class"]}" {place}>{text}</text>\n'
 
 
+def photograph(folder: Path) -> None:
+    """Takes the pictures of a report in a browser, in light and dark colours."""
+    if browser.program() is None:
+        print("left out: pictures of the report: apt install chromium", file=sys.stderr)
+        return
+    with stage() as place, browser.browser() as page:
+        take(Shot("run jobs.py:fit", "c7p2m9cdq1w"), place)
+        report = [sys.executable, "-m", "torchx_cli", "report", "@last", "-o", "run.html"]
+        env = {**os.environ, "HOME": str(place), "PYTHONPATH": str(HERE.parent)}
+        subprocess.run(report, cwd=place, env=env, check=True, stdout=subprocess.DEVNULL)
+        page.open(place / "run.html")
+        for scheme in ("light", "dark"):
+            page.resize(920, 1180, scheme=scheme)
+            (folder / f"report_{scheme}.png").write_bytes(page.picture())
+
+
 def main() -> None:
     """Takes all pictures."""
     parser = argparse.ArgumentParser(description="Makes the pictures of the documentation.")
     parser.add_argument("--out", type=Path, default=HERE / "pictures", help="the folder")
-    folder = parser.parse_args().out
+    parser.add_argument("--only", choices=("terminal", "report"), default="", help="only these pictures")
+    arguments = parser.parse_args()
+    folder = arguments.out
     folder.mkdir(exist_ok=True)
-    for name, text in film():
-        (folder / f"{name}.svg").write_text(draw(name, text), encoding="utf-8")
+    if arguments.only != "report":
+        for name, text in film():
+            (folder / f"{name}.svg").write_text(draw(name, text), encoding="utf-8")
+    if arguments.only != "terminal":
+        photograph(folder)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "exec": "Run a program in a replica.",
     "wait": "Wait until applications have ended.",
     "cancel": "Cancel applications.",
+    "report": "Write a page about an application.",
     "list": "List applications, newest first.",
     "describe": "Show the roles and replicas of an application.",
     "delete": "Delete ended applications with their logs.",

@@ -1,4 +1,4 @@
-"""The jobs of the terminal pictures."""
+"""The jobs of the pictures."""
 
 from __future__ import annotations
 
@@ -27,3 +27,20 @@ def train(epochs: int = 3, width: int = 64) -> specs.AppDef:
         )
 
     return specs.AppDef(name="train", roles=[role("loader", 1), role("trainer", 2)])
+
+
+def fit(workers: int = 6) -> specs.AppDef:
+    """Fits a model with several workers, the last of which fails.
+
+    Args:
+        workers: their number
+    """
+    role = specs.Role(
+        name="worker",
+        image="",
+        entrypoint="python",
+        args=["fit.py", macros.replica_id],
+        num_replicas=workers,
+        resource=specs.Resource(cpu=1, gpu=0, memMB=200),
+    )
+    return specs.AppDef(name="fit", roles=[role])

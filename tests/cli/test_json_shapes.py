@@ -59,6 +59,12 @@ def test_applications(printed: Any) -> None:
     assert list(printed("run", "--dryrun", "-o", "json", "utils.echo")) == documented("run", 1)
     printed("run", "--json", "utils.echo")
     assert list(printed("log", "@last", "-o", "json")) == documented("log")
+    folded = printed("log", "@last", "--fold", "-o", "json")
+    assert list(folded) == documented("log", 1)
+    assert list(folded["replicas"][0]) == nested("log", "| the sources, each with", ": the ranks")
+    report = printed("report", handle, "--json")
+    assert list(report) == documented("report")
+    assert list(report["failure"]) == nested("report", "| `failure` |", ": the command")
     waited = printed("wait", handle, "-o", "json")
     assert list(waited[0]) == documented("run")
     replica = printed("describe", handle, "-o", "json")["roles"][0]["replicas"][0]

@@ -1,4 +1,4 @@
-"""Tests of the terminal pictures: they match the current output, and load nothing from the network."""
+"""Tests of the pictures: they match the current output, and load nothing from the network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of newly taken pictures."""
     folder = tmp_path_factory.mktemp("pictures")
     script = ROOT / "docs" / "pictures.py"
-    done = subprocess.run([sys.executable, script, "--out", folder], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script, "--out", folder, "--only", "terminal"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -58,3 +60,9 @@ def test_every_picture_is_shown_and_there() -> None:
         for name in re.findall(r"!\[[^\]]+\]\([^)]*pictures/(\w+)\.svg\)", page.read_text())
     }
     assert shown == set(NAMES) == {path.stem for path in PICTURES.glob("*.svg")}
+    photographs = {name for page in PAGES for name in re.findall(r"pictures/(\w+)\.png\)", page.read_text())}
+    assert photographs == {path.stem for path in PICTURES.glob("*.png")}
+    for path in PICTURES.glob("*.png"):
+        data = path.read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert len(data) < 200_000, path

@@ -138,7 +138,7 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from map(Offer, ("bash", "zsh", "fish"))
 
 
-_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "attach", "exec")
+_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "report", "attach", "exec")
 
 
 def handles(command: str, current: str) -> Iterator[Offer]:

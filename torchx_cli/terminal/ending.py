@@ -87,10 +87,10 @@ def failure_lines(
     if first is None:
         return _unexplained(status, stream) if status.state.name == "FAILED" else []
     window = width_of(stream)
-    lines = [wrap(mask_text(_description(first, status)), stream, "  ")]
+    lines = [wrap(mask_text(description(first, status)), stream, "  ")]
     if first.signal in MEANING and not first.msg:
         lines.append(wrap(MEANING[first.signal], stream, "  "))
-    shown = _error_file(status) or (_tail(runner, handle, first) if excerpt else [])
+    shown = error_file_lines(status) or (last_log_lines(runner, handle, first) if excerpt else [])
     lines += [fit(f"  {bar_of(stream)} {mask_text(line)}", window) for line in shown]
     replica = one_line(f"{first.role}/{first.replica}")
     log = "  " + paint("full log:", "dim", stream) + " "
@@ -104,7 +104,8 @@ def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:
     return [wrap(mask_text(fit(status.msg, None)), stream, "  ")] if status.msg else []
 
 
-def _description(first: FirstFailure, status: AppStatus) -> str:
+def description(first: FirstFailure, status: AppStatus) -> str:
+    """Returns a line about the replica that failed first."""
     name = one_line(f"{first.role}/{first.replica}")
     how = f"killed by {first.signal}" if first.signal else f"exit {first.exit_code}"
     if first.exit_code is None and not first.signal:
@@ -135,7 +136,7 @@ def _others(first: FirstFailure, status: AppStatus) -> str:
     return f"; {' and '.join(stopped) if len(stopped) == 2 else f'{len(stopped)} others'} were stopped"
 
 
-def _error_file(status: AppStatus) -> list[str]:
+def error_file_lines(status: AppStatus) -> list[str]:
     """Returns the last lines of the error file written by the replica."""
     if not status.structured_error_msg or status.structured_error_msg == NONE:
         return []
@@ -144,12 +145,12 @@ def _error_file(status: AppStatus) -> list[str]:
     return excerpts.last_lines_of(text.rstrip(), LAST_LINES)
 
 
-def _tail(runner: Runner, handle: str, first: FirstFailure) -> list[str]:
+def last_log_lines(runner: Runner, handle: str, first: FirstFailure, count: int = LAST_LINES) -> list[str]:
     """Returns the last lines of the log of the replica that failed first."""
-    query = logs.LogQuery({first.role: frozenset({first.replica})}, tail=LAST_LINES)
+    query = logs.LogQuery({first.role: frozenset({first.replica})}, tail=count)
     try:
         chunks = list(runner.log_chunks(handle, query))
     except (TorchxError, NotImplementedError, OSError):
         return []  # report the failure without its log
     # only the failed attempt, if the log distinguishes attempts
-    return excerpts.last_lines([c for c in chunks if c.attempt == first.attempt] or chunks, LAST_LINES)
+    return excerpts.last_lines([c for c in chunks if c.attempt == first.attempt] or chunks, count)

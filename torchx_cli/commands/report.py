@@ -1,0 +1,63 @@
+"""`torchx report`: write a page about an application."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
+from torchx.machine import files
+from torchx_cli.applications import find
+from torchx_cli.flags import Handle
+from torchx_cli.report.collect import collect
+from torchx_cli.report.page import page
+from torchx_cli.session import session_of
+from torchx_cli.terminal.output import data_text, say
+
+with lazy_imports:
+    from torchx.specs import handles
+
+
+def report_(
+    ctx: typer.Context,
+    handle: Handle,
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            show_default=False,
+            help="The file (default: APP_ID.html); - for stdout.",
+        ),
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="The same data as JSON (default: on stdout).")] = False,
+) -> None:
+    """Write a page about an application: timeline, measurements, first failure and source.
+
+    The page is one file that loads nothing and runs no script. Secrets are masked as in other output.
+    """
+    if output in ("json", "yaml", "text"):
+        raise UsageError(
+            f"-o takes a file, got `{output}`",
+            hint="for the data as JSON: --json"
+            if output == "json"
+            else f"for a file of this name: ./{output}",
+        )
+    with session_of(ctx).runner() as runner:
+        full, described = find(runner, handle, full=True)
+        data = collect(runner, full, described)
+    text = data_text(data, "json") if json else page(data)
+    path = Path(output or f"{handles.parse_app_handle(full).app_id}.html")
+    if output == "-" or (json and not output):
+        sys.stdout.write(text)
+        return
+    try:
+        files.write_file(path, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise StateError(f"cannot write `{path}`: {error.strerror}") from error
+    say(str(path))

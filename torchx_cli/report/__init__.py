@@ -1,0 +1,1 @@
+"""Reports of applications: one page without network access, or the same data as JSON."""

@@ -1,0 +1,66 @@
+"""Collect the data of a report: description, measurements, and the first failure with its last lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import TorchxError
+from torchx.runner.status import status_of
+from torchx.specs.app import AppDef
+from torchx_cli.applications import short_name
+from torchx_cli.commands.describe import as_data
+from torchx_cli.terminal import ending
+from torchx_cli.terminal.masking import mask_text, secret_values
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduling.base import DescribeAppResponse
+
+LAST_LINES = 40
+"""Number of log lines of the replica that failed first."""
+
+
+def collect(runner: Runner, handle: str, described: DescribeAppResponse) -> dict[str, Any]:
+    """Returns the data of a report as plain data with secrets masked.
+
+    Args:
+        runner: used to read measurements and logs.
+        handle: the application.
+        described: its full description.
+    """
+    data = as_data(handle, described)
+    name = short_name(runner, handle)
+    data["made_at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    data["commands"] = {"again": f"torchx rerun {name}", "log": f"torchx log {name}"}
+    data["failure"] = _failure(runner, handle, described, name)
+    data["usage"], data["usage_error"] = _usage(runner, handle)
+    return data
+
+
+def _failure(
+    runner: Runner, handle: str, described: DescribeAppResponse, name: str
+) -> Mapping[str, Any] | None:
+    status = status_of(described)
+    first = status.first_failure
+    if first is None:
+        return None
+    values = secret_values(AppDef(described.name, described.roles))
+    lines = ending.last_log_lines(runner, handle, first, LAST_LINES)
+    return {
+        "description": mask_text(ending.description(first, status), values),
+        "meaning": ending.MEANING.get(first.signal or ""),
+        "error_file": [mask_text(line, values) for line in ending.error_file_lines(status)],
+        "last_lines": [mask_text(line, values) for line in lines],
+        "log": f"torchx log {name}/{first.role}/{first.replica}",
+    }
+
+
+def _usage(runner: Runner, handle: str) -> tuple[dict[str, Any] | None, str | None]:
+    """Returns the measurements; the reason if the engine cannot be queried for them."""
+    try:
+        usage = runner.usage(handle)
+    except (TorchxError, OSError) as error:
+        return None, mask_text(f"{error}")
+    return (usage.to_json(samples=True), None) if usage is not None else (None, None)

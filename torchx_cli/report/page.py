@@ -1,0 +1,234 @@
+"""Make the page of a report from its data."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from torchx_cli.report.drawing import TITLES, amount, plot
+from torchx_cli.report.html import Content, Element, document, element
+from torchx_cli.report.series import plot_of, span_of
+from torchx_cli.report.style import STYLE
+from torchx_cli.report.timeline import Replica, ended_how, replicas_of, seconds, timeline
+from torchx_cli.terminal.times import duration
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """Returns the page of a report.
+
+    Args:
+        data: the data of :func:`torchx_cli.report.collect.collect`.
+    """
+    replicas = replicas_of(data)
+    span = _span(data, replicas)
+    body = [
+        *_head(data, replicas),
+        *_failure(data["failure"]),
+        *_timeline(replicas, span),
+        *_plots(data, span),
+        *_usage_table(data),
+        *_roles(data),
+        *_all_replicas(replicas),
+    ]
+    return document(f"{data['app_id']} {data['state']}", STYLE, body)
+
+
+def _when(text: str | None) -> str:
+    return "" if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _rows(rows: Iterable[tuple[str, Content]]) -> Element:
+    listed = [part for name, value in rows if value for part in (element("dt", name), element("dd", value))]
+    return element("dl", listed)
+
+
+def _code(text: str | None) -> Content:
+    return element("code", text) if text else ""
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _head(data: Mapping[str, Any], replicas: list[Replica]) -> list[Element]:
+    state = data["state"]
+    lasted = f", {duration(data['duration'])}" if data["duration"] is not None else ""
+    options = {key: value for key, value in data["cfg"].items() if value is not None}
+    failed = sum(replica["state"] == "FAILED" for replica in replicas)
+    count = f"{len(replicas)} replica{'' if len(replicas) == 1 else 's'}"
+    return [
+        element("h1", data["app_id"]),
+        element(
+            "p",
+            [
+                element("span", state, {"class": f"state {state.lower()}"}),
+                f"{lasted}, {count}" + (f", {failed} failed" if failed else "") + f", {data['scheduler']}",
+            ],
+        ),
+        _rows(
+            [
+                ("handle", _code(data["handle"])),
+                ("reason", data["msg"]),
+                ("submitted", _when(data["submitted_at"])),
+                ("started", _when(data["started_at"])),
+                ("ended", _when(data["ended_at"])),
+                ("submitted by", _code(data["command_line"])),
+                ("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())),
+                ("logs", _code(data["log_dir"])),
+                ("see", data["ui_url"] or ""),
+                ("run it again", _code(data["commands"]["again"])),
+                ("its log", _code(data["commands"]["log"])),
+                ("report", f"made {_when(data['made_at'])}"),
+            ]
+        ),
+    ]
+
+
+def _failure(failure: Mapping[str, Any] | None) -> list[Element]:
+    if failure is None:
+        return []
+    parts = [element("h2", "First failure"), element("p", failure["description"], {"class": "bad"})]
+    if failure["meaning"]:
+        parts.append(element("p", failure["meaning"]))
+    for title, lines in (("Error file", failure["error_file"]), ("Last lines", failure["last_lines"])):
+        if lines:
+            parts += [
+                element("p", title, {"class": "soft"}),
+                element("pre", [element("div", "\n".join(lines))]),
+            ]
+    return [*parts, element("p", ["full log: ", element("code", failure["log"])])]
+
+
+def _span(data: Mapping[str, Any], replicas: list[Replica]) -> tuple[float, float] | None:
+    """Returns the time from the first start to the end, or to the report."""
+    times = [
+        time
+        for replica in replicas
+        for attempt in replica["attempts"]
+        for time in (seconds(attempt["started_at"]), seconds(attempt["ended_at"]))
+        if time is not None
+    ]
+    if not times:
+        return None
+    end = seconds(data["ended_at"] or data["made_at"])
+    return min(times), max([*times, *([end] if end else [])])
+
+
+def _timeline(replicas: list[Replica], span: tuple[float, float] | None) -> list[Element]:
+    return [element("h2", "Timeline"), *timeline(replicas, *span)] if span is not None else []
+
+
+def _plots(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[Element]:
+    heading = element("h2", "Measurements")
+    usage = data["usage"]
+    span = span_of(usage["replicas"]) if usage is not None else None
+    if usage is None or span is None:
+        why = data["usage_error"] or (
+            "the run was too short" if usage is not None else f"{data['scheduler']} has none"
+        )
+        return [heading, element("p", f"No measurements over time: {why}", {"class": "soft"})]
+    if whole is not None:
+        span = min(span[0], whole[0]), max(span[1], whole[1])
+    plots = [plot_of(key, usage["replicas"], *span) for key in TITLES]
+    drawn = [plot(found) for found in plots if found is not None]
+    missing = [TITLES[key] for key, found in zip(TITLES, plots, strict=True) if found is None]
+    note = f"; not available: {', '.join(missing)}" if missing else ""
+    source = f"From {usage['source']}{note}"
+    return [
+        heading,
+        element("div", drawn, {"class": "plots"}),
+        element("p", source, {"class": "soft"}),
+    ]
+
+
+def _usage_table(data: Mapping[str, Any]) -> list[Element]:
+    usage = data["usage"]
+    if usage is None or not usage["replicas"]:
+        return []
+    rows = []
+    for role in data["app"]["roles"]:
+        measured = [replica for replica in usage["replicas"] if replica["role"] == role["name"]]
+        peaks = [replica for replica in measured if replica["peak_memory"] is not None]
+        cpus = [(r["mean_cpu"], r["seconds"]) for r in measured if r["mean_cpu"] is not None]
+        total = sum(lasted for _, lasted in cpus)
+        mean = sum(cpu * lasted for cpu, lasted in cpus) / total if total else None
+        largest = max(peaks, key=lambda replica: replica["peak_memory"], default=None)
+        resource = role["resource"]
+        cpu, memory = resource.get("cpu", -1), resource.get("memMB", -1)
+        rows.append(
+            [
+                role["name"],
+                amount("cpu", mean) + (f" of {cpu}" if cpu > 0 else ""),
+                amount("memory", largest["peak_memory"] if largest else None)
+                + (f" of {amount('memory', memory * 1e6)}" if memory > 0 else ""),
+                f"{largest['role']}/{largest['replica']}" if largest else "",
+            ]
+        )
+    return [_table(("Role", "Mean CPU", "Peak memory", "Largest replica"), rows)]
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[Content]]) -> Element:
+    head = element("tr", [element("th", text) for text in heads])
+    body = [element("tr", [element("td", cell) for cell in row]) for row in rows]
+    return element("div", [element("table", [head, *body])], {"class": "wide"})
+
+
+def _roles(data: Mapping[str, Any]) -> list[Element]:
+    parts = [element("h2", "Source")]
+    for role in data["app"]["roles"]:
+        resource = {key: role["resource"][key] for key in ("cpu", "gpu", "memMB")}
+        requested = ", ".join(f"{key} {value}" for key, value in resource.items() if value > 0)
+        count = role["num_replicas"]
+        parts += [
+            element("h3", f"{role['name']}, {count} replica{'' if count == 1 else 's'}"),
+            _rows(
+                [
+                    ("command", _code(shlex.join([role["entrypoint"], *role["args"]]))),
+                    ("image", role["image"]),
+                    ("workspace", data["workspaces"].get(role["name"], "")),
+                    ("resource", requested),
+                    (
+                        "retries",
+                        f"{role['max_retries']} ({role['retry_policy']})" * bool(role["max_retries"]),
+                    ),
+                    ("environment", _pairs(role["env"])),
+                    ("metadata", _pairs(role["metadata"])),
+                ]
+            ),
+        ]
+    metadata = _pairs(data["app"]["metadata"])
+    return [*parts, _rows([("metadata", metadata)])] if metadata else parts
+
+
+def _pairs(values: Mapping[str, Any]) -> Content:
+    return [
+        part
+        for name, value in values.items()
+        for part in (element("code", f"{name}={_text(value)}"), Element("<br>"))
+    ]
+
+
+def _all_replicas(replicas: list[Replica]) -> list[Element]:
+    rows = []
+    for replica in replicas:
+        last = replica["attempts"][-1] if replica["attempts"] else None
+        started, ended = (last["started_at"], last["ended_at"]) if last else (None, None)
+        first, end = seconds(started), seconds(ended)
+        lasted = "" if first is None or end is None else duration(end - first)
+        rows.append(
+            [
+                f"{replica['role']}/{replica['id']}",
+                element("span", replica["state"], {"class": f"state {replica['state'].lower()}"}),
+                ended_how(last) if last else "",
+                str(len(replica["attempts"])),
+                _when(started),
+                lasted,
+                replica["hostname"] or "",
+            ]
+        )
+    heads = ("Replica", "State", "Result", "Attempts", "Started", "Duration", "Host")
+    summary = element("summary", f"All {len(replicas)} replicas")
+    return [element("h2", "Replicas"), element("details", [summary, _table(heads, rows)])]

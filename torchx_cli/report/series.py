@@ -1,0 +1,113 @@
+"""Series of measurements on a common grid of time, and their summary over many replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+BINS = 160
+"""Number of points of a plot."""
+
+MOST_LINES = 8
+"""Maximum number of replicas whose lines are drawn; of more, the range and the outliers."""
+
+MOST_OUTLIERS = 3
+"""Maximum number of replicas drawn beside the range."""
+
+Values = list[float | None]
+
+
+@dataclass
+class Plot:
+    """A plot of one measurement.
+
+    Attributes:
+        key: the name of the measurement in a sample.
+        begin: its start, in seconds since the epoch.
+        end: its end.
+        lines: values of single replicas, by name.
+        low: the smallest values of all replicas; empty if all replicas have lines.
+        middle: the medians.
+        high: the largest values.
+        count: the number of measured replicas.
+    """
+
+    key: str
+    begin: float
+    end: float
+    lines: dict[str, Values] = field(default_factory=dict)
+    low: Values = field(default_factory=list)
+    middle: Values = field(default_factory=list)
+    high: Values = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def largest(self) -> float:
+        """The largest value."""
+        return max((v for values in (self.high, *self.lines.values()) for v in values if v is not None),
+                   default=0.0)  # fmt: skip
+
+
+def span_of(replicas: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Returns the time range of all samples, None without samples."""
+    samples = [sample for replica in replicas for sample in replica.get("samples") or ()]
+    if not samples:
+        return None
+    begin = min(sample["time"] - sample["span"] for sample in samples)
+    return begin, max(max(sample["time"] for sample in samples), begin + 1e-3)
+
+
+def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: float) -> Plot | None:
+    """Returns the plot of a measurement, None if no replica has it.
+
+    Args:
+        key: the name of the measurement in a sample.
+        replicas: the attempts of the replicas, each with ``role``, ``replica`` and ``samples``.
+        begin: the start of the plot.
+        end: its end.
+    """
+    grids: dict[str, Values] = {}
+    for replica in replicas:
+        samples = [sample for sample in replica.get("samples") or () if sample[key] is not None]
+        if samples:
+            name = f"{replica['role']}/{replica['replica']}"
+            fill(grids.setdefault(name, [None] * BINS), samples, key, begin, end)
+    if not grids:
+        return None
+    plot = Plot(key, begin, end, count=len(grids))
+    if len(grids) <= MOST_LINES:
+        plot.lines = grids
+        return plot
+    for column in zip(*grids.values(), strict=True):
+        known = sorted(value for value in column if value is not None)
+        plot.low.append(known[0] if known else None)
+        plot.middle.append(known[len(known) // 2] if known else None)
+        plot.high.append(known[-1] if known else None)
+    plot.lines = {name: grids[name] for name in outliers(grids, plot.middle)}
+    return plot
+
+
+def fill(grid: Values, samples: Iterable[Mapping[str, Any]], key: str, begin: float, end: float) -> None:
+    """Writes the values of samples to the points of a grid that their spans cover; the largest ones win."""
+    scale = len(grid) / (end - begin)
+    for sample in samples:
+        value = sample[key]
+        first = max(0, min(len(grid) - 1, int((sample["time"] - sample["span"] - begin) * scale)))
+        last = max(first + 1, min(len(grid), round((sample["time"] - begin) * scale)))
+        for at in range(first, last):
+            before = grid[at]
+            if before is None or value > before:
+                grid[at] = value
+
+
+def outliers(grids: Mapping[str, Values], middle: Values) -> list[str]:
+    """Returns the replicas that differ most from the median, if they differ much more than is usual."""
+    distances = {
+        name: sum(abs(v - m) for v, m in zip(values, middle, strict=True) if v is not None and m is not None)
+        for name, values in grids.items()
+    }
+    usual = sorted(distances.values())[len(distances) // 2]
+    floor = 0.02 * sum(abs(value) for value in middle if value is not None)
+    far = [name for name, distance in distances.items() if distance > max(4 * usual, floor)]
+    return sorted(far, key=lambda name: -distances[name])[:MOST_OUTLIERS]

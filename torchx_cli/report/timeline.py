@@ -1,0 +1,104 @@
+"""The timeline of a report: the attempts of each replica; of many replicas, those that differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from torchx_cli.report.drawing import attempts, counts
+from torchx_cli.report.html import Element, element
+from torchx_cli.report.series import BINS
+from torchx_cli.terminal.times import duration
+
+MOST_ROWS = 48
+"""Maximum number of replicas with bars of their own."""
+
+Replica = Mapping[str, Any]
+
+
+def seconds(text: str | None) -> float | None:
+    """Returns a time as seconds since the epoch."""
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def replicas_of(data: Mapping[str, Any]) -> list[Replica]:
+    """Returns all replicas, each with the name of its role."""
+    return [{**replica, "role": role["role"]} for role in data["roles"] for replica in role["replicas"]]
+
+
+def ended_how(attempt: Mapping[str, Any]) -> str:
+    """Returns the signal, the exit code, or the state of an attempt."""
+    if attempt["signal"]:
+        return str(attempt["signal"])
+    code = attempt["exit_code"]
+    return attempt["state"].lower() if code is None else f"exit {code}"
+
+
+def timeline(replicas: Sequence[Replica], begin: float, end: float) -> list[Element]:
+    """Returns the timeline of an application.
+
+    Args:
+        replicas: all replicas.
+        begin: the start of the application.
+        end: its end, or the time of the report.
+    """
+    shown, content = list(replicas), []
+    if len(shown) > MOST_ROWS:
+        usual = Counter(_result(replica) for replica in replicas).most_common(1)[0][0]
+        unusual = [replica for replica in replicas if _result(replica) != usual]
+        shown = unusual[:MOST_ROWS]
+        text = f"Running replicas over time, at most {len(replicas)}; most of them: {usual}"
+        area = counts(_running(replicas, begin, end), len(replicas))
+        times = element(
+            "div", [element("span", "0 s"), element("span", duration(end - begin))], {"class": "times"}
+        )
+        content.append(element("div", [element("span", text), area, times], {"class": "lane"}))
+        if shown:
+            more = len(unusual) - len(shown)
+            others = f"; {more} more are in the list of all replicas" if more else ""
+            content.append(element("p", f"Replicas that differ{others}:", {"class": "soft"}))
+    cells = []
+    for replica in shown:
+        spans = [span for attempt in replica["attempts"] if (span := _span(attempt, begin, end)) is not None]
+        cells += [
+            element("span", f"{replica['role']}/{replica['id']}"),
+            attempts(replica, spans),
+            element("span", _result(replica)),
+        ]
+    return [*content, element("div", cells, {"class": "lanes"})] if cells else content
+
+
+def _result(replica: Replica) -> str:
+    """Returns the result of a replica and the number of its attempts."""
+    last = replica["attempts"][-1] if replica["attempts"] else None
+    text = ended_how(last) if last else replica["state"].lower()
+    many = len(replica["attempts"])
+    return f"{text}, {many} attempts" if many > 1 else text
+
+
+def _span(attempt: Mapping[str, Any], begin: float, end: float) -> tuple[float, float, str, str] | None:
+    """Returns an attempt as parts of the whole time, its state and its description."""
+    started = seconds(attempt["started_at"])
+    if started is None:
+        return None
+    ended = seconds(attempt["ended_at"]) or end
+    whole = max(1e-3, end - begin)
+    first, last = (min(1.0, max(0.0, (when - begin) / whole)) for when in (started, ended))
+    text = f"attempt {attempt['number']}: {ended_how(attempt)} after {duration(ended - started)}"
+    return first, last, attempt["state"], text
+
+
+def _running(replicas: Sequence[Replica], begin: float, end: float) -> list[int]:
+    """Returns the number of running replicas at each point of the timeline."""
+    changes = [0] * (BINS + 1)
+    for replica in replicas:
+        for attempt in replica["attempts"]:
+            span = _span(attempt, begin, end)
+            if span is not None:
+                first = min(BINS - 1, int(span[0] * BINS))
+                changes[first] += 1
+                changes[max(first + 1, min(BINS, round(span[1] * BINS)))] -= 1
+    running = 0
+    return [running := running + change for change in changes[:BINS]]
