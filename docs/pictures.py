@@ -1,8 +1,8 @@
-"""Makes the pictures of the terminal and of a report, docs/pictures, from real runs of the jobs in docs/demo.
+"""Makes the pictures of the documentation, docs/pictures, from real runs of the jobs in docs/demo.
 
 make pictures
 
-The pictures of the report need Chromium, and are left out without it.
+The pictures of `torchx top` and of a report take a minute; those of the report need Chromium.
 The commands run on a terminal of fixed width. Values that differ from run to run (ids of applications,
 durations and pids) are pinned, so the same program gives the same files.
 """
@@ -37,7 +37,8 @@ from rich.text import Text
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "tests"))
 
-import browser  # noqa: E402  # the module of the tests
+import browser  # noqa: E402  # a module of the tests, as the next one
+import terminal  # noqa: E402
 
 COLUMNS = 92
 CELL, LINE = 12.2, 24.4
@@ -228,19 +229,35 @@ def _tidy(match: re.Match[str]) -> str:
     return f'<text class="{facts["class"]}" {place}>{text}</text>\n'
 
 
-def photograph(folder: Path) -> None:
+def film_live(folder: Path) -> None:
+    """Takes the picture of the live view, and those of the report of the same application."""
+    with stage() as place:
+        env = {"HOME": str(place), "PYTHONPATH": str(HERE.parent)}
+        take(Shot("run --detach jobs.py:fit", "c7p2m9cdq1w"), place)
+        with terminal.Terminal("top", "-s", "local_cwd", width=COLUMNS, lines=12, env=env) as top:
+            top.until(lambda screen: screen.count("samples kept") == screen.count("MB") - 1 == 6, "all rows")
+            top.send("jj")
+            top.shows("3 of 7")
+            text = "\n".join(line.rstrip() for line in top.frame.split("\n"))
+            top.send("q")
+            top.end()
+        (folder / "top.svg").write_text(draw("top", text), encoding="utf-8")
+        command = [sys.executable, "-m", "torchx_cli"]
+        run = {"cwd": place, "env": {**os.environ, **env}, "stdout": subprocess.DEVNULL}
+        subprocess.run([*command, "wait", "@last"], **run, stderr=subprocess.DEVNULL)
+        subprocess.run([*command, "report", "@last", "-o", "run.html"], **run, check=True)
+        photograph(place / "run.html", folder)
+
+
+def photograph(report: Path, folder: Path) -> None:
     """Takes the pictures of a report in a browser, in light and dark colours."""
     if browser.program() is None:
         print("left out: pictures of the report: apt install chromium", file=sys.stderr)
         return
-    with stage() as place, browser.browser() as page:
-        take(Shot("run jobs.py:fit", "c7p2m9cdq1w"), place)
-        report = [sys.executable, "-m", "torchx_cli", "report", "@last", "-o", "run.html"]
-        env = {**os.environ, "HOME": str(place), "PYTHONPATH": str(HERE.parent)}
-        subprocess.run(report, cwd=place, env=env, check=True, stdout=subprocess.DEVNULL)
-        page.open(place / "run.html")
+    with browser.browser() as page:
+        page.open(report)
         for scheme in ("light", "dark"):
-            page.resize(920, 1180, scheme=scheme)
+            page.resize(1000, 1460, scheme=scheme)
             (folder / f"report_{scheme}.png").write_bytes(page.picture())
 
 
@@ -248,15 +265,15 @@ def main() -> None:
     """Takes all pictures."""
     parser = argparse.ArgumentParser(description="Makes the pictures of the documentation.")
     parser.add_argument("--out", type=Path, default=HERE / "pictures", help="the folder")
-    parser.add_argument("--only", choices=("terminal", "report"), default="", help="only these pictures")
+    parser.add_argument("--only", choices=("terminal", "live"), default="", help="only these pictures")
     arguments = parser.parse_args()
     folder = arguments.out
     folder.mkdir(exist_ok=True)
-    if arguments.only != "report":
+    if arguments.only != "live":
         for name, text in film():
             (folder / f"{name}.svg").write_text(draw(name, text), encoding="utf-8")
     if arguments.only != "terminal":
-        photograph(folder)
+        film_live(folder)
 
 
 if __name__ == "__main__":

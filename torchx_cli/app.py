@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "exec": "Run a program in a replica.",
     "wait": "Wait until applications have ended.",
     "cancel": "Cancel applications.",
+    "top": "Show running applications and their replicas live.",
     "report": "Write a page about an application.",
     "list": "List applications, newest first.",
     "describe": "Show the roles and replicas of an application.",
@@ -58,7 +59,7 @@ OTHER_NAMES = {
     "prune": "gc clean cleanup",
     "rerun": "retry restart resubmit resume again",
     "run": "start submit launch sbatch apply create",
-    "status": "state stat top",
+    "status": "state stat",
 }
 """Command name -> the names of commands of other tools with the same purpose."""
 

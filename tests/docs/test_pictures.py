@@ -16,6 +16,8 @@ pytestmark = pytest.mark.xdist_group("pictures")  # one process: the pictures ar
 
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = ("run", "failure", "log", "status", "list")
+LIVE = ("top",)
+"""Pictures of measurements, which differ from run to run."""
 
 
 def lines(path: Path) -> list[str]:
@@ -45,7 +47,7 @@ def test_a_picture_shows_the_current_output(name: str, taken: Path) -> None:
     assert len(new) > 3
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", (*NAMES, *LIVE))
 def test_a_picture_loads_nothing(name: str) -> None:
     text = (PICTURES / f"{name}.svg").read_text(encoding="utf-8")
     assert re.findall(r"\w+://(?!torchx/)[^\"'\s]*", text) == ["http://www.w3.org/2000/svg"]
@@ -59,7 +61,7 @@ def test_every_picture_is_shown_and_there() -> None:
         for page in PAGES
         for name in re.findall(r"!\[[^\]]+\]\([^)]*pictures/(\w+)\.svg\)", page.read_text())
     }
-    assert shown == set(NAMES) == {path.stem for path in PICTURES.glob("*.svg")}
+    assert shown == {*NAMES, *LIVE} == {path.stem for path in PICTURES.glob("*.svg")}
     photographs = {name for page in PAGES for name in re.findall(r"pictures/(\w+)\.png\)", page.read_text())}
     assert photographs == {path.stem for path in PICTURES.glob("*.png")}
     for path in PICTURES.glob("*.png"):

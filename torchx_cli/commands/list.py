@@ -198,6 +198,7 @@ def gather(
     *,
     all_users: bool = False,
     own: bool = False,
+    quiet: bool = False,
 ) -> list[Iterator[ListAppResponse]]:
     """Returns the matching applications of one scheduler, or of all reachable ones, newest first.
 
@@ -209,13 +210,14 @@ def gather(
         query: selects the applications.
         all_users: include applications of other users, where supported.
         own: exclude these, even if the configuration includes them.
+        quiet: do not print the names of schedulers that are not reached.
 
     Raises:
         UsageError: the scheduler does not exist or does not support these options.
         TorchxError: the requested scheduler cannot be queried.
     """
     if not scheduler:
-        scheduler = _configured(runner, session)
+        scheduler = _configured(runner, session, quiet)
     if cfg and not scheduler:
         raise UsageError("-cfg requires -s, as options belong to one scheduler")
 
@@ -234,7 +236,7 @@ def gather(
 
     answers = survey(runner.scheduler_backends(), select)
     failed = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
-    if failed:
+    if failed and not quiet:
         note(
             paint(
                 f"not reached: {', '.join(failed)} (details: torchx list -s {failed[0]})", "dim", sys.stderr
@@ -243,12 +245,13 @@ def gather(
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
-def _configured(runner: Runner, session: Session) -> str:
+def _configured(runner: Runner, session: Session, quiet: bool) -> str:
     """Returns the scheduler in `[cli:list]`; empty if none is set, or it is not installed."""
     setting = session.valid_config.section("cli:list").get("scheduler")
     if setting is None or setting.value in runner.scheduler_backends():
         return setting.value if setting is not None else ""
-    note(f"note: {setting.origin}: the scheduler `{setting.value}` is not installed; it is ignored")
+    if not quiet:
+        note(f"note: {setting.origin}: the scheduler `{setting.value}` is not installed; it is ignored")
     return ""
 
 

@@ -12,7 +12,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx_cli.applications import find
-from torchx_cli.flags import Handle
+from torchx_cli.flags import Handle, option
 from torchx_cli.report.collect import collect
 from torchx_cli.report.page import page
 from torchx_cli.session import session_of
@@ -27,13 +27,7 @@ def report_(
     handle: Handle,
     output: Annotated[
         str,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            show_default=False,
-            help="The file (default: APP_ID.html); - for stdout.",
-        ),
+        option("-o", "--output", metavar="FILE", help="The file (default: APP_ID.html); - for stdout."),
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="The same data as JSON (default: on stdout).")] = False,
 ) -> None:

@@ -201,6 +201,39 @@ class Screen:
         self._stream.write("\x1b[J")
 
 
+class FullScreen:
+    """The alternate screen of a terminal; a context manager, which restores the usual one.
+
+    Args:
+        stream: the terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = console_of(stream, live=True)
+        self._live = Live(
+            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False,
+            redirect_stderr=False,
+        )  # fmt: skip
+
+    def __enter__(self) -> FullScreen:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The current columns and lines of the window."""
+        size = self._console.size
+        return size.width, size.height
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Replaces the content with lines, which may be painted."""
+        texts = [Text.from_ansi(shown(line)) for line in lines]
+        self._live.update(Text("\n", no_wrap=True, overflow="crop").join(texts), refresh=True)
+
+
 MAX_PARTS = 6
 """Maximum number of parts shown."""
 

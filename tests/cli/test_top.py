@@ -1,0 +1,188 @@
+"""The live view: `torchx top`."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from program import ROOT, answer, torchx
+from terminal import ENTER, LEAVE, Terminal
+
+from torchx.runner import get_runner
+from torchx.scheduling.usage import Sample
+from torchx_cli.terminal.output import columns
+from torchx_cli.top.snapshot import AppRows, Collector, ReplicaRow
+from torchx_cli.top.view import HEADS, cells, draw, head_cells, lines_of, name_width, row_text, shows_gpus
+
+HANDLE = "local_cwd://torchx/train-x7k2"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    yield
+    for app in answer("list", "-s", "local_cwd", "-o", "json"):
+        torchx("delete", "--force", app["handle"])
+
+
+def leave(script: str, replicas: int = 1) -> str:
+    """Starts an application and leaves it running; returns its app id."""
+    done = torchx("run", "-d", "utils.sh", "--num_replicas", str(replicas), script)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().rpartition("/")[2]
+
+
+def app(*replicas: ReplicaRow) -> AppRows:
+    return AppRows(HANDLE, "RUNNING", list(replicas))
+
+
+BUSY = Sample(0.0, 1.0, cpu=3.14, memory=41_200_000_000, gpu=0.5, gpu_memory=10**9, output=2e6)
+
+
+def test_a_row_has_the_measurements_and_the_last_line() -> None:
+    row = ReplicaRow("trainer", 5, "RUNNING", 2, BUSY, "token=abc12345secret")
+    assert cells(row) == [
+        "trainer/5", "RUNNING #2", "3.1", "41.2 GB", "50%", "1.0 GB", "2.0 MB/s", "token=********"
+    ]  # fmt: skip
+    assert cells(ReplicaRow("w", 0, "PENDING", 1))[2:] == [""] * 6
+    assert head_cells(app(row, row))[:7] == [
+        "train-x7k2", "RUNNING", "6.3", "82.4 GB", "50%", "2.0 GB", "4.0 MB/s"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("window", [20, 60, 80, 200])
+def test_rows_fit_the_window(window: int) -> None:
+    long = ReplicaRow("a-role-with-a-long-name", 999, "SIGKILL", 12, BUSY, "日本\x1b[31m" * 100)
+    for gpus in (False, True):
+        lines = lines_of([app(long)])
+        width = name_width(lines)
+        for line in lines:
+            text = draw(line, width, gpus, window, io.StringIO())
+            assert columns(text) <= window
+            assert "\x1b" not in text
+        assert columns(row_text(HEADS, width, gpus, window)) <= window
+
+
+def test_columns_of_gpus_are_shown_if_one_is_measured() -> None:
+    assert not shows_gpus([app(ReplicaRow("w", 0, "RUNNING", 1, Sample(0.0, 1.0, cpu=1.0)))])
+    assert shows_gpus([app(ReplicaRow("w", 0, "RUNNING", 1, BUSY))])
+    assert "GPU" not in row_text(HEADS, 8, False, 80)
+
+
+def test_a_table_without_a_terminal() -> None:
+    assert torchx("top", "-s", "local_cwd").stderr == "no running applications\n"
+    app_id = leave("echo from-${replica_id}; sleep 600", replicas=2)
+    done = torchx("top", "-s", "local_cwd")
+    head, first, *rest = done.stdout.splitlines()
+    assert head.split() == ["REPLICA", "STATE", "CPU", "MEMORY", "OUTPUT", "LAST", "LINE"]
+    assert first.split()[:2] == [app_id, "RUNNING"]
+    assert [line.split()[0] for line in rest] == ["sh/0", "sh/1"]
+    shown = answer("top", "-o", "json", "@last")
+    assert [(app["app_id"], len(app["replicas"])) for app in shown] == [(app_id, 2)]
+    assert list(shown[0]["replicas"][0]) == [
+        "role", "replica", "state", "attempt", "cpu", "memory", "gpu", "gpu_memory", "output", "last_line"
+    ]  # fmt: skip
+
+
+def test_keys_select_show_details_and_the_log_and_cancel() -> None:
+    app_id = leave("echo from-${replica_id}; sleep 600", replicas=3)
+    with Terminal("top", "-s", "local_cwd") as terminal:
+        terminal.until(lambda screen: all(f"from-{k}" in screen for k in range(3)), "the last lines")
+        assert "q quit" in terminal.shows("1 of 4")
+        terminal.send("j\x1b[B")
+        terminal.shows("3 of 4")
+        terminal.send("k")
+        terminal.shows("2 of 4")
+        terminal.send("G")
+        terminal.shows("4 of 4")
+        terminal.send("\r")
+        screen = terminal.shows("any key to return")
+        assert "3 of 3 running" in screen
+        assert "│ from-2" in screen
+        terminal.send("x")
+        terminal.shows("4 of 4")
+        terminal.send("l")
+        terminal.until(lambda _: "from-2" in terminal.written.partition(LEAVE)[2], "the log")
+        terminal.send("\x03")
+        terminal.until(lambda _: terminal.written.count(ENTER) == 2, "the screen again")
+        terminal.send("c")
+        terminal.shows(f"cancel {app_id}? y to confirm")
+        terminal.send("x")
+        terminal.shows("q quit")
+        assert answer("status", app_id, "-o", "json")["state"] == "RUNNING"
+        terminal.send("cy")
+        terminal.shows("CANCELLED")
+        terminal.send("q")
+        assert terminal.end() == 0
+
+
+def test_a_narrow_window_and_a_new_size() -> None:
+    leave("sleep 600", replicas=30)
+    with Terminal("top", "-s", "local_cwd", width=80, lines=24) as terminal:
+        screen = terminal.shows("of 31")
+        assert "sh/20" not in screen
+        terminal.resize(50, 12)
+        terminal.kill(signal.SIGWINCH)
+        assert "sh/10" not in terminal.shows("of 31")
+        terminal.send("G")
+        assert "sh/29" in terminal.shows("31 of 31")
+        terminal.send("\x04")
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_signals_restore_the_terminal(number: signal.Signals, code: int) -> None:
+    with Terminal("top", "-s", "local_cwd") as terminal:
+        terminal.shows("no running applications")
+        terminal.kill(number)
+        assert terminal.end() == code
+
+
+def test_ctrl_z_leaves_the_screen_until_the_command_continues() -> None:
+    with Terminal("top", "-s", "local_cwd") as terminal:
+        terminal.shows("no running applications")
+        terminal.send("\x1a")
+        stat = Path(f"/proc/{terminal.process.pid}/stat")
+        terminal.until(lambda _: stat.read_text().rpartition(") ")[2].startswith("T"), "it has stopped")
+        terminal.read(0)
+        assert terminal.written.count(LEAVE) == 1
+        terminal.kill(signal.SIGCONT)
+        terminal.until(lambda _: terminal.written.count(ENTER) == 2, "the screen again")
+        terminal.shows("no running applications")
+        terminal.send("q")
+        assert terminal.end() == 0
+
+
+def test_an_error_restores_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "from torchx_cli.top import snapshot\n"
+        "collect = snapshot.Collector.collect\n"
+        "def fail(self):\n"
+        "    if self.rounds: raise ZeroDivisionError('a defect')\n"
+        "    return collect(self)\n"
+        "snapshot.Collector.collect = fail\n"
+    )
+    with Terminal("top", "-s", "local_cwd", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}) as terminal:
+        assert terminal.end() == 1
+        assert "a defect" in terminal.written.rpartition(LEAVE)[2]
+
+
+def test_an_application_that_ended_remains_and_is_not_read_again() -> None:
+    app_id = leave("exit 3")
+    torchx("wait", app_id)
+    calls: list[str] = []
+    with get_runner("torchx") as runner:
+        handle = f"local_cwd://torchx/{app_id}"
+        known = [handle]
+        collector = Collector(runner, lambda: known)
+        collector.collect()
+        runner.description = lambda *args, **options: calls.append("read")  # type: ignore[method-assign]
+        shown = collector.collect()
+    assert [(row.state, row.replicas[0].state, calls) for row in shown] == [("FAILED", "exit 3", [])]
+    assert json.dumps(shown[0].to_json())

@@ -1,0 +1,153 @@
+"""Format the live view: rows of a table, from which a screen takes those that are visible."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from torchx.printable import one_line
+from torchx.specs.handles import parse_app_handle
+from torchx_cli.commands.prune import size
+from torchx_cli.terminal.masking import mask_text
+from torchx_cli.terminal.output import STATE_MEANING, columns, fit, note, paint, say
+
+if TYPE_CHECKING:
+    from torchx_cli.top.snapshot import AppRows, ReplicaRow
+
+HEADS = ("REPLICA", "STATE", "CPU", "MEMORY", "GPU", "GPU MEM", "OUTPUT", "LAST LINE")
+_WIDTHS = (9, 5, 8, 5, 8, 9)
+"""Columns from the state to the output."""
+
+_GPU = (4, 5)
+"""The columns that are only shown if a GPU is measured."""
+
+_NAME = 22
+"""Maximum columns of the name of a replica."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the view: an application, or one of its replicas."""
+
+    app: AppRows
+    replica: ReplicaRow | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Identifies the row."""
+        if self.replica is None:
+            return self.app.handle, "", -1
+        return self.app.handle, self.replica.role, self.replica.replica
+
+
+def lines_of(apps: Sequence[AppRows]) -> list[Line]:
+    """Returns all rows."""
+    return [line for app in apps for line in (Line(app), *(Line(app, replica) for replica in app.replicas))]
+
+
+def cells(replica: ReplicaRow) -> list[str]:
+    """Returns the cells of a replica, its last line included."""
+    sample = replica.sample
+    state = replica.state if replica.attempt <= 1 else f"{replica.state} #{replica.attempt}"
+    return [
+        f"{replica.role}/{replica.replica}",
+        state,
+        "" if sample is None or sample.cpu is None else f"{sample.cpu:.1f}",
+        "" if sample is None or sample.memory is None else size(sample.memory),
+        "" if sample is None or sample.gpu is None else f"{sample.gpu:.0%}",
+        "" if sample is None or sample.gpu_memory is None else size(sample.gpu_memory),
+        "" if sample is None or sample.output is None else f"{size(round(sample.output))}/s",
+        mask_text(replica.last),
+    ]
+
+
+def head_cells(app: AppRows) -> list[str]:
+    """Returns the cells of an application: sums over its replicas."""
+    samples = [replica.sample for replica in app.replicas if replica.sample is not None]
+    cpu = [sample.cpu for sample in samples if sample.cpu is not None]
+    memory = [sample.memory for sample in samples if sample.memory is not None]
+    gpu = [sample.gpu for sample in samples if sample.gpu is not None]
+    gpu_memory = [sample.gpu_memory for sample in samples if sample.gpu_memory is not None]
+    output = [sample.output for sample in samples if sample.output is not None]
+    count = len(app.replicas)
+    described = app.description
+    about = f"{count} replica{'' if count == 1 else 's'} on {parse_app_handle(app.handle).scheduler_backend}"
+    message = app.error or (described.msg if described is not None else "")
+    return [
+        app.app_id,
+        app.state,
+        f"{sum(cpu):.1f}" if cpu else "",
+        size(sum(memory)) if memory else "",
+        f"{sum(gpu) / len(gpu):.0%}" if gpu else "",
+        size(sum(gpu_memory)) if gpu_memory else "",
+        f"{size(round(sum(output)))}/s" if output else "",
+        f"{about}  {mask_text(message)}".rstrip(),
+    ]
+
+
+def shows_gpus(apps: Sequence[AppRows]) -> bool:
+    """Returns True if the GPU of a replica is measured."""
+    return any(
+        replica.sample is not None
+        and (replica.sample.gpu is not None or replica.sample.gpu_memory is not None)
+        for app in apps
+        for replica in app.replicas
+    )
+
+
+def name_width(lines: Sequence[Line]) -> int:
+    """Returns the columns of the first column, for the given rows."""
+    names = [
+        line.app.app_id if line.replica is None else f"  {line.replica.role}/{line.replica.replica}"
+        for line in lines
+    ]
+    return min(_NAME, max([len(HEADS[0]), *(columns(one_line(name)) for name in names)]))
+
+
+def row_text(texts: Sequence[str], width: int, gpus: bool, window: int) -> str:
+    """Returns the text of a row: numbers to the right, the rest to the left."""
+    parts = [_left(texts[0], width)]
+    for at, (text, room) in enumerate(zip(texts[1:7], _WIDTHS, strict=True), 1):
+        if at in _GPU and not gpus:
+            continue
+        parts.append(_left(text, room) if at == 1 else _right(text, room))
+    start = " ".join(parts)
+    return fit(f"{start} {fit(texts[7], max(0, window - columns(start) - 1))}", window).rstrip()
+
+
+def draw(line: Line, width: int, gpus: bool, window: int, stream: TextIO) -> str:
+    """Returns a row with its state in colour."""
+    if line.replica is None:
+        text = row_text(head_cells(line.app), width, gpus, window)
+        return paint(text, "bold", stream)
+    texts = cells(line.replica)
+    texts[0] = f"  {texts[0]}"
+    text = row_text(texts, width, gpus, window)
+    state = _left(texts[1], _WIDTHS[0])
+    meaning = STATE_MEANING.get(line.replica.state.split(" ")[0], "bad")
+    before, after = text[:width], text[width:]
+    return before + after.replace(state.rstrip(), paint(state.rstrip(), meaning, stream), 1)
+
+
+def _left(text: str, room: int) -> str:
+    shown = fit(text, room)
+    return shown + " " * (room - columns(shown))
+
+
+def _right(text: str, room: int) -> str:
+    shown = fit(text, room)
+    return " " * (room - columns(shown)) + shown
+
+
+def print_table(apps: list[AppRows]) -> None:
+    """Prints all rows once."""
+    lines, window = lines_of(apps), 200
+    if not lines:
+        note("no running applications")
+        return
+    width, gpus = name_width(lines), shows_gpus(apps)
+    rows = [row_text(HEADS, width, gpus, window)]
+    rows += [draw(line, width, gpus, window, sys.stdout) for line in lines]
+    say("\n".join(rows))
