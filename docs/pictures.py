@@ -194,6 +194,7 @@ font-size: {char_height}px; line-height: {line_height}px; }}
 {styles}
 </style>
 <rect x="-12" y="-9" width="{terminal_width}" height="HEIGHT" rx="10" fill="#181a1f"/>
+{backgrounds}
 <g class="{unique_id}-matrix">
 {matrix}
 </g>

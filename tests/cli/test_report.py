@@ -113,7 +113,7 @@ def test_the_page_has_the_failure_and_the_commands(data: dict[str, Any]) -> None
 
 def test_an_engine_without_measurements(data: dict[str, Any]) -> None:
     for usage, error, text in (
-        (None, None, "local_cwd has none"),
+        (None, None, "local_cwd does not measure"),
         (None, "the engine is down", "the engine is down"),
         ({"source": "x", "interval": None, "replicas": []}, None, "the run was too short"),
     ):

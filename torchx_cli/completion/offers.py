@@ -120,7 +120,7 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         before: the arguments before this one.
         current: the partial argument.
     """
-    if command in ("cancel", "delete", "wait") or (command in _SINGLE_HANDLE and not before):
+    if command in ("cancel", "delete", "top", "wait") or (command in _SINGLE_HANDLE and not before):
         path = current.partition("://")[2 if "://" in current else 0]
         if command in ("log", "attach", "exec") and "/" in path:
             replicas = list(of_replicas(current))
@@ -143,7 +143,7 @@ _SINGLE_HANDLE = ("rerun", "status", "log", "describe", "report", "attach", "exe
 
 def handles(command: str, current: str) -> Iterator[Offer]:
     """Yields the handles of applications that a command accepts, running ones first."""
-    ended = command not in ("cancel", "attach", "wait", "exec")
+    ended = command not in ("cancel", "attach", "top", "wait", "exec")
     query = scheduling_query.AppQuery(
         states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING"))
     )

@@ -28,12 +28,12 @@ def amount(key: str, value: float | None) -> str:
     """Formats a value of a measurement.
 
     >>> amount("cpu", 3.14159), amount("memory", 2_000_000), amount("gpu", 0.5), amount("output", 12.0)
-    ('3.1 cores', '2.0 MB', '50 %', '12 B/s')
+    ('3.14 cores', '2.0 MB', '50 %', '12 B/s')
     """
     if value is None:
         return "-"
     if key == "cpu":
-        return f"{value:.1f} cores"
+        return f"{value:.2f} cores"
     if key == "gpu":
         return f"{value:.0%}".replace("%", " %")
     return size(round(value)) + ("/s" if key in ("output", "read", "write") else "")

@@ -127,7 +127,7 @@ def _plots(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[E
     span = span_of(usage["replicas"]) if usage is not None else None
     if usage is None or span is None:
         why = data["usage_error"] or (
-            "the run was too short" if usage is not None else f"{data['scheduler']} has none"
+            "the run was too short" if usage is not None else f"{data['scheduler']} does not measure"
         )
         return [heading, element("p", f"No measurements over time: {why}", {"class": "soft"})]
     if whole is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchx_cli.top.snapshot import AppRows, ReplicaRow
 
 HEADS = ("REPLICA", "STATE", "CPU", "MEMORY", "GPU", "GPU MEM", "OUTPUT", "LAST LINE")
-_WIDTHS = (9, 5, 8, 5, 8, 9)
+_WIDTHS = (9, 6, 8, 5, 8, 9)
 """Columns from the state to the output."""
 
 _GPU = (4, 5)
@@ -54,7 +54,7 @@ def cells(replica: ReplicaRow) -> list[str]:
     return [
         f"{replica.role}/{replica.replica}",
         state,
-        "" if sample is None or sample.cpu is None else f"{sample.cpu:.1f}",
+        "" if sample is None or sample.cpu is None else f"{sample.cpu:.2f}",
         "" if sample is None or sample.memory is None else size(sample.memory),
         "" if sample is None or sample.gpu is None else f"{sample.gpu:.0%}",
         "" if sample is None or sample.gpu_memory is None else size(sample.gpu_memory),
@@ -78,7 +78,7 @@ def head_cells(app: AppRows) -> list[str]:
     return [
         app.app_id,
         app.state,
-        f"{sum(cpu):.1f}" if cpu else "",
+        f"{sum(cpu):.2f}" if cpu else "",
         size(sum(memory)) if memory else "",
         f"{sum(gpu) / len(gpu):.0%}" if gpu else "",
         size(sum(gpu_memory)) if gpu_memory else "",
