@@ -7,10 +7,12 @@ from torchx.scheduling.base import Kills as Kills
 from torchx.scheduling.base import ListAppResponse as ListAppResponse
 from torchx.scheduling.base import LogChunks as LogChunks
 from torchx.scheduling.base import Measures as Measures
+from torchx.scheduling.base import Reports as Reports
 from torchx.scheduling.base import Scheduler as Scheduler
 from torchx.scheduling.base import Waits as Waits
 from torchx.scheduling.base import filter_regex as filter_regex
 from torchx.scheduling.base import split_lines as split_lines
+from torchx.scheduling.events import AppEvent as AppEvent
 from torchx.scheduling.logs import LogChunk as LogChunk
 from torchx.scheduling.logs import LogQuery as LogQuery
 from torchx.scheduling.logs import Stream as Stream

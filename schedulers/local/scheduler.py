@@ -13,7 +13,7 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Schedul
 with lazy_imports:
     from torchx.jobs import pruning
     from torchx.schedulers.local import cancel as local_cancel
-    from torchx.schedulers.local import checks, doctor, images, logs, options, request, submit
+    from torchx.schedulers.local import checks, doctor, events, images, logs, options, request, submit
     from torchx.schedulers.local import usage as local_usage
     from torchx.schedulers.local import wait as local_wait
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
     from torchx.schedulers.local.request import PopenRequest as PopenRequest
     from torchx.schedulers.local.request import ReplicaParam as ReplicaParam
+    from torchx.scheduling.events import AppEvent
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
@@ -164,7 +165,11 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Removes ended jobs and leftovers of interrupted commands."""
         return pruning.prune(self._jobs.home, app_ids, dryrun=dryrun)
 
-    # --- logs, checks ----------------------------------------------------------------------------
+    # --- events, logs, checks ----------------------------------------------------------------------------
+
+    def app_events(self, app_id: str) -> Iterator[AppEvent | None]:
+        """Yields the events of a job until its end, and None at their current end."""
+        return events.read_job(self._jobs, app_id)
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the logs of the replicas in order of time."""

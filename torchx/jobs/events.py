@@ -15,6 +15,9 @@ from torchx.machine import files
 LARGEST = 1 << 28
 """Maximum bytes of all events of a job, enough for some million events."""
 
+BLOCK = 1 << 20
+"""Bytes to read at a time while following."""
+
 LONGEST_LINE = 1 << 16
 """Maximum bytes of an event; a longer one is treated as damaged."""
 
@@ -100,9 +103,45 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
         if os.fstat(descriptor).st_size > LARGEST:
             raise OSError(errno.EFBIG, f"it is larger than {LARGEST >> 20} MB", str(path))
         while line := file.readline(LONGEST_LINE):  # a longer line is read as several damaged ones
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and isinstance(event.get("e"), str):
+            event = parse_event(line)
+            if event is not None:
                 yield event
+
+
+def follow_events(path: Path) -> Iterator[dict[str, Any] | None]:
+    """Yields the events of a job in order, and None at the current end of its log, until it is removed.
+
+    Raises:
+        OSError: it is not a regular file of this user, or cannot be read.
+    """
+    while True:
+        try:
+            descriptor = files.open_file(path)
+            break
+        except FileNotFoundError:
+            if not path.parent.exists():
+                return
+            yield None
+    with open(descriptor, "rb", buffering=0) as file:
+        rest = b""
+        while True:
+            data = file.read(BLOCK)
+            *lines, rest = (rest + data).split(b"\n")
+            for event in map(parse_event, lines):
+                if event is not None:
+                    yield event
+            if len(rest) > LONGEST_LINE:  # damaged
+                rest = b""
+            if not data:
+                if not os.fstat(descriptor).st_nlink:
+                    return
+                yield None
+
+
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """Parses a line of an event log; returns None if it is damaged or incomplete."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("e"), str) else None

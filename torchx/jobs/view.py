@@ -153,6 +153,18 @@ class JobView:
         return replica, next((a for a in replica.attempts if a.number == number), AttemptView(number))
 
 
+def submitted(paths: JobPaths) -> JobView:
+    """Reads the record of a job; returns its state before its first event.
+
+    Raises:
+        FileNotFoundError: there is no record of the job.
+        StateError: its record is damaged, or cannot be read.
+    """
+    record = JobRecord.load(paths.record)
+    replicas = [ReplicaView(role.name, n, role.max_retries) for _, role, n in record.replicas()]
+    return JobView(record, replicas, seen_at=record.submitted_at)
+
+
 def load(paths: JobPaths) -> JobView:
     """Reads the state of a job.
 
@@ -160,12 +172,7 @@ def load(paths: JobPaths) -> JobView:
         FileNotFoundError: there is no record of the job.
         StateError: its record is damaged, or cannot be read.
     """
-    record = JobRecord.load(paths.record)
-    view = JobView(
-        record,
-        [ReplicaView(role.name, n, role.max_retries) for _, role, n in record.replicas()],
-        seen_at=record.submitted_at,
-    )
+    view = submitted(paths)
     try:
         for event in read_events(paths.events):
             fold(view, event)
@@ -176,14 +183,16 @@ def load(paths: JobPaths) -> JobView:
     return view
 
 
-def fold(view: JobView, event: dict[str, Any]) -> None:
-    """Applies one event to the state of a job; ignores damaged, unknown and late events."""
+def fold(view: JobView, event: dict[str, Any]) -> bool:
+    """Applies one event to the state of a job; returns False for damaged, unknown and late events."""
     apply = _FOLD.get(event["e"])
     if apply is not None and not view.has_ended:  # unknown: an event of a newer version
         with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
             at = shape.timestamp(event["t"], "t")
             apply(view, event, at)
             view.seen_at = max(view.seen_at, at)
+            return True
+    return False
 
 
 # each function reads all of its values before it changes anything
@@ -259,6 +268,12 @@ def _retry(view: JobView, event: dict[str, Any], at: float) -> None:
     view.restarts += 1
 
 
+def _stalled(view: JobView, event: dict[str, Any], at: float) -> None:
+    shape.text(event.get("msg", ""), "msg")
+    if event.get("r") is not None:
+        _replica(view, event)
+
+
 def _cancel(view: JobView, event: dict[str, Any], at: float) -> None:
     view.cancelling = True
 
@@ -279,6 +294,7 @@ _FOLD = {
     "not_started": _not_started,
     "exit": _exit,
     "retry": _retry,
+    "stalled": _stalled,
     "cancel": _cancel,
     "end": _end,
 }

@@ -25,11 +25,12 @@ from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException
 
 with lazy_imports:
-    from torchx.runner import logs
+    from torchx.runner import logs, reports
     from torchx.scheduling import checks
     from torchx.specs import app
 
 if TYPE_CHECKING:
+    from torchx.scheduling.events import AppEvent
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.run_options import CfgVal
@@ -106,6 +107,37 @@ class Applications(Engines):
                 scheduler.reconcile(app_id)
                 time.sleep(interval if left is None else min(interval, left))
                 interval = min(interval * 1.5, wait_interval)
+
+    def events(
+        self,
+        app_handle: str | None = None,
+        follow: bool = False,
+        *,
+        scheduler: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tail: int | None = None,
+    ) -> Iterator[AppEvent]:
+        """Yields the events of an application in order, or those of all applications, merged by time.
+
+        Args:
+            app_handle: the application (default: all of the caller's).
+            follow: continue with new events until the application has ended; without an application, also
+                with new applications, until the iterator is closed.
+            scheduler: without an application: only those of this scheduler (default: those whose listing is
+                cheap, such as the local ones).
+            since, until: only events of this time.
+            tail: only the last N recorded events, and those that follow.
+
+        Raises:
+            UnknownAppException: the scheduler does not know the application.
+        """
+        query = reports.EventQuery(follow, since, until, tail)
+        if app_handle is not None:
+            if self.description(app_handle, brief=True) is None:
+                raise UnknownAppException(app_handle)
+            return reports.of_application(self, app_handle, query)
+        return reports.of_schedulers(self, [scheduler] if scheduler else self.cheap_schedulers(), query)
 
     def wakes(self, app_handle: str) -> bool:
         """Returns True if :meth:`wait` is woken at the end of an application, False if it polls."""

@@ -16,7 +16,7 @@ from torchx.specs.handles import UnknownSchedulerException, make_app_handle, par
 with lazy_imports:
     from torchx import config
     from torchx import schedulers as torchx_schedulers
-    from torchx.runner import events
+    from torchx.runner import events, survey
     from torchx.scheduling import findings
 
 if TYPE_CHECKING:
@@ -68,6 +68,15 @@ class Engines:
     def scheduler_backends(self) -> list[str]:
         """Returns the names of the schedulers."""
         return list(self._known())
+
+    def cheap_schedulers(self) -> list[str]:
+        """Returns the names of the schedulers whose listing takes milliseconds and no network."""
+        cheap = []
+        for name in self.scheduler_backends():
+            with suppress(*survey.EXPECTED):  # not available
+                if self.scheduler(name).cheap_to_list:
+                    cheap.append(name)
+        return cheap
 
     def scheduler_run_opts(self, scheduler: str) -> runopts:
         """Returns the run options of a scheduler.

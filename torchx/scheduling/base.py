@@ -26,6 +26,7 @@ from torchx.scheduling.protocols import Kills as Kills
 from torchx.scheduling.protocols import LogChunks as LogChunks
 from torchx.scheduling.protocols import Measures as Measures
 from torchx.scheduling.protocols import Prunes as Prunes
+from torchx.scheduling.protocols import Reports as Reports
 from torchx.scheduling.protocols import Selects as Selects
 from torchx.scheduling.protocols import Shared as Shared
 from torchx.scheduling.protocols import Waits as Waits

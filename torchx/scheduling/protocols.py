@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from torchx.errors import StateError
 
 if TYPE_CHECKING:
+    from torchx.scheduling.events import AppEvent
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
@@ -120,6 +121,21 @@ class Prunes(Protocol):
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then leftovers, and yields each; never a running one."""
+        ...
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """A scheduler that records the events of an application.
+
+    Without it, a runner derives events from :meth:`Scheduler.describe`.
+    """
+
+    def app_events(self, app_id: str) -> Iterable[AppEvent | None]:
+        """Yields the events of an application in order, until it has ended.
+
+        Yields None at the current end of the record; the caller then pauses, or stops.
+        """
         ...
 
 

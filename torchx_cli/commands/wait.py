@@ -1,20 +1,24 @@
-"""`torchx wait`: wait until applications have ended."""
+"""`torchx wait`: wait until applications have ended, or meet another condition."""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
+from torchx_cli.conditions import DONE, Outcome
 from torchx_cli.flags import Json, Name, Output, States, option
-from torchx_cli.selection import All, Handles, OfScheduler, Selection, selected
+from torchx_cli.selection import Handles, OfScheduler, Selection, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_result
-from torchx_cli.terminal.output import emit, note, output_format
+from torchx_cli.terminal.masking import mask_text
+from torchx_cli.terminal.output import emit, note, output_format, say
 from torchx_cli.terminal.times import seconds
 
 with lazy_imports:
@@ -22,7 +26,9 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
-    from torchx.specs.status import AppStatus
+
+EXIT_UNMET = 3
+"""The application ended without meeting the condition of `--for`."""
 
 EXIT_TIMEOUT = 124
 """Timed out, as for timeout(1)."""
@@ -34,7 +40,27 @@ PATIENCE = 0.5
 def wait_(
     ctx: typer.Context,
     handles: Handles = None,
-    every: All = False,
+    condition: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="CONDITION",
+            show_default=False,
+            help="done (default), running, ready (all replicas run), stalled, log:REGEX (a line matches), or "
+            "a state such as failed.",
+        ),
+    ] = DONE,
+    first: Annotated[
+        bool, typer.Option("--any", help="Return when the first application meets the condition.")
+    ] = False,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="All applications of yours to which the command applies; after handles: all of these "
+            "(default).",
+        ),
+    ] = False,
     state: States = "",
     name: Name = "",
     scheduler: OfScheduler = "",
@@ -44,77 +70,126 @@ def wait_(
     output: Output = "",
     json: Json = False,
 ) -> int:
-    """Wait until applications have ended and return their result.
+    """Wait until applications have ended and return their result, or until they meet a condition.
 
     The exit code is 0 if all succeeded, else that of the first application that failed: the exit code
-    of its replica that failed first. It is 124 after a timeout; the applications keep running.
+    of its replica that failed first. With --for, it is 0 if the condition is met, and 3 if an application
+    ended before. It is 124 after a timeout; the applications keep running.
     """
     form = output_format(output, json)
     limit = seconds("--timeout", timeout) if timeout else None
+    condition = conditions.check(condition)
+    if first and every:
+        raise UsageError("--any cannot be combined with --all")
     session = session_of(ctx)
     with session.runner() as runner:
-        selection = Selection(handles or (), every, state, name, scheduler)
+        selection = Selection(handles or (), every and not handles, state, name, scheduler)
         resolved = selected(runner, session, selection, ACTIVE) or []
         if handles:
             resolved = [find(runner, handle, prefer=ACTIVE)[0] for handle in handles]
-        ended = wait_for_all(runner, list(dict.fromkeys(resolved)), limit)
-        if form != "text":
-            emit([as_data(handle, status) for handle, status in ended.items()], form, hide=True)
-    results = [_result(status) for status in ended.values()]
-    if None in results:
+        text = form == "text"
+        outcomes = wait_for_all(
+            runner, list(dict.fromkeys(resolved)), condition, limit, first=first, text=text
+        )
+        if not text:
+            emit([_as_data(outcome, condition) for outcome in outcomes], form, hide=True)
+    return _code(outcomes, condition, first=first)
+
+
+def _as_data(outcome: Outcome, condition: str) -> dict[str, Any]:
+    data = as_data(outcome.handle, outcome.status)
+    if condition == DONE:
+        return data
+    return {**data, "for": condition, "met": outcome.met, "line": outcome.line, "replica": outcome.replica}
+
+
+def _code(outcomes: list[Outcome], condition: str, *, first: bool) -> int:
+    """Returns the exit code of the command."""
+    if first and any(outcome.met for outcome in outcomes):
+        outcomes = [outcome for outcome in outcomes if outcome.met]
+    if any(outcome.met is None for outcome in outcomes):
         return EXIT_TIMEOUT
-    failed = [(_end_of(status), result) for status, result in zip(ended.values(), results, strict=True)]
-    return next((result for _, result in sorted(failed, key=lambda item: item[0]) if result), 0)
+    if condition != DONE:
+        unknown = any(outcome.status is None for outcome in outcomes)
+        return 0 if all(outcome.met for outcome in outcomes) else 1 if unknown else EXIT_UNMET
+    # an application that its scheduler no longer knows counts as failed
+    results = [(_end_of(o), 1 if o.status is None else exit_code(o.status)) for o in outcomes]
+    return next((result for _, result in sorted(results) if result), 0)
 
 
-def _end_of(status: AppStatus | None) -> float:
+def _end_of(outcome: Outcome) -> float:
+    status = outcome.status
     return status.ended_at.timestamp() if status is not None and status.ended_at is not None else 0.0
 
 
-def _result(status: AppStatus | None) -> int | None:
-    """Returns the exit code for an application, or None if it has not ended."""
-    if status is None:
-        return 1  # no longer known to its scheduler
-    return exit_code(status) if status.is_terminal() else None
-
-
-def wait_for_all(runner: Runner, handles: list[str], limit: float | None) -> dict[str, AppStatus | None]:
-    """Waits until applications have ended, prints each result, and returns the statuses.
+def wait_for_all(
+    runner: Runner,
+    handles: list[str],
+    condition: str,
+    limit: float | None,
+    *,
+    first: bool = False,
+    text: bool = True,
+) -> list[Outcome]:
+    """Waits until applications meet a condition, prints each result, and returns the outcomes.
 
     Args:
         runner: used to wait.
         handles: the applications.
+        condition: the condition.
         limit: maximum wait in seconds, or None.
+        first: return when one of them meets the condition; the outcomes of the others so far are included.
+        text: print matching lines on stdout.
     """
     end = None if limit is None else time.monotonic() + limit
-    ready: queue.Queue[tuple[str, AppStatus | Exception | None]] = queue.Queue()
+    ready: queue.Queue[Outcome | Exception] = queue.Queue()
 
     def wait(handle: str) -> None:
-        left = None if end is None else max(0.0, end - time.monotonic())
         try:
-            ready.put((handle, runner.wait(handle, timeout=left)))
+            ready.put(conditions.wait_for(runner, handle, condition, end))
         except Exception as error:  # raised in the main thread
-            ready.put((handle, error))
+            ready.put(error)
 
     for handle in handles:
         threading.Thread(target=wait, args=(handle,), daemon=True).start()
-    ended: dict[str, AppStatus | None] = dict.fromkeys(handles)
+    outcomes: dict[str, Outcome] = {}
     patience = threading.Timer(PATIENCE, _print_waiting, [runner, handles])
     patience.daemon = True
     patience.start()
-    for _ in handles:
-        handle, status = ready.get()
-        if isinstance(status, Exception):
-            raise status
+    while len(outcomes) < len(handles):
+        late = end if conditions.is_unlimited(condition) else None
+        try:
+            found = ready.get(timeout=None if late is None else max(late - time.monotonic(), 0.0))
+        except queue.Empty:
+            left = next(handle for handle in handles if handle not in outcomes)
+            found = conditions.check_once(runner, left, condition)
+        if isinstance(found, Exception):
+            raise found
         patience.cancel()
-        ended[handle] = status
-        if status is None:
-            note(f"{app_id_of(handle)} is no longer known to its scheduler")
-        elif status.is_terminal():
-            print_result(runner, handle, status, seen=False)
-        else:
-            note(f"{app_id_of(handle)} is still {status.state.name}: timed out")
-    return ended
+        if found.handle not in outcomes:
+            outcomes[found.handle] = found
+            _print(runner, found, condition, text=text)
+        if first and found.met:
+            break
+    return [outcomes[handle] for handle in handles if handle in outcomes]
+
+
+def _print(runner: Runner, outcome: Outcome, condition: str, *, text: bool) -> None:
+    """Prints the result of an application: a matching line on stdout, all else on stderr."""
+    app_id, status = app_id_of(outcome.handle), outcome.status
+    if outcome.met and outcome.line is not None:
+        if text:
+            say(mask_text(outcome.line), flush=True)
+    elif status is None:
+        note(f"{app_id} is no longer known to its scheduler")
+    elif outcome.met is None:
+        note(f"{app_id} is still {status.state.name}: timed out")
+    elif condition == DONE or (outcome.met and status.is_terminal()):
+        print_result(runner, outcome.handle, status, seen=False)
+    elif outcome.met:
+        note(f"{app_id} is {condition if condition in ('ready', 'stalled') else status.state.name}")
+    else:
+        note(f"{app_id} has ended and is {status.state.name}; the condition `{condition}` was not met")
 
 
 def _print_waiting(runner: Runner, handles: list[str]) -> None:

@@ -17,7 +17,6 @@ with lazy_imports:
     from torchx import runner as torchx_runner
     from torchx.discovery.find import catalogue
     from torchx.discovery.source import docstrings
-    from torchx.runner import survey
     from torchx.scheduling import query as scheduling_query
     from torchx_cli import applications, session
     from torchx_cli.terminal import times
@@ -138,7 +137,7 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from map(Offer, ("bash", "zsh", "fish"))
 
 
-_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "report", "attach", "exec")
+_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "report", "attach", "exec", "events")
 
 
 def handles(command: str, current: str) -> Iterator[Offer]:
@@ -150,7 +149,7 @@ def handles(command: str, current: str) -> Iterator[Offer]:
     running: list[Offer] = []
     others: list[Offer] = []
     with _runner() as runner:
-        for backend in filter(lambda name: _is_cheap_to_list(runner, name), runner.scheduler_backends()):
+        for backend in runner.cheap_schedulers():
             for app in islice(runner.select(backend, query), RECENT * 10):
                 plain = backend == runner.default_scheduler and "://" not in current
                 offer = Offer(
@@ -162,13 +161,6 @@ def handles(command: str, current: str) -> Iterator[Offer]:
     yield from others[:RECENT]
     if running or others:
         yield Offer("@last", "the most recent application")
-
-
-def _is_cheap_to_list(runner: Runner, backend: str) -> bool:
-    try:
-        return runner.scheduler(backend).cheap_to_list
-    except survey.EXPECTED:
-        return False  # not available
 
 
 def _description(state: str, when: datetime | None) -> str:

@@ -1,0 +1,157 @@
+"""Events of local jobs, from the event log of their supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx.jobs import shape
+from torchx.jobs.catalog import paths_of
+from torchx.jobs.events import follow_events
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.record import damaged
+from torchx.jobs.view import AttemptView, JobView, fold, submitted
+from torchx.schedulers.local.status import LocalJobs
+from torchx.scheduling.checks import unknown_application
+from torchx.scheduling.events import AppEvent, Readiness
+
+
+def read_job(jobs: LocalJobs, app_id: str) -> Iterator[AppEvent | None]:
+    """Yields the events of a job in order, and None at the current end of its event log, until its end.
+
+    Raises:
+        StateError: the job is not on record, or its record cannot be read.
+    """
+    paths = paths_of(jobs.home, app_id)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        view = submitted(paths)
+        if view.record.scheduler == jobs.scheduler:
+            return _read(paths, view)
+    raise unknown_application(jobs.scheduler, app_id)
+
+
+def _read(paths: JobPaths, view: JobView) -> Iterator[AppEvent | None]:
+    converter = _Converter(view)
+    yield AppEvent(_time(view.record.submitted_at), "submitted", details={"name": view.record.name})
+    try:
+        for data in follow_events(paths.events):
+            if data is None:
+                yield None
+                continue
+            yield from converter.convert(data)
+            if view.has_ended:
+                return
+    except OSError as error:
+        raise damaged(paths.events, error.strerror) from error
+
+
+class _Converter:
+    """Converts the events of a supervisor's log, in order.
+
+    Args:
+        view: the state of the job before its first event; updated with each event.
+    """
+
+    def __init__(self, view: JobView) -> None:
+        self._view = view
+        self._ready = Readiness(len(view.replicas))
+        self._peak: tuple[int, int, int] | None = None  # KiB, ordinal, attempt
+
+    def convert(self, data: dict[str, Any]) -> list[AppEvent]:
+        """Returns the events for a line of the log; none for a damaged line, or an internal one."""
+        convert = _CONVERT.get(data["e"])
+        if not fold(self._view, data) or convert is None:
+            return []
+        try:
+            return convert(self, data)
+        except (KeyError, IndexError, TypeError, ValueError):  # values that the view does not use
+            return []
+
+    def _start(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        ordinal, attempt = self._attempt(data)
+        pid = attempt.process.pid if attempt.process is not None else None
+        events = [self._event(data, "started", ordinal, attempt.number, details={"pid": pid})]
+        if self._ready.started(ordinal):
+            events.append(self._event(data, "ready", message=self._ready.message))
+        return events
+
+    def _exit(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        ordinal, attempt = self._attempt(data)
+        self._ready.ended(ordinal, succeeded=attempt.state == "SUCCEEDED")
+        if attempt.peak_kib:
+            self._peak = max(self._peak or (0, 0, 0), (attempt.peak_kib, ordinal, attempt.number))
+        values = {"exit_code": attempt.exit_code, "signal": attempt.signal, "peak_kib": attempt.peak_kib}
+        details = {"state": attempt.state, **{k: v for k, v in values.items() if v is not None}}
+        code = "" if attempt.exit_code is None else f"exit {attempt.exit_code}"
+        message = "; ".join(filter(None, (attempt.signal or code, attempt.stopped, attempt.reason)))
+        return [self._event(data, "ended", ordinal, attempt.number, message, details)]
+
+    def _retry(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        ordinal, attempt = self._attempt(data)
+        scope = shape.text(data["scope"], "scope").lower()
+        number, allowed = shape.integer(data["n"], "n"), shape.integer(data["of"], "of")
+        delay = shape.number(data["delay"], "delay", shape.LATEST)
+        message = f"retry {number} of {allowed} of the {scope} in {delay:g} s"
+        details = {"scope": scope, "number": number, "allowed": allowed, "delay": delay}
+        return [self._event(data, "retry", ordinal, attempt.number, message, details)]
+
+    def _stalled(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        message = shape.text(data.get("msg", ""), "msg")
+        if data.get("r") is None:
+            return [self._event(data, "stalled", message=message)]
+        ordinal, attempt = self._attempt(data)
+        return [self._event(data, "stalled", ordinal, attempt.number, message)]
+
+    def _cancel(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        return [self._event(data, "cancelled", message=shape.text(data.get("why", ""), "why"))]
+
+    def _end(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        view, events = self._view, []
+        if self._peak is not None:
+            kib, ordinal, number = self._peak
+            message = f"peak memory {kib / 1024:,.1f} MB"
+            events.append(self._event(data, "measured", ordinal, number, message, {"peak_kib": kib}))
+        details: dict[str, Any] = {"state": view.state}
+        if view.exit_code is not None:
+            details["exit_code"] = view.exit_code
+        failed = view.failed_attempt
+        first = "" if failed is None else f"{failed[0].role}/{failed[0].id} failed first"
+        why = "" if view.msg.upper() == view.state else view.msg
+        message = "; ".join(filter(None, (view.state, why or first)))
+        return [*events, self._event(data, "ended", message=message, details=details)]
+
+    def _attempt(self, data: Mapping[str, Any]) -> tuple[int, AttemptView]:
+        """Returns the ordinal of the event's replica, and the current attempt of the replica."""
+        ordinal = shape.integer(data["r"], "r")
+        attempts = self._view.replicas[ordinal].attempts
+        return ordinal, attempts[-1] if attempts else AttemptView(1)
+
+    def _event(
+        self,
+        data: Mapping[str, Any],
+        kind: str,
+        ordinal: int | None = None,
+        attempt: int | None = None,
+        message: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> AppEvent:
+        replica = None if ordinal is None else self._view.replicas[ordinal]
+        role, number = ("", None) if replica is None else (replica.role, replica.id)
+        return AppEvent(_time(data["t"]), kind, role, number, attempt, message, details or {})
+
+
+_CONVERT = {
+    "start": _Converter._start,
+    "not_started": _Converter._exit,
+    "exit": _Converter._exit,
+    "retry": _Converter._retry,
+    "stalled": _Converter._stalled,
+    "cancel": _Converter._cancel,
+    "end": _Converter._end,
+}
+
+
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at, timezone.utc).astimezone()

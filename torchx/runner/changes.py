@@ -1,0 +1,150 @@
+"""Events of an application whose engine keeps no event log, from its descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from operator import attrgetter
+from typing import Any
+
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.events import AppEvent, Readiness
+from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, is_terminal
+
+Key = tuple[str, str, int | None, int | None]
+"""Kind, role, replica, and attempt of an event."""
+
+_WAITING = (AppState.SUBMITTED, AppState.PENDING)
+_RAN = (AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED)
+_BY_TIME = attrgetter("time")
+
+
+def changes(describe: Callable[[], DescribeAppResponse | None]) -> Iterator[AppEvent | None]:
+    """Yields the events of an application: the recorded ones, then changes between two descriptions.
+
+    Yields None when all events of a description are known; the next one is then requested. Ends with the
+    application, or when it is no longer known.
+    """
+    clock, known = _Clock(), set[tuple[object, ...]]()
+    while (described := describe()) is not None:
+        numbers: dict[Key, int] = {}
+        for event in _events(described, clock):
+            name = (event.kind, event.role, event.replica, event.attempt)
+            numbers[name] = numbers.get(name, 0) + 1
+            key = (*name, event.message if event.kind == "waiting" else numbers[name])
+            if key in known:
+                continue
+            known.add(key)
+            yield event
+            if event.is_last:
+                return
+        clock.observing = True
+        yield None
+
+
+class _Clock:
+    """Times of events; those that the engine does not record are the times at which they were observed.
+
+    Attributes:
+        observing: whether a change happened since the previous description.
+    """
+
+    def __init__(self) -> None:
+        self.observing = False
+        self._times: dict[tuple[object, ...], tuple[datetime, str]] = {}
+
+    def event(
+        self,
+        kind: str,
+        recorded: datetime | None,
+        earliest: datetime,
+        source: tuple[str, int | None, int | None] = ("", None, None),
+        message: str = "",
+        details: dict[str, Any] | None = None,
+    ) -> AppEvent:
+        """Returns an event.
+
+        Args:
+            kind: its kind.
+            recorded: the time that the engine reports.
+            earliest: its time if it is unknown.
+            source: its role, replica and attempt.
+            message: its message.
+            details: its details.
+        """
+        details = details or {}
+        at = recorded.astimezone() if recorded is not None else None
+        if at is None:
+            now = datetime.now(timezone.utc).astimezone()
+            first = (now, "observed") if self.observing else (earliest, "unknown")
+            key = (kind, *source, message if kind == "waiting" else "")
+            at, how = self._times.setdefault(key, first)
+            details = {**details, "time": how}
+        return AppEvent(at, kind, *source, message, details)
+
+
+def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
+    """Returns all events that a description proves, in order of time."""
+    state = described.state
+    since = described.submitted_at or described.started_at or described.ended_at
+    begin = since.astimezone() if since is not None else datetime.now(timezone.utc).astimezone()
+    first = clock.event("submitted", described.submitted_at, begin, details={"name": described.name})
+    events = [first]
+    if state in _WAITING and described.msg:
+        events.append(clock.event("waiting", None, first.time, message=str(described.msg)))
+    replicas = [replica for role in described.roles_statuses for replica in role.replicas]
+    steps: list[tuple[AppEvent, int]] = []
+    for ordinal, replica in enumerate(replicas):
+        steps += [(event, ordinal) for event in _of_replica(replica, first.time, clock)]
+    steps.sort(key=lambda step: step[0].time)
+    ready = Readiness(len(replicas))
+    for event, ordinal in steps:
+        events.append(event)
+        if event.kind == "ended":
+            ready.ended(ordinal, succeeded=event.details["state"] == "SUCCEEDED")
+        elif event.kind == "started" and ready.started(ordinal):
+            events.append(AppEvent(event.time, "ready", message=ready.message))
+    if is_terminal(state):
+        last = max(events, key=_BY_TIME).time
+        at = max(described.ended_at.astimezone(), last) if described.ended_at is not None else None
+        if state is AppState.CANCELLED:
+            events.append(clock.event("cancelled", at, last))
+        events.append(clock.event("ended", at, last, message=_message(described), details=_result(described)))
+    return events
+
+
+def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
+    """Yields the starts, ends and retries of a replica."""
+    attempts = replica.attempts or [AttemptStatus(1, replica.state)]
+    for attempt, later in zip(attempts, [*attempts[1:], None], strict=True):
+        source = (replica.role, replica.id, attempt.number)
+        if attempt.started_at is not None or attempt.state in _RAN:
+            started = clock.event("started", attempt.started_at, begin, source)
+            begin = started.time
+            yield started
+        if is_terminal(attempt.state) or later is not None:
+            ended = clock.event("ended", attempt.ended_at, begin, source, *_end_of(attempt))
+            begin = max(begin, ended.time)
+            yield ended
+        if later is not None and attempt.state is not AppState.CANCELLED:
+            message = f"attempt {later.number} of {max(replica.max_attempts, later.number)}"
+            yield clock.event("retry", ended.time, begin, source, message, {"scope": "replica"})
+
+
+def _end_of(attempt: AttemptStatus) -> tuple[str, dict[str, Any]]:
+    code = "" if attempt.exit_code is None else f"exit {attempt.exit_code}"
+    values = {"exit_code": attempt.exit_code, "signal": attempt.signal}
+    details = {"state": attempt.state.name, **{k: v for k, v in values.items() if v is not None}}
+    return "; ".join(filter(None, (attempt.signal or code, attempt.msg))), details
+
+
+def _message(described: DescribeAppResponse) -> str:
+    first = described.first_failure
+    why = str(described.msg) or ("" if first is None else f"{first.role}/{first.replica} failed first")
+    return "; ".join(filter(None, (described.state.name, "" if why.upper() == described.state.name else why)))
+
+
+def _result(described: DescribeAppResponse) -> dict[str, Any]:
+    first = described.first_failure
+    code = 0 if described.state is AppState.SUCCEEDED else first.result if first is not None else None
+    return {"state": described.state.name, **({} if code is None else {"exit_code": code})}

@@ -1,0 +1,220 @@
+"""Events of applications: recorded ones, and those that follow."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from operator import attrgetter
+from typing import Any, Protocol
+
+from torchx.errors import TorchxError
+from torchx.runner.changes import changes
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Reports, Scheduler
+from torchx.scheduling.events import AppEvent
+from torchx.scheduling.query import AppQuery
+from torchx.specs.handles import parse_app_handle
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.2
+"""Seconds between two reads of event logs while following; doubled as long as nothing happens."""
+
+NEARBY_INTERVAL, REMOTE_INTERVAL = 0.5, 2.0
+"""Seconds between two queries of an engine without an event log: of this machine, and over a network."""
+
+RECONCILE_INTERVAL = 2.0
+"""Seconds without an event after which an application is brought to its due state."""
+
+DISCOVERY_INTERVAL = 1.0
+"""Seconds between two searches for new applications."""
+
+CLOCK_SKEW = timedelta(minutes=5)
+"""Maximum difference between the clocks of an engine and this machine, to find new applications."""
+
+_BY_TIME = attrgetter("time")
+
+
+@dataclass(frozen=True)
+class EventQuery:
+    """A filter of events.
+
+    Attributes:
+        follow: continue until the application has ended; without one, until the caller stops.
+        since: only events at or after this time.
+        until: only events before this time.
+        tail: only the last N recorded events, and those that follow; None for all.
+    """
+
+    follow: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
+    tail: int | None = None
+
+    def takes(self, event: AppEvent) -> bool:
+        """Returns True if an event is in the time range."""
+        return (self.since is None or event.time >= self.since) and (
+            self.until is None or event.time < self.until
+        )
+
+
+class Source(Protocol):
+    """The methods of a runner that events are read with."""
+
+    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+        """Returns the scheduler of an application."""
+        ...
+
+    def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
+        """Returns the scheduler's description of an application, None if it is unknown."""
+        ...
+
+    def select(self, scheduler: str, query: AppQuery) -> Iterator[ListAppResponse]:
+        """Yields the matching applications of a scheduler."""
+        ...
+
+
+class Feed:
+    """The events of one application.
+
+    Args:
+        runner: used to query its scheduler.
+        handle: the application.
+
+    Attributes:
+        ended: whether no event follows.
+    """
+
+    def __init__(self, runner: Source, handle: str) -> None:
+        scheduler, app_id = runner.scheduler_of(handle), parse_app_handle(handle).app_id
+        self._runner, self._handle = runner, handle
+        self._interval = 0.0
+        self._source: Iterator[AppEvent | None]
+        if isinstance(scheduler, Reports):
+            self._source = iter(scheduler.app_events(app_id))
+        else:
+            self._interval = NEARBY_INTERVAL if scheduler.on_this_machine else REMOTE_INTERVAL
+            self._source = changes(lambda: runner.description(handle, brief=True))
+        self._next, self._changed = 0.0, time.monotonic()
+        self.ended = False
+
+    def read(self) -> list[AppEvent]:
+        """Returns the events up to the current end."""
+        now = time.monotonic()
+        if self.ended or now < self._next:
+            return []
+        events = list(self._new())
+        self._next = time.monotonic() + self._interval
+        if events:
+            self._changed = now
+        elif not self._interval and now > self._changed + RECONCILE_INTERVAL:
+            self._changed = now
+            self.ended = self.ended or self._runner.description(self._handle, brief=True) is None
+        return events
+
+    def _new(self) -> Iterator[AppEvent]:
+        for event in self._source:
+            if event is None:
+                return
+            yield replace(event, app_handle=self._handle)
+            if event.is_last:
+                break
+        self.ended = True
+
+
+def of_application(runner: Source, handle: str, query: EventQuery) -> Iterator[AppEvent]:
+    """Yields the events of an application in order."""
+    feed = Feed(runner, handle)
+    recorded = [event for event in feed.read() if query.takes(event)]
+    yield from recorded if query.tail is None else recorded[max(len(recorded) - query.tail, 0) :]
+    if query.follow:
+        yield from _follow({handle: feed}, query)
+
+
+def of_schedulers(runner: Source, schedulers: Sequence[str], query: EventQuery) -> Iterator[AppEvent]:
+    """Yields the events of all of the caller's applications of some schedulers, merged by time."""
+    started = datetime.now(timezone.utc)
+    rows = _rows(runner, schedulers, AppQuery())
+    known = {row.app_handle for row in rows}
+    feeds: dict[str, Feed] = {}
+    newest: list[tuple[datetime, int]] = []  # the latest events so far: time, place
+    recorded: list[AppEvent] = []
+    latest = datetime.max.replace(tzinfo=timezone.utc)
+    for row in sorted(rows, key=lambda row: row.ended_at or latest, reverse=True):
+        if row.ended_at is not None and (
+            (query.since is not None and row.ended_at < query.since)
+            or (query.tail is not None and len(newest) >= query.tail > 0 and row.ended_at < newest[0][0])
+        ):
+            break  # these and all further applications have only earlier events
+        for event in _open(runner, row.app_handle, feeds):
+            if query.takes(event):
+                recorded.append(event)
+                heapq.heappush(newest, (event.time, len(recorded)))
+                if query.tail is not None and len(newest) > query.tail:
+                    heapq.heappop(newest)
+    recorded.sort(key=_BY_TIME)
+    yield from recorded if query.tail is None else recorded[max(len(recorded) - query.tail, 0) :]
+    if query.follow:
+        search = _Search(runner, schedulers, known, started)
+        yield from _follow(feeds, query, search)
+
+
+def _rows(runner: Source, schedulers: Sequence[str], query: AppQuery) -> list[ListAppResponse]:
+    return [row for name in schedulers for row in runner.select(name, query) if row.is_own]
+
+
+def _open(runner: Source, handle: str, feeds: dict[str, Feed]) -> list[AppEvent]:
+    """Returns the events of an application; adds its feed unless it has ended."""
+    with suppress(TorchxError):  # a damaged record, which `list` reports, must not hide the others
+        feed = Feed(runner, handle)
+        events = feed.read()
+        if not feed.ended:
+            feeds[handle] = feed
+        return events
+    return []
+
+
+class _Search:
+    """Finds new applications.
+
+    Args:
+        runner: used to query the schedulers.
+        schedulers: their names.
+        known: the handles of known applications.
+        since: the start of the search.
+    """
+
+    def __init__(self, runner: Source, schedulers: Sequence[str], known: set[str], since: datetime) -> None:
+        self._runner, self._schedulers, self._known = runner, schedulers, known
+        self._query = AppQuery(since=since - CLOCK_SKEW)
+        self._next = 0.0
+
+    def run(self, feeds: dict[str, Feed]) -> list[AppEvent]:
+        """Returns the events of new applications, and adds their feeds, unless the last search was recent."""
+        if time.monotonic() < self._next:
+            return []
+        events: list[AppEvent] = []
+        for row in _rows(self._runner, self._schedulers, self._query):
+            if row.app_handle not in self._known:
+                self._known.add(row.app_handle)
+                events += _open(self._runner, row.app_handle, feeds)
+        self._next = time.monotonic() + DISCOVERY_INTERVAL
+        return events
+
+
+def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = None) -> Iterator[AppEvent]:
+    """Yields new events as they happen; returns when all applications have ended, unless it searches more."""
+    pause = FIRST_PAUSE
+    while True:
+        over = query.until is not None and datetime.now(timezone.utc) >= query.until
+        events = [event for feed in feeds.values() for event in feed.read()]
+        if search is not None:
+            events += search.run(feeds)
+        yield from sorted(filter(query.takes, events), key=_BY_TIME)
+        for handle in [handle for handle, feed in feeds.items() if feed.ended]:
+            del feeds[handle]
+        if over or (search is None and not feeds):
+            return
+        pause = FIRST_PAUSE if events else min(2 * pause, LONGEST_PAUSE)
+        time.sleep(pause)

@@ -1,0 +1,154 @@
+"""`torchx events`: show the events of applications."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchx.errors import UsageError
+from torchx.printable import one_line
+from torchx.specs.handles import parse_app_handle
+from torchx_cli.flags import count
+from torchx_cli.session import session_of
+from torchx_cli.terminal.masking import mask
+from torchx_cli.terminal.output import fit, note, output_format, say
+from torchx_cli.terminal.times import iso, parse_time
+
+if TYPE_CHECKING:
+    from torchx.scheduling.events import AppEvent
+
+LIMIT = 100
+"""Default number of recorded events of all applications; JSON contains all."""
+
+
+def events_(
+    ctx: typer.Context,
+    handle: Annotated[
+        str,
+        typer.Argument(
+            metavar="[HANDLE]",
+            show_default=False,
+            help="An application: handle, app id or a prefix of it, name, @last (default: all local ones).",
+        ),
+    ] = "",
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "-f",
+            "--follow",
+            help="Continue until the application has ended; without one, also with new applications.",
+        ),
+    ] = False,
+    lines: Annotated[
+        str,
+        typer.Option(
+            "-n",
+            "--lines",
+            metavar="N",
+            show_default=False,
+            help=f"Only the last N recorded events (default: all; {LIMIT} without HANDLE, --since and -o).",
+        ),
+    ] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="Only events since then: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
+        ),
+    ] = "",
+    until: Annotated[
+        str,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            show_default=False,
+            help="Only events before this time; same format as --since.",
+        ),
+    ] = "",
+    scheduler: Annotated[
+        str,
+        typer.Option(
+            "-s",
+            "--scheduler",
+            metavar="NAME",
+            show_default=False,
+            help="Without HANDLE: applications of this scheduler instead of the local ones.",
+        ),
+    ] = "",
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FORMAT", show_default=False, help="json: one JSON object per line."
+        ),
+    ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Same as -o json.")] = False,
+) -> None:
+    """Show the events of an application, or of all local ones: submitted, started, ready, retry, ended.
+
+    Events of several applications are merged by time. Engines without an event log report the times they
+    recorded; --follow adds the changes it observes.
+    """
+    form = output_format(output, json)
+    if form == "yaml":
+        raise UsageError("-o takes text or json, got `yaml`")
+    if handle and scheduler:
+        raise UsageError("-s cannot be combined with a handle, which names its scheduler")
+    tail = count("-n", lines)
+    begin = parse_time("--since", since) if since else None
+    end = parse_time("--until", until) if until else None
+    limited = tail is None and begin is None and not handle and form == "text"
+    with session_of(ctx).runner() as runner:
+        full = runner.resolve_handle(handle) if handle else None
+        last = LIMIT if limited else tail
+        shown = 0
+        for event in runner.events(full, follow, scheduler=scheduler, since=begin, until=end, tail=last):
+            shown += 1
+            if form == "json":
+                say(json_module.dumps(as_data(event)), flush=follow)
+            else:
+                say(_line(event, named=not handle), flush=follow, hide=True)
+    if not shown:
+        note("no events")
+    elif limited and shown == LIMIT:
+        note(f"only the last {LIMIT} are shown (to see more: torchx events -n 500)")
+
+
+def as_data(event: AppEvent) -> dict[str, Any]:
+    """Returns an event as plain data with secrets masked."""
+    data: dict[str, Any] = mask(
+        {
+            "time": iso(event.time),
+            "kind": event.kind,
+            "handle": event.app_handle,
+            "app_id": parse_app_handle(event.app_handle).app_id,
+            "role": event.role or None,
+            "replica": event.replica,
+            "attempt": event.attempt,
+            "message": event.message,
+            "details": dict(event.details),
+        }
+    )
+    return data
+
+
+def _line(event: AppEvent, *, named: bool) -> str:
+    app = [one_line(parse_app_handle(event.app_handle).app_id)] if named else []
+    source = [f"{event.role}/{event.replica}"] if event.replica is not None else []
+    attempt = [f"attempt {event.attempt}"] if event.attempt is not None and event.attempt > 1 else []
+    unsure = {"unknown": "(time unknown)", "observed": "(time observed)"}.get(
+        str(event.details.get("time", "")), ""
+    )
+    parts = [
+        event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+        *app,
+        event.kind.ljust(9),
+        *source,
+        *attempt,
+        event.message,
+        unsure,
+    ]
+    return fit("  ".join(part for part in parts if part), None).rstrip()

@@ -1,0 +1,138 @@
+"""Conditions that `torchx wait --for` waits for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchx.errors import UsageError
+from torchx.runner.reports import FIRST_PAUSE, LONGEST_PAUSE, NEARBY_INTERVAL, REMOTE_INTERVAL
+from torchx.scheduling.base import Reports
+from torchx.scheduling.logs import LogQuery, text_of
+from torchx.specs.status import AppState
+from torchx.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.specs.status import AppStatus
+
+DONE, READY, STALLED, LOG = "done", "ready", "stalled", "log:"
+NAMES = (DONE, "running", READY, STALLED, "log:REGEX")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of waiting for a condition of one application.
+
+    Attributes:
+        handle: the application.
+        status: its last status; None if its scheduler no longer knows it.
+        met: whether the condition was met; None if the wait timed out.
+        line: the matching log line.
+        replica: the replica that printed it, as ``ROLE/ID``.
+    """
+
+    handle: str
+    status: AppStatus | None
+    met: bool | None
+    line: str | None = None
+    replica: str | None = None
+
+
+def check(condition: str) -> str:
+    """Returns a condition in its normal form.
+
+    Raises:
+        UsageError: it is invalid.
+
+    >>> check("Running"), check("log:epoch [0-9]+")
+    ('running', 'log:epoch [0-9]+')
+    """
+    if condition.startswith(LOG):
+        try:
+            re.compile(condition[len(LOG) :])
+        except re.error as error:
+            raise UsageError(f"--for log: takes a pattern, got `{condition[len(LOG) :]}`: {error}") from None
+        if condition == LOG:
+            raise UsageError("--for log: takes a pattern", hint="e.g. --for 'log:epoch 1'")
+        return condition
+    states = [state.name.lower() for state in AppState if state is not AppState.UNSUBMITTED]
+    if condition.lower() not in (*NAMES[:-1], *states):
+        known = list(dict.fromkeys((*NAMES, *states)))
+        hint = did_you_mean(condition.lower(), known, f"conditions: {', '.join(known)}")
+        raise UsageError(f"--for takes a condition, got `{condition}`", hint=hint)
+    return condition.lower()
+
+
+def wait_for(runner: Runner, handle: str, condition: str, end: float | None) -> Outcome:
+    """Waits until an application meets a condition, or can no longer meet it.
+
+    Args:
+        runner: used to query its scheduler.
+        handle: the application.
+        condition: the condition, in its normal form.
+        end: the time by ``time.monotonic()`` at which the wait times out; None for no limit. Conditions that
+            are unlimited ignore it.
+    """
+    if is_unlimited(condition):
+        return check_once(runner, handle, condition, follow=True)
+    if condition in (DONE, "succeeded", "failed", "cancelled"):
+        left = None if end is None else max(0.0, end - time.monotonic())
+        status = runner.wait(handle, timeout=left)
+        met = None if status is not None and not status.is_terminal() else _holds(condition, status)
+        return Outcome(handle, status, met)
+    return _poll(runner, handle, lambda status: _holds(condition, status), end)
+
+
+def is_unlimited(condition: str) -> bool:
+    """Returns True if :func:`wait_for` cannot time out, as it reads a log or events."""
+    return condition == STALLED or condition.startswith(LOG)
+
+
+def check_once(runner: Runner, handle: str, condition: str, *, follow: bool = False) -> Outcome:
+    """Checks an unlimited condition with the present log or events, or waits with ``follow``."""
+    line, replica = None, None
+    if condition == STALLED:
+        met = any(event.kind == STALLED for event in runner.events(handle, follow))
+    else:
+        chunks = runner.log_chunks(handle, LogQuery(regex=condition[len(LOG) :], follow=follow))
+        chunk = next(iter(chunks), None)
+        met = chunk is not None
+        if chunk is not None:
+            line, replica = text_of(chunk.data.split(b"\n", 1)[0]), f"{chunk.role}/{chunk.replica}"
+    status = runner.status(handle)
+    if not met and not follow and status is not None and not status.is_terminal():
+        return Outcome(handle, status, None)
+    return Outcome(handle, status, met, line, replica)
+
+
+def _holds(condition: str, status: AppStatus | None) -> bool:
+    if status is None:
+        return False
+    if condition == DONE:
+        return status.is_terminal()
+    if condition == READY:
+        states = {replica.state for role in status.roles for replica in role.replicas}
+        return status.state is AppState.RUNNING and states <= {AppState.RUNNING, AppState.SUCCEEDED}
+    return status.state.name.lower() == condition
+
+
+def _poll(
+    runner: Runner, handle: str, holds: Callable[[AppStatus | None], bool], end: float | None
+) -> Outcome:
+    scheduler = runner.scheduler_of(handle)
+    recorded = isinstance(scheduler, Reports)
+    longest = LONGEST_PAUSE if recorded else NEARBY_INTERVAL if scheduler.on_this_machine else REMOTE_INTERVAL
+    pause = FIRST_PAUSE
+    while True:
+        status = runner.status(handle)
+        if status is None or status.is_terminal() or holds(status):
+            return Outcome(handle, status, holds(status))
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            return Outcome(handle, status, None)
+        time.sleep(pause if left is None else min(pause, left))
+        pause = min(2 * pause, longest)
