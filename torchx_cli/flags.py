@@ -56,6 +56,25 @@ Wait = Annotated[
 Log = Annotated[
     bool, typer.Option("--log", help="Like --wait, and stream the logs (always on local schedulers).")
 ]
+Notify = Annotated[
+    list[str],
+    typer.Option(
+        "--notify",
+        metavar="TARGET",
+        show_default=False,
+        help="Notify this URL (JSON by POST) or cmd:PROGRAM ARGS, e.g. 'cmd:notify-send {name} {state}'; "
+        "repeatable. none disables the configured ones.",
+    ),
+]
+NotifyOn = Annotated[
+    str,
+    typer.Option(
+        "--notify-on",
+        metavar="A,B",
+        show_default=False,
+        help="When: end, failure, stall (default: end,stall).",
+    ),
+]
 RequestOutput = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")
 ]

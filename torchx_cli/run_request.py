@@ -12,17 +12,23 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
+from torchx_cli.flags import split_list
 
 with lazy_imports:
     import json
     import shlex
 
-    from torchx import json_limits
+    from torchx import json_limits, masking
+    from torchx.notifications import plan
 
 if TYPE_CHECKING:
     from torchx.config import Config
+    from torchx.notifications.plan import Notify
     from torchx.runner.api import Runner
     from torchx.specs.run_options import CfgVal, runopts
+
+NO_TARGET = "none"
+"""The target of `--notify` that disables the configured ones."""
 
 
 @dataclass
@@ -44,6 +50,7 @@ class RunRequest:
         detach: return after submission.
         environment: variables for all roles.
         description: a submitted application to run again, as printed by `describe -o json`.
+        notify: the notifications to send.
     """
 
     component: str = ""
@@ -60,6 +67,7 @@ class RunRequest:
     detach: bool = False
     environment: Environment = field(default_factory=Environment)
     description: dict[str, Any] | None = None
+    notify: Notify | None = None
 
 
 def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:
@@ -163,7 +171,7 @@ def _kind(value: Any) -> str:
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "a number")
 
 
-WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment")
+WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment", "notify")
 """The fields whose flags may be combined with `--stdin`."""
 
 
@@ -177,6 +185,42 @@ def check_stdin_alone(request: RunRequest) -> None:
     for item in fields(RunRequest):
         if item.name not in WITH_STDIN and getattr(request, item.name) != getattr(empty, item.name):
             raise UsageError("--stdin cannot be combined with a component or other flags")
+
+
+def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Notify | None:
+    """Returns the requested notifications, or the configured ones; their targets are masked in all output.
+
+    Args:
+        targets: the targets on the command line.
+        kinds: the kinds on the command line, a comma-separated list.
+        config: `notify` in section [cli:run] has one target for each line, `notify_on` the kinds.
+
+    Raises:
+        UsageError: a target or a kind is invalid.
+    """
+    masking.add_values(targets)
+    if not targets:
+        setting = config.get("cli:run", "notify")
+        targets = [line.strip() for line in setting.value.splitlines() if line.strip()] if setting else []
+        masking.add_values(targets)
+    elif any(target != NO_TARGET for target in targets):
+        setting = None
+    else:
+        return None
+    if not targets:
+        if kinds:
+            raise UsageError(
+                "--notify-on requires --notify", hint="or `notify` in [cli:run] of .torchxconfig"
+            )
+        return None
+    named = config.get("cli:run", "notify_on")
+    on = split_list(kinds or (named.value if named is not None else "")) or plan.Notify.on
+    try:
+        return plan.Notify(targets, on)
+    except UsageError as error:
+        places = [place for place in (setting, None if kinds else named) if place is not None]
+        origin = f" (from {places[0].origin})" if places else ""
+        raise UsageError(f"{error.message}{origin}", hint=error.hint) from None
 
 
 def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Config) -> dict[str, CfgVal]:

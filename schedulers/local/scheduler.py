@@ -64,7 +64,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     """
 
     attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = True
-    workspaces_on_request = True
+    workspaces_on_request = sends_notifications = True
     records_its_name = True
 
     def __init__(

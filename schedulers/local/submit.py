@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.jobs.paths import Home, state_home
+from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.lazy import lazy_imports
 from torchx.schedulers.local.checks import require_system
@@ -26,6 +26,7 @@ from torchx.workspace.options import limit_of
 
 with lazy_imports:
     from torchx.machine import ports as machine_ports
+    from torchx.notifications import store
     from torchx.schedulers.local import copies
 
 
@@ -62,9 +63,12 @@ def schedule(
     final = home.job(request.app_id).folder
 
     def fill(folder: Path) -> None:
-        """Copies the workspaces into a record's folder, and checks the programs."""
-        copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
-        copies.check(app, request, final, folder)
+        """Adds the notifications and the workspaces to a record's folder, and checks the programs."""
+        if info.notify is not None:
+            store.Store(JobPaths(folder).notifications).create(info.notify)
+        if request.workspaces:
+            copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
+            copies.check(app, request, final, folder)
 
     with closing(Leases(home.devices)) as leases, ExitStack() as held:
         notes = _lease_gpus(app, request, leases, required=bool(cfg.get("auto_set_cuda_visible_devices")))
@@ -89,7 +93,7 @@ def schedule(
             fail_fast=bool(cfg["fail_fast"]),
             backoff=float(str(cfg["retry_backoff"])),
         )
-        launch(home, record, held=descriptors, fill=fill if request.workspaces else None)
+        launch(home, record, held=descriptors, fill=fill)
     info.notes += notes
     return request.app_id
 

@@ -36,7 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx",
     ),
     ("torchx.plugins",),
-    ("torchx.specs",),
+    ("torchx.specs", "torchx.notifications.plan"),
     (
         "torchx.excerpts",
         "torchx.machine",
@@ -47,7 +47,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.apps",
         "torchx.distributed",
     ),
-    ("torchx.jobs", "torchx.supervisor"),
+    ("torchx.jobs", "torchx.supervisor", "torchx.notifications"),
     ("torchx.scheduling.base", "torchx.scheduling.protocols", "torchx.scheduling.responses"),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),

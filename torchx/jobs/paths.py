@@ -91,6 +91,11 @@ class Home(NamedTuple):
         return self.path / "logs"
 
     @property
+    def notifications(self) -> Path:
+        """The notifications about applications of engines that do not send them: a folder for each engine."""
+        return self.path / "notifications"
+
+    @property
     def images(self) -> Path:
         """The unpacked archives, a folder each."""
         return self.path / "images"
@@ -148,6 +153,11 @@ class JobPaths(NamedTuple):
     def workspaces(self) -> Path:
         """The copies of workspaces that the job runs in."""
         return self.folder / "workspace"
+
+    @property
+    def notifications(self) -> Path:
+        """The targets and the journal of its notifications; exists if it has any."""
+        return self.folder / "notifications"
 
     @property
     def supervisor_log(self) -> Path:

@@ -14,6 +14,7 @@ from torchx.machine import locks as lock
 
 with lazy_imports:
     from torchx.jobs import recovery
+    from torchx.notifications import launch
 
 
 def is_supervised(paths: JobPaths, within: float = 0.0) -> bool:
@@ -115,6 +116,7 @@ def reconcile(paths: JobPaths) -> JobView:
         view = load(paths)  # again: the job may have ended properly in the meantime
         if not view.has_ended:
             recovery.finalize_orphaned_job(view, paths)
+            launch.start(paths, reap=True)
     finally:
         os.close(held)
     return view

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from torchx.errors import UsageError
+from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve
 from torchx.runner.applications import Applications
@@ -16,7 +16,7 @@ from torchx.specs.handles import make_app_handle
 from torchx.suggestions import without_password
 
 with lazy_imports:
-    from torchx.runner import components
+    from torchx.runner import components, notifications
     from torchx.runner import prepare as runner_prepare
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
@@ -208,6 +208,11 @@ class Runner(Applications):
             call.event.app_id = app_id = self.scheduler(scheduler).schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
+        if dryrun_info.notify is not None and not self.scheduler(scheduler).sends_notifications:
+            try:
+                notifications.request(self, handle, dryrun_info.notify)
+            except TorchxError as error:  # the application was submitted
+                dryrun_info.notes.append(f"no notifications are sent: {error.message}")
         return handle
 
     def build_workspace(

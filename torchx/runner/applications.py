@@ -25,17 +25,19 @@ from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException
 
 with lazy_imports:
-    from torchx.runner import logs, reports
+    from torchx.runner import logs, notifications, reports
     from torchx.scheduling import checks
     from torchx.specs import app
 
 if TYPE_CHECKING:
+    from torchx.notifications.store import Delivery
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.run_options import CfgVal
     from torchx.specs.status import AppStatus
 
+Deliveries = list["Delivery"]
 Apps = list[ListAppResponse]
 # named here, since within the class `list` is a method
 _FIRST_LOOK = 0.05
@@ -139,6 +141,13 @@ class Applications(Engines):
             return reports.of_application(self, app_handle, query)
         return reports.of_schedulers(self, [scheduler] if scheduler else self.cheap_schedulers(), query)
 
+    def notifications(self, app_handle: str) -> Deliveries:
+        """Returns the state of each notification about an application, without secrets."""
+        if not self._notifications_folder(app_handle).exists():
+            return []
+        status = self.status(app_handle)
+        return [] if status is None else notifications.left(self, app_handle, status.state)
+
     def wakes(self, app_handle: str) -> bool:
         """Returns True if :meth:`wait` is woken at the end of an application, False if it polls."""
         return isinstance(self._of(app_handle)[0], Waits)
@@ -165,6 +174,7 @@ class Applications(Engines):
         scheduler, app_id = self._of(app_handle)
         with self._event("delete", scheduler.backend, app_id):
             scheduler.delete(app_id)
+        notifications.forget(self, app_handle)
 
     def describe(self, app_handle: str) -> app.AppDef | None:
         """Returns an application as recorded by its scheduler, None if it is unknown."""

@@ -16,16 +16,35 @@ from torchx.specs.handles import UnknownSchedulerException, make_app_handle, par
 with lazy_imports:
     from torchx import config
     from torchx import schedulers as torchx_schedulers
-    from torchx.runner import events, survey
+    from torchx.jobs import paths
+    from torchx.runner import events, notifications, survey
     from torchx.scheduling import findings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchx.config import Config
     from torchx.schedulers import SchedulerFactory
     from torchx.scheduling.query import AppQuery
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, runopts
+
+
+LONGEST_NAME = 200
+"""Maximum characters of an id in the name of a folder; the end of an id is kept, since it is unique."""
+
+
+def _deleting(engine: Scheduler[Any]) -> Callable[..., Iterator[Pruned]]:
+    """Returns the substitute for the ability `Prunes`."""
+
+    def prune(app_ids: Iterable[str], *, dryrun: bool) -> Iterator[Pruned]:
+        for app_id in app_ids:
+            if not dryrun:
+                engine.delete(app_id)
+            yield Pruned(make_app_handle(engine.backend, engine.session_name, app_id), 0, app_id)
+
+    return prune
 
 
 def _load_config() -> Config:
@@ -185,13 +204,21 @@ class Engines:
             StateError: something cannot be removed.
         """
         engine = self.scheduler(scheduler)
-        if isinstance(engine, Prunes):
-            yield from engine.prune(app_ids, dryrun=dryrun)
-            return
-        for app_id in app_ids:
-            if not dryrun:
-                engine.delete(app_id)
-            yield Pruned(make_app_handle(scheduler, self._name, app_id), 0, app_id)
+        prune = engine.prune if isinstance(engine, Prunes) else _deleting(engine)
+        for pruned in prune(app_ids, dryrun=dryrun):
+            if pruned.app_id and not dryrun:
+                notifications.forget(self, make_app_handle(scheduler, self._name, pruned.app_id))
+            yield pruned
+
+    def _notifications_folder(self, app_handle: str) -> Path:
+        """Returns the folder of an application's notifications, which may not exist."""
+        scheduler, app_id = self._of(app_handle)
+        home = paths.Home(paths.user_home())
+        if scheduler.sends_notifications:
+            return home.job(app_id).notifications
+        return (
+            home.notifications / paths.file_name(scheduler.backend) / paths.file_name(app_id)[-LONGEST_NAME:]
+        )
 
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
         """Parses run options such as ``a=1,b=x;y``; the last value of a repeated option counts.

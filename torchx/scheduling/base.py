@@ -69,6 +69,8 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
 
         workspaces_on_request: a workspace from a configuration file is ignored, as the replicas use the files
             of this machine directly and do not need a copy; only one that the user requests is copied.
+        sends_notifications: :meth:`schedule` honours ``notify`` of its request: the end is reported without a
+            process that waits for it. Otherwise the runner starts such a process on this machine.
 
     A scheduler overrides these attributes in its class, or in an object.
     """
@@ -78,6 +80,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     on_this_machine: bool = False
     plans_workspaces: bool = False
     workspaces_on_request: bool = False
+    sends_notifications: bool = False
     _opts: runopts | None = None
 
     def __init__(self, backend: str, session_name: str) -> None:

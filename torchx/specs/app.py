@@ -22,6 +22,7 @@ with lazy_imports:
     from concurrent import futures
 
 if TYPE_CHECKING:
+    from torchx.notifications.plan import Notify
     from torchx.specs.run_options import CfgVal
 
 T = TypeVar("T")
@@ -247,6 +248,7 @@ class AppDryRunInfo(Generic[T]):
         on_progress: called from any thread with a line about the progress of a submission; callers that
             display progress set it. A :class:`torchx.scheduling.progress.Follows` receives measured progress
             too.
+        notify: the notifications to send; None for none.
 
     :meth:`torchx.schedulers.api.Scheduler.submit_dryrun` assigns ``app``, ``cfg`` and ``scheduler``.
     ``_app``, ``_cfg``, ``_scheduler`` and ``tell`` are older names of these attributes.
@@ -262,6 +264,7 @@ class AppDryRunInfo(Generic[T]):
         self.cfg: Mapping[str, CfgVal] = {}
         self.scheduler: str | None = None
         self.on_progress: Callable[[str], None] = _discard
+        self.notify: Notify | None = None
         self._fmt = fmt
 
     _app = _older_name("app")

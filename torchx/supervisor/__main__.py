@@ -14,6 +14,7 @@ from torchx.jobs.view import load
 from torchx.machine import marks as process_marks
 from torchx.machine import processes
 from torchx.machine.processes import Process
+from torchx.notifications import launch as notifications
 from torchx.supervisor import guard
 from torchx.supervisor.loop import Supervisor
 from torchx.supervisor.process import report_ready, separate
@@ -63,6 +64,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
     paths.reserve.unlink(missing_ok=True)
     ended.write_success(view, LogPaths(Path(record.log_dir)))
     ended.remember(view, paths)
+    notifications.start(paths)
     processes.send(parent, signal.SIGCONT)  # a stopped guard would keep the job's lock
 
 

@@ -16,6 +16,7 @@ from torchx.jobs.recovery import finalize_orphaned_job  # now: torchx may be upg
 from torchx.jobs.view import load
 from torchx.machine import processes
 from torchx.machine.processes import Process
+from torchx.notifications import launch as notifications
 from torchx.supervisor import ending
 
 
@@ -40,6 +41,7 @@ def watch(supervisor: int, paths: JobPaths) -> None:
         if not view.has_ended:
             finalize_orphaned_job(view, paths, _remaining)
     ending.kill(ending.descendants())
+    notifications.start(paths)
 
 
 def _remaining() -> set[Process]:

@@ -23,7 +23,26 @@ LARGEST_ERROR_LOG = 1 << 20
 BOOTSTRAP = "import sys; sys.path.append(sys.argv.pop(1)); from {module} import main; main(sys.argv[1:])"
 
 
-def start(module: str, arguments: Sequence[str], log: Path, held: Sequence[int] = ()) -> None:
+def python_command(module: str, arguments: Sequence[str], *, isolated: bool = True) -> list[str]:
+    """Returns the command that calls ``main`` of one of our modules in a new process.
+
+    Args:
+        module: the module.
+        arguments: the arguments of ``main``.
+        isolated: without site packages and the caller's settings of Python. The process starts in half the
+            time, and a caller in a folder with modules of any names does not affect it.
+    """
+    # -I ignores PYTHONUTF8, and both processes must encode paths the same way
+    flags = [*(("-I", "-S") if isolated else ()), "-X", f"utf8={sys.flags.utf8_mode}"]
+    # the folder of this package comes last, so that it hides no standard module
+    root = str(Path(torchx.__file__).resolve().parent.parent)
+    code = BOOTSTRAP if isolated else f"import sys; sys.path.remove(''); {BOOTSTRAP}"
+    return [sys.executable, *flags, "-c", code.format(module=module), root, *arguments]
+
+
+def start(
+    module: str, arguments: Sequence[str], log: Path, held: Sequence[int] = (), *, isolated: bool = True
+) -> None:
     """Starts a supervisor and waits until it reports ready.
 
     Its arguments are followed by the descriptor for :func:`report_ready`. A supervisor that does not become
@@ -34,19 +53,15 @@ def start(module: str, arguments: Sequence[str], log: Path, held: Sequence[int] 
         arguments: its arguments.
         log: the file for its error output.
         held: descriptors that it holds for its lifetime, such as its lock.
+        isolated: as for :func:`python_command`.
 
     Raises:
         StateError: it does not start.
         OSError: the log cannot be written.
     """
-    root = str(Path(torchx.__file__).resolve().parent.parent)
     error_log = files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    # -I -S: the caller's Python settings and site packages do not affect the supervisor, and it starts in
-    # half the time; the folder of this package comes last, so that it hides no standard module.
-    # -I ignores PYTHONUTF8, and both processes must encode paths the same way
-    python = [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
-    args = [*python, "-c", BOOTSTRAP.format(module=module), root, *arguments, str(writer)]
+    args = python_command(module, [*arguments, str(writer)], isolated=isolated)
     try:
         child = processes.spawn(args, stderr=error_log, pass_fds=[writer, *held])
     except OSError as error:

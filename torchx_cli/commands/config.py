@@ -14,6 +14,7 @@ from torchx.config.model import OWN_SECTION
 from torchx.config.options import valid_options
 from torchx.config.trust import approve
 from torchx.errors import TorchxError
+from torchx.notifications.plan import shown as shown_target
 from torchx.printable import one_line
 from torchx_cli.app import TYPER
 from torchx_cli.command import TorchxCommand
@@ -153,6 +154,8 @@ def _masked(section: str, key: str, value: str) -> str:
     """Masks a secret value, and secrets inside a value such as `HF_TOKEN:abc`."""
     if looks_secret(key) and section != OWN_SECTION:
         return MASK
+    if (section, key) == ("cli:run", "notify"):  # a URL may hold a secret anywhere
+        return " ".join(map(shown_target, value.splitlines()))
 
     pairs = re.sub(
         r"([A-Za-z_][A-Za-z0-9_]*):([^,;\s]+)",

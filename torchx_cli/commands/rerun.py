@@ -10,9 +10,9 @@ from torchx import settings
 from torchx_cli.applications import find
 from torchx_cli.commands.run import check_combination, submit_again
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
-from torchx_cli.flags import Detach, Dryrun, Handle, Log, RequestOutput, ResultJson, Wait
+from torchx_cli.flags import Detach, Dryrun, Handle, Log, Notify, NotifyOn, RequestOutput, ResultJson, Wait
 from torchx_cli.resubmission import from_record
-from torchx_cli.run_request import RunRequest
+from torchx_cli.run_request import RunRequest, notifications_of
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
 
@@ -27,6 +27,8 @@ def rerun_(
     detach: Detach = False,
     wait: Wait = False,
     log: Log = False,
+    notify: Notify = [],  # noqa: B006
+    notify_on: NotifyOn = "",
     output: RequestOutput = "",
     json: ResultJson = False,
 ) -> int:
@@ -41,5 +43,7 @@ def rerun_(
         dryrun=dryrun, wait=wait, log=log, detach=detach, environment=Environment(env, env_file, secret)
     )
     check_combination(request, form)
-    with session_of(ctx).runner() as runner:
+    session = session_of(ctx)
+    request.notify = notifications_of(notify, notify_on, session.config)
+    with session.runner() as runner:
         return submit_again(from_record(*find(runner, handle, full=True)), request, form, runner)

@@ -19,6 +19,8 @@ from torchx_cli.flags import (
     Detach,
     Dryrun,
     Log,
+    Notify,
+    NotifyOn,
     RequestOutput,
     ResultJson,
     Wait,
@@ -27,7 +29,14 @@ from torchx_cli.flags import (
     scheduler_option,
 )
 from torchx_cli.resubmission import from_description, request_again
-from torchx_cli.run_request import RunRequest, check_stdin_alone, read_stdin, run_options, split_component
+from torchx_cli.run_request import (
+    RunRequest,
+    check_stdin_alone,
+    notifications_of,
+    read_stdin,
+    run_options,
+    split_component,
+)
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask_text, remember
 from torchx_cli.terminal.output import (
@@ -101,6 +110,8 @@ def run_(
         bool,
         typer.Option("--tee_logs", help="Print the replica before each log line (always on)."),
     ] = False,
+    notify: Notify = [],  # noqa: B006
+    notify_on: NotifyOn = "",
     stdin: Annotated[
         bool,
         typer.Option(
@@ -131,6 +142,7 @@ def run_(
         request.dryrun, request.wait = request.dryrun or dryrun, request.wait or wait
         request.log = request.log or log
     session = session_of(ctx)
+    request.notify = notifications_of(notify, notify_on, session.config)
     if not stdin:
         request.component, request.argv = split_component(request.argv, session.config)
     check_combination(request, form)
@@ -176,6 +188,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
     if request.dryrun:
         dryrun_output.print_dryrun(info, form)
         return 0
+    info.notify = request.notify
     follow = follows(request, runner, info)
     with attach.Attached(runner, info, stream=follow) as attached:
         printed = len(info.notes)

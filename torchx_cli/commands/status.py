@@ -21,10 +21,14 @@ from torchx_cli.terminal.output import emit, is_terminal, output_format, say
 from torchx_cli.terminal.status_text import status_lines
 
 with lazy_imports:
+    import dataclasses
+
+    from torchx.runner import notifications
     from torchx.scheduling import checks
-    from torchx_cli.terminal import usage_text, watch
+    from torchx_cli.terminal import times, usage_text, watch
 
 if TYPE_CHECKING:
+    from torchx.notifications.store import Delivery
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppStatus
@@ -46,7 +50,7 @@ def status_(
     requested = split_list(roles)
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle)
-        status = status_of(described)
+        status, deliveries = status_of(described), runner.notifications(full)
         for role in requested:
             checks.require_role(full, [known.role for known in status.roles], role)
         if watched:
@@ -58,9 +62,13 @@ def status_(
             show_changes(runner, full, described, lines_of)
         elif form != "text":
             data = as_data(full, described.name, status, requested)
-            emit(data | usage_text.usage_data(runner, full), form)
+            sent = mask([delivery_data(each) for each in deliveries])
+            emit({**data, **usage_text.usage_data(runner, full), "notifications": sent}, form)
         else:
-            say("\n".join(_lines(runner, full, status, requested)))
+            lines = [mask_text(_notification_line(each)) for each in deliveries]
+            say("\n".join(_lines(runner, full, status, requested) + lines))
+        if not all(each.is_final for each in deliveries):
+            notifications.resume(runner, full, status.state)
 
 
 def _lines(
@@ -77,6 +85,25 @@ def usage_line(runner: Runner, handle: str, *, watched: bool = False) -> str:
     if watched and not runner.scheduler_of(handle).cheap_to_list:
         return ""
     return usage_text.usage_line(usage_text.usage_of(runner, handle))
+
+
+def _notification_line(each: Delivery) -> str:
+    source = each.target if each.kind == "end" else f"{each.target} ({each.kind})"
+    reason = f": {each.message}" if each.message else ""
+    tries = f", {each.tries} {'try' if each.tries == 1 else 'tries'}"
+    at = "" if each.at is None else each.at.astimezone().strftime("%H:%M:%S")
+    if each.state == "delivered":
+        return f"notified: {source} {at}"
+    if each.state == "retry":
+        return f"not yet delivered: {source}{reason}{tries}"
+    if each.state == "unknown":
+        return f"not known whether it was delivered: {source}{reason}"
+    return f"notifies: {source}" if each.state == "planned" else f"not delivered: {source}{reason}"
+
+
+def delivery_data(each: Delivery) -> dict[str, Any]:
+    """Returns the state of a notification as plain data."""
+    return {**dataclasses.asdict(each), "at": times.iso(each.at)}
 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:

@@ -1,0 +1,228 @@
+"""Delivers one notification: JSON by POST, or a command; each try has a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torchx.notifications.plan import COMMAND, command_of
+from torchx.notifications.store import DELIVERED, FAILED, RETRY, UNKNOWN
+from torchx.version import __version__
+
+CONNECT_WITHIN = 10.0
+"""Seconds for each step of a connection."""
+
+ANSWER_WITHIN = 30.0
+"""Seconds for a whole request."""
+
+COMMAND_WITHIN = 60.0
+"""Seconds for a command."""
+
+TRY_AGAIN = 75
+"""The exit code of a command that is to be repeated, EX_TEMPFAIL of sysexits.h."""
+
+REPEATED = frozenset({408, 425, 429, 500, 502, 503})
+"""Responses of a server that did not accept a request, but may do so later."""
+
+PLACEHOLDER = re.compile(r"\{(name|state|handle|app|message|exit_code)\}")
+
+
+class Result(NamedTuple):
+    """The result of a try.
+
+    Attributes:
+        step: delivered, retry, failed or unknown.
+        message: the reason; contains no part of a URL or a command.
+    """
+
+    step: str
+    message: str = ""
+
+
+def deliver(target: str, payload: Mapping[str, Any]) -> Result:
+    """Tries once to deliver a notification.
+
+    Args:
+        target: a URL or a command.
+        payload: its content.
+    """
+    try:
+        return _run(command_of(target), payload) if target.startswith(COMMAND) else _post(target, payload)
+    except Exception as error:  # a defect must not end the other deliveries
+        return Result(UNKNOWN, f"unexpected {type(error).__name__}")
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+
+def _run(command: list[str], payload: Mapping[str, Any]) -> Result:
+    values = {key: "" if value is None else str(value) for key, value in payload.items()}
+    args = [PLACEHOLDER.sub(lambda found: values.get(found[1], ""), arg) for arg in command]
+    env = {f"TORCHX_NOTIFY_{name.upper()}": values.get(name, "") for name in (*_VARIABLES, "event", "text")}
+    try:
+        process = subprocess.Popen(
+            args,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        return Result(FAILED, f"cannot be started: {getattr(error, 'strerror', None) or error}")
+    try:
+        code = process.wait(COMMAND_WITHIN)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):  # not reaped yet, so its pid was not reused
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return Result(FAILED, f"it did not end within {COMMAND_WITHIN:.0f} s")
+    if code == 0:
+        return Result(DELIVERED)
+    how = f"exit {code}" if code > 0 else f"signal {-code}"
+    return Result(RETRY if code == TRY_AGAIN else FAILED, how)
+
+
+_VARIABLES = ("name", "state", "handle", "app", "message", "exit_code")
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+class _Progress:
+    """Whether a request was sent; shared by a request and the thread that limits its time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.sent = self._abandoned = False
+
+    def begin(self) -> None:
+        """Marks the request as sent.
+
+        Raises:
+            TimeoutError: its time is over: it must not be sent any more.
+        """
+        with self._lock:
+            if self._abandoned:
+                raise TimeoutError("abandoned")
+            self.sent = True
+
+    def abandon(self) -> None:
+        """Prevents that the request is sent, unless it was."""
+        with self._lock:
+            self._abandoned = True
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection that distinguishes errors before and after the request is sent."""
+
+    def __init__(self, *args: Any, progress: _Progress, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._progress = progress
+
+    def request(self, *args: Any, **options: Any) -> None:
+        """Connects, and then sends a request."""
+        self.connect()
+        self._progress.begin()
+        super().request(*args, **options)
+
+
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    """The same with TLS."""
+
+
+class _Handler(urllib.request.HTTPHandler):
+    def __init__(self, progress: _Progress) -> None:
+        super().__init__()
+        self._make: Any = functools.partial(_Connection, progress=progress)
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Opens a URL."""
+        return self.do_open(self._make, req)
+
+
+class _SecureHandler(urllib.request.HTTPSHandler):
+    def __init__(self, progress: _Progress) -> None:
+        super().__init__()
+        context = ssl.create_default_context()  # verifies the certificate and the name of the host
+        self._make: Any = functools.partial(_SecureConnection, progress=progress, context=context)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Opens a URL."""
+        return self.do_open(self._make, req)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any) -> None:
+        """Follows no redirect: it would turn the POST into a GET, and send the data elsewhere."""
+        return
+
+
+def _post(url: str, payload: Mapping[str, Any]) -> Result:
+    progress, results = _Progress(), list[Result]()
+    thread = threading.Thread(
+        target=lambda: results.append(_send(url, payload, progress)), name="notification", daemon=True
+    )
+    thread.start()
+    thread.join(ANSWER_WITHIN)
+    if thread.is_alive():
+        progress.abandon()
+    if results:
+        return results[0]
+    if progress.sent:
+        return Result(UNKNOWN, f"no answer within {ANSWER_WITHIN:.0f} s")
+    return Result(RETRY, f"no connection within {ANSWER_WITHIN:.0f} s")
+
+
+def _send(url: str, payload: Mapping[str, Any], progress: _Progress) -> Result:
+    try:
+        headers = {"Content-Type": "application/json", "User-Agent": f"torchx/{__version__}"}
+        data = json.dumps(payload).encode()
+        request = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  # checked: http(s)
+        secure = url[:6].lower() == "https:"
+        handler = _SecureHandler(progress) if secure else _Handler(progress)
+        with urllib.request.build_opener(handler, _NoRedirects()).open(request, timeout=CONNECT_WITHIN):
+            return Result(DELIVERED)  # the body of the response is not read
+    except urllib.error.HTTPError as error:
+        error.close()
+        return _refused(error.code)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        why = _reason(error)
+        return Result(UNKNOWN, f"{why} after it was sent") if progress.sent else Result(RETRY, why)
+
+
+def _refused(code: int) -> Result:
+    if code == http.client.GATEWAY_TIMEOUT:
+        return Result(UNKNOWN, f"response {code} of a proxy")
+    if 300 <= code < 400:
+        return Result(FAILED, f"response {code}: redirects are not followed")
+    return Result(RETRY if code in REPEATED else FAILED, f"response {code}")
+
+
+def _reason(error: Exception) -> str:
+    """Returns the reason of an error, without the URL."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the certificate is not valid: {cause.verify_message}"
+    if isinstance(cause, TimeoutError):
+        return "timed out"
+    if isinstance(cause, socket.gaierror):
+        return "the name of the host is not known"
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS: {(cause.reason or 'error').replace('_', ' ').lower()}"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror[:1].lower() + cause.strerror[1:]
+    return type(cause).__name__

@@ -1,0 +1,83 @@
+"""The content of a notification."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from torchx.jobs.view import JobView
+from torchx.masking import mask_text
+from torchx.printable import one_line
+
+LONGEST_MESSAGE = 2000
+"""Maximum characters of a message."""
+
+
+def payload_of_job(view: JobView, message: str = "") -> dict[str, Any]:
+    """Returns the content of a notification about a local job.
+
+    Args:
+        view: the job.
+        message: the reason (default: that of its state, or of its first failure).
+    """
+    record, failed = view.record, view.failed_attempt
+    first = None
+    if failed is not None:
+        replica, attempt = failed
+        message = message or view.msg or attempt.reason
+        first = {"role": replica.role, "replica": replica.id, "attempt": attempt.number}
+    return make(
+        name=record.name,
+        handle=record.handle,
+        state=view.state,
+        message=message or view.msg,
+        exit_code=view.exit_code,
+        first_failure=first,
+        times=(record.submitted_at, view.started_at, view.ended_at),
+    )
+
+
+def make(
+    *,
+    name: str,
+    handle: str,
+    state: str,
+    message: str,
+    exit_code: int | None,
+    first_failure: dict[str, Any] | None,
+    times: tuple[float | None, float | None, float | None],
+) -> dict[str, Any]:
+    """Returns the content of a notification; secrets of known forms are masked.
+
+    Args:
+        name: the name of the application.
+        handle: its handle.
+        state: its state.
+        message: the reason for the state.
+        exit_code: its exit code.
+        first_failure: role, replica and attempt of the first failure.
+        times: of its submission, start and end, in seconds since the epoch.
+    """
+    app = handle.rpartition("/")[2]
+    if not message and first_failure is not None:
+        message = f"{first_failure['role']}/{first_failure['replica']} failed first"
+    message = one_line(mask_text(message))[:LONGEST_MESSAGE]
+    code = "" if not exit_code else f" (exit code {exit_code})"
+    submitted, started, ended = map(_iso, times)
+    return {
+        "text": f"{app} {state}{code}" + (f": {message}" if message else ""),
+        "name": name,
+        "state": state,
+        "handle": handle,
+        "app": app,
+        "message": message,
+        "exit_code": exit_code,
+        "first_failure": first_failure,
+        "submitted_at": submitted,
+        "started_at": started,
+        "ended_at": ended,
+    }
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat()

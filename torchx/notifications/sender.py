@@ -1,0 +1,124 @@
+"""The process that sends the notifications of an application; repeats a delivery until it succeeds.
+
+A supervisor starts it after the end of its job, and never waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torchx.errors import TorchxError
+from torchx.jobs.events import read_events
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.view import load
+from torchx.machine import locks
+from torchx.notifications.delivery import Result, deliver
+from torchx.notifications.payload import payload_of_job
+from torchx.notifications.store import FAILED, INTERRUPTED, RETRY, SENDING, STALL, UNKNOWN, Store, due_kind
+from torchx.supervisor.process import separate
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 900.0
+"""Seconds before the second try of a delivery, doubled for each further one."""
+
+GIVE_UP_AFTER = 24 * 3600.0
+"""Seconds after the first try."""
+
+
+class Sender:
+    """Sends the notifications about one event.
+
+    Args:
+        store: the files of the notifications.
+        event: end or stall.
+        payload: the content of the notifications.
+        sleep: pauses between two tries.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        event: str,
+        payload: Mapping[str, Any],
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._store, self._payload, self._sleep = store, payload, sleep
+        self._event = event
+
+    def run(self) -> None:
+        """Delivers all notifications; returns when each is delivered, has failed, or was removed."""
+        planned = self._store.plan()
+        if planned is None:
+            return
+        plan, _ = planned
+        with contextlib.suppress(OSError):  # the application was removed
+            due = self._due(plan.targets, plan.on)
+            while due:
+                number, kind = min(due, key=lambda key: due[key])
+                self._sleep(max(due[number, kind] - time.time(), 0.0))
+                again = self._try(number, kind, plan.targets[number])
+                if again is None:
+                    del due[number, kind]
+                else:
+                    due[number, kind] = again
+
+    def _due(self, targets: tuple[str, ...], on: tuple[str, ...]) -> dict[tuple[int, str], float]:
+        """Returns the notifications to send, and the time of their next try."""
+        due: dict[tuple[int, str], float] = {}
+        kind = due_kind(on, self._event, str(self._payload["state"]))
+        if kind is None:
+            return due
+        steps = self._store.steps()
+        for number in range(len(targets)):
+            step = steps.get((number, kind))
+            if step is not None and step.step == SENDING:
+                self._store.add(number, kind, UNKNOWN, INTERRUPTED)  # it may have been delivered
+            elif step is None or step.step == RETRY:
+                due[number, kind] = 0.0
+        return due
+
+    def _try(self, number: int, kind: str, target: str) -> float | None:
+        """Tries to deliver a notification; returns the time of the next try, or None."""
+        try:
+            self._store.add(number, kind, SENDING)  # announced first, so that it is never sent twice
+            step = self._store.steps()[number, kind]
+        except OSError:
+            if not self._store.folder.exists():
+                raise
+            return time.time() + LONGEST_PAUSE  # a full or read-only disk
+        result = deliver(target, {**self._payload, "event": kind})
+        pause = min(FIRST_PAUSE * 2.0 ** min(step.tries - 1, 30), LONGEST_PAUSE)
+        if result.step == RETRY and time.time() + pause > step.first + GIVE_UP_AFTER:
+            result = Result(FAILED, f"{result.message}; gave up after {step.tries} tries")
+        with contextlib.suppress(OSError):  # if it is lost, it is not known whether this try succeeded
+            self._store.add(number, kind, result.step, result.message)
+        return time.time() + pause if result.step == RETRY else None
+
+
+def main(argv: list[str]) -> None:
+    """Sends the notifications of a local job.
+
+    Args:
+        argv: the folder of the job, and the event: end or stall.
+    """
+    separate()
+    os.umask(0o077)
+    paths, event = JobPaths(Path(argv[0])), argv[1]
+    store = Store(paths.notifications)
+    held = locks.acquire(store.lock(event))
+    if held is None:
+        return  # another sender is at work
+    with contextlib.suppress(OSError, TorchxError):  # the job was removed
+        view = load(paths)
+        stalls = [e for e in read_events(paths.events) if e["e"] == "stalled"] if event == STALL else []
+        message = str(stalls[-1].get("msg", "")) if stalls else ""
+        Sender(store, event, payload_of_job(view, message)).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

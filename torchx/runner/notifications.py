@@ -1,0 +1,107 @@
+"""Notifications about applications: their files, and the process that waits for an end on other engines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torchx.errors import StateError, TorchxError
+from torchx.jobs.paths import Home, state_home, user_home
+from torchx.lazy import lazy_imports
+from torchx.machine import locks
+from torchx.notifications.store import END, PLANNED, STALL, Delivery, Store, due_kind
+from torchx.scheduling.base import Scheduler
+from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import AppState, is_terminal
+from torchx.supervisor import process
+
+with lazy_imports:
+    from torchx.notifications import launch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchx.notifications.plan import Notify
+
+MODULE = "torchx.runner.watcher"
+
+
+class Source(Protocol):
+    """The method of a runner that is needed here."""
+
+    def _notifications_folder(self, app_handle: str) -> Path:
+        """Returns the folder of an application's notifications, which may not exist."""
+        ...
+
+    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+        """Returns the scheduler of an application."""
+        ...
+
+
+def request(runner: Source, handle: str, plan: Notify) -> None:
+    """Starts a process that waits for the end of an application and sends the notifications.
+
+    Raises:
+        StateError: it cannot be started.
+    """
+    state_home()
+    store = Store(runner._notifications_folder(handle))
+    try:
+        store.create(plan, handle)
+    except OSError as error:
+        raise StateError(f"{error.filename or store.folder}: {error.strerror}") from error
+    _start_watcher(store)
+
+
+def left(runner: Source, handle: str, state: AppState) -> list[Delivery]:
+    """Returns the state of each notification; without those that the end of the application has excluded.
+
+    Args:
+        runner: used to find the files.
+        handle: the application.
+        state: its state.
+    """
+    deliveries = Store(runner._notifications_folder(handle)).deliveries()
+    if not is_terminal(state):
+        return deliveries
+    due = due_kind({each.kind for each in deliveries}, END, state.name)
+    return [each for each in deliveries if each.state != PLANNED or each.kind == due]
+
+
+def resume(runner: Source, handle: str, state: AppState) -> None:
+    """Starts the sender of an application again if it was killed, or the machine was restarted.
+
+    Args:
+        runner: used to find the files.
+        handle: the application.
+        state: its state.
+
+    Raises:
+        StateError: it cannot be started.
+    """
+    store = Store(runner._notifications_folder(handle))
+    if store.is_sending(END) or all(e.is_final for e in left(runner, handle, state) if e.kind != STALL):
+        return
+    if not runner.scheduler_of(handle).sends_notifications:
+        _start_watcher(store)
+    elif is_terminal(state):
+        launch.start(Home(user_home()).job(parse_app_handle(handle).app_id), reap=True)
+
+
+def _start_watcher(store: Store) -> None:
+    held = locks.acquire(store.lock(END))
+    if held is None:
+        return
+    try:
+        process.start(MODULE, [str(store.folder), str(held)], store.log, [held], isolated=False)
+    finally:
+        os.close(held)
+
+
+def forget(runner: Source, handle: str) -> None:
+    """Removes the files about an application that was removed; its sender then ends."""
+    with suppress(TorchxError):
+        if not runner.scheduler_of(handle).sends_notifications:
+            shutil.rmtree(runner._notifications_folder(handle), ignore_errors=True)

@@ -1,0 +1,102 @@
+"""The process that waits for the end of an application and sends its notifications.
+
+It runs on the machine of the submission, for engines that start no process of ours at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from torchx.errors import StateError, TorchxError
+from torchx.notifications import payload
+from torchx.notifications.sender import GIVE_UP_AFTER, Sender
+from torchx.notifications.store import END, Store
+from torchx.runner.api import get_runner
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import AppState
+from torchx.supervisor.process import report_ready, separate
+
+LONGEST_PAUSE = 60.0
+"""Maximum seconds between two queries of an engine that does not answer."""
+
+
+def main(argv: list[str]) -> None:
+    """Waits for the end of an application and sends its notifications.
+
+    Args:
+        argv: the folder of the notifications, the descriptor of the lock that this process holds, and that to
+            write ``ready`` to.
+    """
+    separate()
+    os.umask(0o077)
+    report_ready(int(argv[2]))
+    store = Store(Path(argv[0]))
+    planned = store.plan()
+    if planned is not None:
+        watch(store, planned[1])
+
+
+def watch(store: Store, handle: str) -> None:
+    """Waits for the end of an application and sends its notifications.
+
+    Args:
+        store: the files of the notifications.
+        handle: the application.
+    """
+    try:
+        ended = _wait(store, handle)
+    except (TorchxError, OSError) as error:
+        store.give_up(f"the engine did not answer: {error}")
+        return
+    if ended is None:
+        store.give_up("the application is no longer known to its scheduler")
+    else:
+        Sender(store, END, payload_of(handle, ended)).run()
+
+
+def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
+    """Returns the description of an ended application; bridges outages of its engine.
+
+    Raises:
+        TorchxError: the engine has not answered for a long time, or no longer exists.
+    """
+    silent_since: float | None = None
+    pause = 1.0
+    with get_runner(parse_app_handle(handle).session_name) as runner:
+        while True:
+            try:
+                status = runner.wait(handle)
+                return None if status is None else runner.description(handle)
+            except (StateError, OSError):
+                silent_since = silent_since or time.monotonic()
+                if time.monotonic() - silent_since > GIVE_UP_AFTER or not store.folder.exists():
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def payload_of(handle: str, ended: DescribeAppResponse) -> dict[str, Any]:
+    """Returns the content of a notification about an application of any engine."""
+    first = ended.first_failure
+    where = (
+        None if first is None else {"role": first.role, "replica": first.replica, "attempt": first.attempt}
+    )
+    code = 0 if ended.state is AppState.SUCCEEDED else first.result if first is not None else None
+    return payload.make(
+        name=ended.name or ended.app_id,
+        handle=handle,
+        state=ended.state.name,
+        message=str(ended.msg) or (first.msg if first is not None else ""),
+        exit_code=code,
+        first_failure=where,
+        times=(_seconds(ended.submitted_at), _seconds(ended.started_at), _seconds(ended.ended_at)),
+    )
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
