@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
-from torchx.runner.reports import FIRST_PAUSE, LONGEST_PAUSE, NEARBY_INTERVAL, REMOTE_INTERVAL
+from torchx.runner.reports import FIRST_PAUSE, LONGEST_INTERVAL, LONGEST_PAUSE, NEARBY_INTERVAL
 from torchx.scheduling.base import Reports
 from torchx.scheduling.logs import LogQuery, text_of
 from torchx.specs.status import AppState
@@ -125,7 +125,7 @@ def _poll(
 ) -> Outcome:
     scheduler = runner.scheduler_of(handle)
     recorded = isinstance(scheduler, Reports)
-    longest = LONGEST_PAUSE if recorded else NEARBY_INTERVAL if scheduler.on_this_machine else REMOTE_INTERVAL
+    longest = LONGEST_PAUSE if recorded else NEARBY_INTERVAL if scheduler.on_this_machine else LONGEST_INTERVAL
     pause = FIRST_PAUSE
     while True:
         status = runner.status(handle)
@@ -135,4 +135,4 @@ def _poll(
         if left is not None and left <= 0:
             return Outcome(handle, status, None)
         time.sleep(pause if left is None else min(pause, left))
-        pause = min(2 * pause, longest)
+        pause = min(1.5 * pause, longest)

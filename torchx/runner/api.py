@@ -199,18 +199,23 @@ class Runner(Applications):
 
         Raises:
             StateError: the scheduler cannot accept it now.
+            UsageError: the scheduler cannot send its notifications.
             ValueError: the request has no scheduler.
         """
         scheduler = dryrun_info.scheduler
         if not scheduler:
             raise ValueError("this request was not made by a runner: it has no scheduler")
+        engine = self.scheduler(scheduler)
+        plan = None if engine.sends_notifications else dryrun_info.notify
+        if plan is not None:
+            notifications.check(plan, scheduler)
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
-            call.event.app_id = app_id = self.scheduler(scheduler).schedule(dryrun_info)
+            call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
-        if dryrun_info.notify is not None and not self.scheduler(scheduler).sends_notifications:
+        if plan is not None:
             try:
-                notifications.request(self, handle, dryrun_info.notify)
+                notifications.request(self, handle, plan)
             except TorchxError as error:  # the application was submitted
                 dryrun_info.notes.append(f"no notifications are sent: {error.message}")
         return handle

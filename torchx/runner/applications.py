@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.runner.engines import Engines
 from torchx.runner.status import status_of
@@ -143,7 +144,10 @@ class Applications(Engines):
 
     def notifications(self, app_handle: str) -> Deliveries:
         """Returns the state of each notification about an application, without secrets."""
-        if not self._notifications_folder(app_handle).exists():
+        try:
+            if not self._notifications_folder(app_handle).exists():
+                return []
+        except StateError:  # without a state home there are no notifications
             return []
         status = self.status(app_handle)
         return [] if status is None else notifications.left(self, app_handle, status.state)

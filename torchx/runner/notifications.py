@@ -7,10 +7,11 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torchx.errors import StateError, TorchxError
+from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs.paths import Home, state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
+from torchx.notifications.plan import Notify
 from torchx.notifications.store import END, PLANNED, STALL, Delivery, Store, due_kind
 from torchx.scheduling.base import Scheduler
 from torchx.specs.handles import parse_app_handle
@@ -22,8 +23,6 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from torchx.notifications.plan import Notify
 
 MODULE = "torchx.runner.watcher"
 
@@ -40,6 +39,16 @@ class Source(Protocol):
         ...
 
 
+def check(plan: Notify, scheduler: str) -> None:
+    """Checks that notifications can be sent about applications of a scheduler that does not send them.
+
+    Raises:
+        UsageError: they cannot: it records no stalls.
+    """
+    if set(plan.on) <= {STALL}:
+        raise UsageError(f"{scheduler} records no stalls to notify of", hint="--notify-on end or failure")
+
+
 def request(runner: Source, handle: str, plan: Notify) -> None:
     """Starts a process that waits for the end of an application and sends the notifications.
 
@@ -47,6 +56,7 @@ def request(runner: Source, handle: str, plan: Notify) -> None:
         StateError: it cannot be started.
     """
     state_home()
+    plan = Notify.recorded(plan.targets, [kind for kind in plan.on if kind != STALL])
     store = Store(runner._notifications_folder(handle))
     try:
         store.create(plan, handle)

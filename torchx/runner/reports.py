@@ -21,8 +21,9 @@ from torchx.specs.handles import parse_app_handle
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.2
 """Seconds between two reads of event logs while following; doubled as long as nothing happens."""
 
-NEARBY_INTERVAL, REMOTE_INTERVAL = 0.5, 2.0
-"""Seconds between two queries of an engine without an event log: of this machine, and over a network."""
+NEARBY_INTERVAL, REMOTE_INTERVAL, LONGEST_INTERVAL = 0.5, 2.0, 10.0
+"""Seconds between two queries of an engine without an event log: of this machine; over a network, where they
+grow up to the last value as long as nothing happens."""
 
 RECONCILE_INTERVAL = 2.0
 """Seconds without an event after which an application is brought to its due state."""
@@ -96,7 +97,7 @@ class Feed:
         else:
             self._interval = NEARBY_INTERVAL if scheduler.on_this_machine else REMOTE_INTERVAL
             self._source = changes(lambda: runner.description(handle, brief=True))
-        self._next, self._changed = 0.0, time.monotonic()
+        self._next, self._pause, self._changed = 0.0, self._interval, time.monotonic()
         self.ended = False
 
     def read(self) -> list[AppEvent]:
@@ -105,9 +106,11 @@ class Feed:
         if self.ended or now < self._next:
             return []
         events = list(self._new())
-        self._next = time.monotonic() + self._interval
+        self._next = time.monotonic() + self._pause
         if events:
-            self._changed = now
+            self._changed, self._pause = now, self._interval
+        elif self._interval >= REMOTE_INTERVAL:
+            self._pause = min(self._pause * 1.5, LONGEST_INTERVAL)
         elif not self._interval and now > self._changed + RECONCILE_INTERVAL:
             self._changed = now
             self.ended = self.ended or self._runner.description(self._handle, brief=True) is None

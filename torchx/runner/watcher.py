@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from torchx.errors import StateError, TorchxError
-from torchx.notifications import payload
-from torchx.notifications.sender import GIVE_UP_AFTER, Sender
+from torchx.lazy import lazy_imports
 from torchx.notifications.store import END, Store
-from torchx.runner.api import get_runner
-from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.responses import DescribeAppResponse
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState
 from torchx.supervisor.process import report_ready, separate
+
+with lazy_imports:  # the submitting command waits only for the others
+    from torchx.notifications import payload, sender
+    from torchx.runner import api
 
 LONGEST_PAUSE = 60.0
 """Maximum seconds between two queries of an engine that does not answer."""
@@ -35,6 +37,7 @@ def main(argv: list[str]) -> None:
     separate()
     os.umask(0o077)
     report_ready(int(argv[2]))
+    _ = payload.make, sender.Sender, api.get_runner  # now: torchx may be upgraded while the application runs
     store = Store(Path(argv[0]))
     planned = store.plan()
     if planned is not None:
@@ -56,7 +59,7 @@ def watch(store: Store, handle: str) -> None:
     if ended is None:
         store.give_up("the application is no longer known to its scheduler")
     else:
-        Sender(store, END, payload_of(handle, ended)).run()
+        sender.Sender(store, END, payload_of(handle, ended)).run()
 
 
 def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
@@ -67,14 +70,14 @@ def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
     """
     silent_since: float | None = None
     pause = 1.0
-    with get_runner(parse_app_handle(handle).session_name) as runner:
+    with api.get_runner(parse_app_handle(handle).session_name) as runner:
         while True:
             try:
                 status = runner.wait(handle)
                 return None if status is None else runner.description(handle)
             except (StateError, OSError):
                 silent_since = silent_since or time.monotonic()
-                if time.monotonic() - silent_since > GIVE_UP_AFTER or not store.folder.exists():
+                if time.monotonic() - silent_since > sender.GIVE_UP_AFTER or not store.folder.exists():
                     raise
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

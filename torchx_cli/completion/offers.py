@@ -58,9 +58,14 @@ def of_flag(
     elif name == "cfg":
         yield from run_options((values.get("scheduler") or [""])[-1], current)
     elif name == "output":
-        yield from map(Offer, ("json", "yaml") if command not in ("log",) else ("json",))
+        yield from map(Offer, ("json", "yaml") if command not in ("log", "events") else ("json",))
     elif name == "state":
         yield from _list_items(current, ("running", "failed", "succeeded", "cancelled", "pending"))
+    elif name == "condition":
+        states = ("succeeded", "failed", "cancelled", "pending")
+        yield from map(Offer, ("done", "running", "ready", "stalled", "log:", *states))
+    elif name == "notify_on":
+        yield from _list_items(current, ("end", "failure", "stall"))
     elif name == "streams":
         yield from map(Offer, ("stdout", "stderr", "combined"))
     elif name == "roles" and rest:
