@@ -125,7 +125,9 @@ def _poll(
 ) -> Outcome:
     scheduler = runner.scheduler_of(handle)
     recorded = isinstance(scheduler, Reports)
-    longest = LONGEST_PAUSE if recorded else NEARBY_INTERVAL if scheduler.on_this_machine else LONGEST_INTERVAL
+    longest = (
+        LONGEST_PAUSE if recorded else NEARBY_INTERVAL if scheduler.on_this_machine else LONGEST_INTERVAL
+    )
     pause = FIRST_PAUSE
     while True:
         status = runner.status(handle)

@@ -58,22 +58,15 @@ Log = Annotated[
 ]
 Notify = Annotated[
     list[str],
-    typer.Option(
+    option(
         "--notify",
         metavar="TARGET",
-        show_default=False,
         help="Notify this URL (JSON by POST) or cmd:PROGRAM ARGS, e.g. 'cmd:notify-send {name} {state}'; "
         "repeatable. none disables the configured ones.",
     ),
 ]
 NotifyOn = Annotated[
-    str,
-    typer.Option(
-        "--notify-on",
-        metavar="A,B",
-        show_default=False,
-        help="When: end, failure, stall (default: end,stall).",
-    ),
+    str, option("--notify-on", metavar="A,B", help="When: end, failure, stall (default: end,stall).")
 ]
 RequestOutput = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")

@@ -57,7 +57,7 @@ class _Converter:
     def __init__(self, view: JobView) -> None:
         self._view = view
         self._ready = Readiness(len(view.replicas))
-        self._peak: tuple[int, int, int] | None = None  # KiB, ordinal, attempt
+        self._peak: tuple[int, int, int] | None = None  # bytes, ordinal, attempt
 
     def convert(self, data: dict[str, Any]) -> list[AppEvent]:
         """Returns the events for a line of the log; none for a damaged line, or an internal one."""
@@ -80,12 +80,14 @@ class _Converter:
     def _exit(self, data: Mapping[str, Any]) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
         self._ready.ended(ordinal, succeeded=attempt.state == "SUCCEEDED")
-        if attempt.peak_kib:
-            self._peak = max(self._peak or (0, 0, 0), (attempt.peak_kib, ordinal, attempt.number))
-        values = {"exit_code": attempt.exit_code, "signal": attempt.signal, "peak_kib": attempt.peak_kib}
+        memory, cpu = _measured(attempt)
+        if memory is not None:
+            self._peak = max(self._peak or (0, 0, 0), (memory, ordinal, attempt.number))
+        code, signal = attempt.exit_code, attempt.signal
+        values = {"exit_code": code, "signal": signal, "memory": memory, "cpu": cpu}
         details = {"state": attempt.state, **{k: v for k, v in values.items() if v is not None}}
-        code = "" if attempt.exit_code is None else f"exit {attempt.exit_code}"
-        message = "; ".join(filter(None, (attempt.signal or code, attempt.stopped, attempt.reason)))
+        how = signal or ("" if code is None else f"exit {code}")
+        message = "; ".join(filter(None, (how, attempt.stopped, attempt.reason)))
         return [self._event(data, "ended", ordinal, attempt.number, message, details)]
 
     def _retry(self, data: Mapping[str, Any]) -> list[AppEvent]:
@@ -110,9 +112,9 @@ class _Converter:
     def _end(self, data: Mapping[str, Any]) -> list[AppEvent]:
         view, events = self._view, []
         if self._peak is not None:
-            kib, ordinal, number = self._peak
-            message = f"peak memory {kib / 1024:,.1f} MB"
-            events.append(self._event(data, "measured", ordinal, number, message, {"peak_kib": kib}))
+            memory, ordinal, number = self._peak
+            message = f"peak memory {memory / 1e6:,.1f} MB"
+            events.append(self._event(data, "measured", ordinal, number, message, {"memory": memory}))
         details: dict[str, Any] = {"state": view.state}
         if view.exit_code is not None:
             details["exit_code"] = view.exit_code
@@ -151,6 +153,15 @@ _CONVERT = {
     "cancel": _Converter._cancel,
     "end": _Converter._end,
 }
+
+
+def _measured(attempt: AttemptView) -> tuple[int | None, float | None]:
+    """Returns the peak memory of an attempt in bytes, of all or else the largest process, and its mean CPU."""
+    usage = attempt.usage
+    memory = attempt.peak_kib * 1024 if attempt.peak_kib else None
+    if usage is None:
+        return memory, None
+    return memory if usage.memory is None else usage.memory, usage.cpu
 
 
 def _time(at: float) -> datetime:

@@ -10,7 +10,7 @@ import typer
 from torchx.errors import UsageError
 from torchx.printable import one_line
 from torchx.specs.handles import parse_app_handle
-from torchx_cli.flags import count
+from torchx_cli.flags import Json, argument, count, option, scheduler_option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask
 from torchx_cli.terminal.output import fit, note, output_format, say
@@ -27,9 +27,8 @@ def events_(
     ctx: typer.Context,
     handle: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="[HANDLE]",
-            show_default=False,
             help="An application: handle, app id or a prefix of it, name, @last (default: all local ones).",
         ),
     ] = "",
@@ -43,49 +42,32 @@ def events_(
     ] = False,
     lines: Annotated[
         str,
-        typer.Option(
+        option(
             "-n",
             "--lines",
             metavar="N",
-            show_default=False,
             help=f"Only the last N recorded events (default: all; {LIMIT} without HANDLE, --since and -o).",
         ),
     ] = "",
     since: Annotated[
         str,
-        typer.Option(
+        option(
             "--since",
             metavar="TIME",
-            show_default=False,
             help="Only events since then: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
         ),
     ] = "",
     until: Annotated[
         str,
-        typer.Option(
-            "--until",
-            metavar="TIME",
-            show_default=False,
-            help="Only events before this time; same format as --since.",
-        ),
+        option("--until", metavar="TIME", help="Only events before this time; same format as --since."),
     ] = "",
     scheduler: Annotated[
-        str,
-        typer.Option(
-            "-s",
-            "--scheduler",
-            metavar="NAME",
-            show_default=False,
-            help="Without HANDLE: applications of this scheduler instead of the local ones.",
-        ),
+        str, scheduler_option("Without HANDLE: applications of this scheduler instead of the local ones.")
     ] = "",
     output: Annotated[
-        str,
-        typer.Option(
-            "-o", "--output", metavar="FORMAT", show_default=False, help="json: one JSON object per line."
-        ),
+        str, option("-o", "--output", metavar="FORMAT", help="json: one JSON object per line.")
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="Same as -o json.")] = False,
+    json: Json = False,
 ) -> None:
     """Show the events of an application, or of all local ones: submitted, started, ready, retry, ended.
 

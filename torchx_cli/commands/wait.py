@@ -14,7 +14,7 @@ from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
 from torchx_cli.conditions import DONE, Outcome
 from torchx_cli.flags import Json, Name, Output, States, option
-from torchx_cli.selection import Handles, OfScheduler, Selection, selected
+from torchx_cli.selection import All, Handles, OfScheduler, Selection, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_result
 from torchx_cli.terminal.masking import mask_text
@@ -42,10 +42,9 @@ def wait_(
     handles: Handles = None,
     condition: Annotated[
         str,
-        typer.Option(
+        option(
             "--for",
             metavar="CONDITION",
-            show_default=False,
             help="done (default), running, ready (all replicas run), stalled, log:REGEX (a line matches), or "
             "a state such as failed.",
         ),
@@ -53,14 +52,7 @@ def wait_(
     first: Annotated[
         bool, typer.Option("--any", help="Return when the first application meets the condition.")
     ] = False,
-    every: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="All applications of yours to which the command applies; after handles: all of these "
-            "(default).",
-        ),
-    ] = False,
+    every: All = False,
     state: States = "",
     name: Name = "",
     scheduler: OfScheduler = "",
