@@ -156,7 +156,10 @@ _CONVERT = {
 
 
 def _measured(attempt: AttemptView) -> tuple[int | None, float | None]:
-    """Returns the peak memory of an attempt in bytes, of all or else the largest process, and its mean CPU."""
+    """Returns the peak memory of an attempt in bytes, and its mean CPU in cores.
+
+    Without measurements, the memory is that of its largest process.
+    """
     usage = attempt.usage
     memory = attempt.peak_kib * 1024 if attempt.peak_kib else None
     if usage is None:

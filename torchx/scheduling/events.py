@@ -36,9 +36,10 @@ class AppEvent:
         replica: the id of the replica within its role.
         attempt: the number of the attempt, from 1.
         message: one line for the user; may be empty.
-        details: further data by name: ``state``, ``exit_code``, ``signal``, ``memory`` (peak, in
-            bytes), ``cpu`` (mean cores), ``pid``, ``number``, ``allowed``, ``delay``, ``scope``. ``time`` is ``observed`` if the engine did not
-            record the time, and ``unknown`` if it was not observed either: then it is the earliest one.
+        details: further data by name: ``state``, ``exit_code``, ``signal``, ``memory`` (peak, in bytes),
+            ``cpu`` (mean cores), ``pid``, ``number``, ``allowed``, ``delay``, ``scope``. ``time`` is
+            ``observed`` if the engine did not record the time, and ``unknown`` if it was not observed either:
+            then it is the earliest one.
         app_handle: the handle of the application; set by the runner.
     """
 
