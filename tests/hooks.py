@@ -23,14 +23,13 @@ class Hooks:
         release: responses wait for it.
     """
 
-    def __init__(
-        self, port: int = 0, answers: tuple[int, ...] = (200,), certificates: Path | None = None
-    ) -> None:
+    def __init__(self, answers: tuple[int, ...] = (200,), certificates: Path | None = None) -> None:
         self.answers = list(answers)
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[dict[str, str]] = []
         self.release = threading.Event()
         self.release.set()
+        self._thread: threading.Thread | None = None
         hooks = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -59,12 +58,27 @@ class Hooks:
             def handle_error(self, *args: object) -> None:
                 pass  # a client that does not trust the certificate
 
-        self.server = Server(("127.0.0.1", port), Handler)
+        self.server = Server(("127.0.0.1", 0), Handler, bind_and_activate=False)
+        self.server.server_bind()  # until it listens, the port is reserved and refuses connections
         if certificates is not None:
             self.server.socket = context_of(certificates).wrap_socket(self.server.socket, server_side=True)
         self.port = int(self.server.server_address[1])
         scheme = "http" if certificates is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self.port}/T00/secret-part?key=canary"
+
+    def start(self) -> None:
+        """Accepts connections."""
+        self.server.server_activate()
+        self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends all requests."""
+        self.release.set()
+        if self._thread is not None:
+            self.server.shutdown()
+            self._thread.join()
+        self.server.server_close()
 
     def wait_for(self, count: int) -> list[tuple[str, dict[str, Any]]]:
         """Returns the requests once there are this many."""
@@ -73,15 +87,18 @@ class Hooks:
 
 
 @contextmanager
-def hooks_at(port: int = 0, *answers: int, certificates: Path | None = None) -> Iterator[Hooks]:
-    """Runs a server; its requests have ended when the context has."""
-    hooks = Hooks(port, answers or (200,), certificates)
-    thread = threading.Thread(target=hooks.server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
+def hooks_at(*answers: int, certificates: Path | None = None, listening: bool = True) -> Iterator[Hooks]:
+    """Runs a server; its requests have ended when the context has.
+
+    Args:
+        answers: the status of each response in order; the last one repeats.
+        certificates: the folder of its certificate, for https.
+        listening: start it; otherwise it refuses connections until the test starts it.
+    """
+    hooks = Hooks(answers or (200,), certificates)
     try:
+        if listening:
+            hooks.start()
         yield hooks
     finally:
-        hooks.release.set()
-        hooks.server.shutdown()
-        thread.join()
-        hooks.server.server_close()
+        hooks.close()

@@ -34,16 +34,15 @@ PAYLOAD = {
     ],
 )
 def test_the_response_decides(code: int, expected: tuple[str, str]) -> None:
-    with hooks_at(0, code) as hooks:
+    with hooks_at(code) as hooks:
         assert deliver(hooks.url, PAYLOAD) == expected
         assert hooks.requests == [("/T00/secret-part?key=canary", PAYLOAD)]
         assert hooks.headers[0]["Content-Type"] == "application/json"
 
 
 def test_a_refused_connection_and_an_unknown_host_are_repeated() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert deliver(f"http://127.0.0.1:{port}/", PAYLOAD) == ("retry", "connection refused")
+    with hooks_at(listening=False) as hooks:
+        assert deliver(hooks.url, PAYLOAD) == ("retry", "connection refused")
     unknown = deliver("http://no-such-host.invalid/x", PAYLOAD)
     assert unknown == ("retry", "the name of the host is not known")
 
@@ -69,7 +68,8 @@ def test_a_server_that_does_not_answer_has_a_time_limit(monkeypatch: pytest.Monk
     with hooks_at() as hooks:
         hooks.release.clear()
         result = deliver(hooks.url, PAYLOAD)
-        assert result == ("unknown", "no answer within 0 s") or not hooks.requests
+    # a slow machine may not even connect in this time
+    assert result in (("unknown", "no answer within 0 s"), ("retry", "no connection within 0 s"))
 
 
 def test_a_request_whose_time_is_over_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import stat
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -81,9 +79,10 @@ def look_up_state(pid: int) -> str:
 
 
 @pytest.fixture
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        return int(server.getsockname()[1])
+def refusing() -> Iterator[Hooks]:
+    """A server that refuses connections until the test starts it."""
+    with hooks_at(listening=False) as hooks:
+        yield hooks
 
 
 def test_a_failure_is_sent_once_after_the_end(runner: Runner, hooks: Hooks) -> None:
@@ -109,32 +108,32 @@ def test_a_failure_is_sent_once_after_the_end(runner: Runner, hooks: Hooks) -> N
 
 
 def test_a_server_that_fails_first_gets_it_once_it_accepts(runner: Runner) -> None:
-    with hooks_at(0, 503, 503, 200) as hooks:
+    with hooks_at(503, 503, 200) as hooks:
         handle = submit(runner, sh("true"), hooks.url)
         assert until(runner, handle, "delivered").tries == 3
         assert len(hooks.requests) == 3
 
 
 def test_it_is_repeated_until_the_network_is_back(
-    runner: Runner, free_port: int, capsys: pytest.CaptureFixture[str]
+    runner: Runner, refusing: Hooks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handle = submit(runner, sh("true"), f"http://127.0.0.1:{free_port}/secret-part")
+    handle = submit(runner, sh("true"), refusing.url)
     waiting = wait_until(lambda: d if (d := only(runner, handle)).tries > 1 else None, "two tries")
     assert waiting.state in ("retry", "sending")
     wait_until(lambda: only(runner, handle).message == "connection refused", "the reason")
     assert main(["status", handle]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "delivered" in line]
-    assert line.startswith(f"not yet delivered: http://127.0.0.1:{free_port}: ")
-    with hooks_at(free_port) as hooks:
-        hooks.wait_for(1)
-        until(runner, handle, "delivered")
-        assert len(hooks.requests) == 1
+    assert line.startswith(f"not yet delivered: http://127.0.0.1:{refusing.port}: ")
+    refusing.start()
+    refusing.wait_for(1)
+    until(runner, handle, "delivered")
+    assert len(refusing.requests) == 1
     assert main(["status", handle]) == 0
-    assert f"notified: http://127.0.0.1:{free_port} " in capsys.readouterr().out
+    assert f"notified: http://127.0.0.1:{refusing.port} " in capsys.readouterr().out
 
 
-def test_a_sender_that_was_killed_between_two_tries_is_replaced(runner: Runner, free_port: int) -> None:
-    handle = submit(runner, sh("true"), f"http://127.0.0.1:{free_port}/")
+def test_a_sender_that_was_killed_between_two_tries_is_replaced(runner: Runner, refusing: Hooks) -> None:
+    handle = submit(runner, sh("true"), refusing.url)
     lock = Store(paths_of(handle).notifications).lock("end")
     wait_until(lambda: only(runner, handle).tries, "a try")
     (sender,) = wait_until(lambda: senders(handle), "the sender")
@@ -151,13 +150,12 @@ def test_a_sender_that_was_killed_between_two_tries_is_replaced(runner: Runner, 
     os.kill(sender, signal.SIGKILL)
     assert locks.wait_free(lock, 60)
     assert only(runner, handle).state == "retry"
-    with hooks_at(free_port) as hooks:
-        assert main(["status", handle]) == 0
-        until(runner, handle, "delivered")
-        assert len(hooks.requests) == 1
-        assert main(["status", handle]) == 0
-        assert locks.wait_free(lock, 60)
-        assert len(hooks.requests) == 1
+    refusing.start()
+    assert main(["status", handle]) == 0
+    until(runner, handle, "delivered")
+    assert main(["status", handle]) == 0
+    assert locks.wait_free(lock, 60)
+    assert len(refusing.requests) == 1
 
 
 def test_a_try_that_was_interrupted_is_not_repeated(
@@ -268,8 +266,8 @@ def test_files_are_private_and_hold_the_secret_alone(
     assert "canary" not in out + err
 
 
-def test_the_sender_of_a_removed_job_ends(runner: Runner, free_port: int) -> None:
-    handle = submit(runner, sh("true"), f"http://127.0.0.1:{free_port}/")
+def test_the_sender_of_a_removed_job_ends(runner: Runner, refusing: Hooks) -> None:
+    handle = submit(runner, sh("true"), refusing.url)
     wait_until(lambda: only(runner, handle).tries, "a try")
     runner.delete(handle)
     wait_until(lambda: not senders(handle), "the end of the sender")

@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +37,11 @@ class Sender:
         store: the files of the notifications.
         event: end or stall.
         payload: the content of the notifications.
-        sleep: pauses between two tries.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        event: str,
-        payload: Mapping[str, Any],
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
-        self._store, self._payload, self._sleep = store, payload, sleep
-        self._event = event
+    def __init__(self, store: Store, event: str, payload: Mapping[str, Any]) -> None:
+        self._store, self._event, self._payload = store, event, payload
+        self._started = time.monotonic()
 
     def run(self) -> None:
         """Delivers all notifications; returns when each is delivered, has failed, or was removed."""
@@ -60,7 +53,7 @@ class Sender:
             due = self._due(plan.targets, plan.on)
             while due:
                 number, kind = min(due, key=lambda key: due[key])
-                self._sleep(max(due[number, kind] - time.time(), 0.0))
+                time.sleep(max(due[number, kind] - time.monotonic(), 0.0))
                 again = self._try(number, kind, plan.targets[number])
                 if again is None:
                     del due[number, kind]
@@ -68,7 +61,7 @@ class Sender:
                     due[number, kind] = again
 
     def _due(self, targets: tuple[str, ...], on: tuple[str, ...]) -> dict[tuple[int, str], float]:
-        """Returns the notifications to send, and the time of their next try."""
+        """Returns the notifications to send, and the time of their next try by ``time.monotonic()``."""
         due: dict[tuple[int, str], float] = {}
         kind = due_kind(on, self._event, str(self._payload["state"]))
         if kind is None:
@@ -88,16 +81,17 @@ class Sender:
             self._store.add(number, kind, SENDING)  # announced first, so that it is never sent twice
             step = self._store.steps()[number, kind]
         except OSError:
-            if not self._store.folder.exists():
+            now = time.monotonic()
+            if not self._store.journal.exists() or now > self._started + GIVE_UP_AFTER:
                 raise
-            return time.time() + LONGEST_PAUSE  # a full or read-only disk
+            return now + LONGEST_PAUSE  # a full or read-only disk
         result = deliver(target, {**self._payload, "event": kind})
         pause = min(FIRST_PAUSE * 2.0 ** min(step.tries - 1, 30), LONGEST_PAUSE)
         if result.step == RETRY and time.time() + pause > step.first + GIVE_UP_AFTER:
-            result = Result(FAILED, f"{result.message}; gave up after {step.tries} tries")
+            result = Result(FAILED, f"{result.message}; gave up")
         with contextlib.suppress(OSError):  # if it is lost, it is not known whether this try succeeded
             self._store.add(number, kind, result.step, result.message)
-        return time.time() + pause if result.step == RETRY else None
+        return time.monotonic() + pause if result.step == RETRY else None
 
 
 def main(argv: list[str]) -> None:

@@ -7,6 +7,7 @@ the second one was interrupted, and may have been delivered, so it is not repeat
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -34,6 +35,9 @@ SENDING, DELIVERED, RETRY, FAILED, UNKNOWN = "sending", "delivered", "retry", "f
 STEPS = (SENDING, DELIVERED, RETRY, FAILED, UNKNOWN)
 """The steps of a delivery: a try begins; it has succeeded; it is repeated; it has failed permanently; it is
 not known whether it has succeeded. The last two and `delivered` are final."""
+
+
+INTERRUPTED = "the sender was killed during a try"
 
 
 def due_kind(on: Collection[str], event: str, state: str) -> str | None:
@@ -167,12 +171,12 @@ class Store(NamedTuple):
         Raises:
             OSError: it cannot be written, or the folder was removed.
         """
-        line = json.dumps({"t": time.time(), "target": target, "kind": kind, "step": step, "msg": message})
-        descriptor = files.open_file(self.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        step_data = {"t": time.time(), "target": target, "kind": kind, "step": step, "msg": message}
+        line = b"\n" + json.dumps(step_data).encode() + b"\n"  # the last line may be incomplete
+        descriptor = files.open_file(self.journal, os.O_WRONLY | os.O_APPEND)
         try:
-            os.write(
-                descriptor, b"\n" + line.encode() + b"\n"
-            )  # a part of the last line may have been written
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
@@ -240,6 +244,3 @@ class Store(NamedTuple):
             alive = self.is_sending(STALL if kind == STALL else END)
             state, message = (RETRY, "being sent") if alive else (UNKNOWN, INTERRUPTED)
         return Delivery(shown(target), kind, state, at, step.tries, message)
-
-
-INTERRUPTED = "the sender was killed during a try"
