@@ -81,6 +81,7 @@ if __name__ == "__main__":
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
+from torchx.schedulers.api import AppUsage
 from torchx.schedulers.image_providers import ImageProvider
 from torchx.schedulers.local.request import ReplicaParam
 from torchx.schedulers.local_scheduler import LocalScheduler
@@ -113,7 +114,7 @@ class SshScheduler(LocalScheduler):
         opts.add("retry_backoff", type_=float, default=1.0, help="seconds before the first retry; doubled")
         return opts
 
-    def usage(self, app_id: str) -> None:
+    def usage(self, app_id: str) -> AppUsage | None:
         """Returns no measurements: here, those of ssh would be taken for those of the replicas."""
         return None
 
