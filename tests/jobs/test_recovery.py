@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -28,9 +29,14 @@ NO_PID = 4_000_000
 IGNORES = "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)"
 
 
-def orphan(home: Home, *events: dict[str, object], app_id: str = "job-1", boot: str = "") -> JobPaths:
+def new_id() -> str:
+    """An id that no other test has: processes of a job are found by it, whoever started them."""
+    return f"job-{uuid.uuid4().hex[:12]}"
+
+
+def orphan(home: Home, *events: dict[str, object], app_id: str = "", boot: str = "") -> JobPaths:
     """Puts a job on record whose supervisor has died after some events."""
-    paths = job(home, app_id)
+    paths = job(home, app_id or new_id())
     replica = {"args": ["true"], "env": {}}
     change(paths, roles=[{"name": "w", "replicas": [replica] * 3, "env": {}}], grace=0.2)
     now = time.time()
@@ -198,7 +204,7 @@ def test_a_replica_that_has_ended_on_record_is_not_signalled(
 ) -> None:
     process = identity(child)
     recovered(orphan(home, started(0, process), {"e": "exit", "r": 0, "a": 1, "code": 0}))
-    recovered(orphan(home, started(0, Process(process.pid, process.start - 1)), app_id="job-2"))
+    recovered(orphan(home, started(0, Process(process.pid, process.start - 1))))
     assert child.poll() is None
 
 
@@ -221,7 +227,7 @@ def test_at_most_eight_survivors_are_named_the_oldest_first() -> None:
 
 def test_a_started_process_that_is_not_on_record_is_found_by_its_replica(home: Home) -> None:
     paths = orphan(home, {"e": "starting", "r": 0, "a": 1}, {"e": "starting", "r": 1, "a": 2})
-    env = {"TORCHX_JOB_ID": "local_cwd://torchx/job-1", "TORCHX_REPLICA": "w/1"}
+    env = {"TORCHX_JOB_ID": f"local_cwd://torchx/{paths.folder.name}", "TORCHX_REPLICA": "w/1"}
     with subprocess.Popen(["sleep", "600"], env=env) as replica:
         try:
             wait_until(lambda: _sleeps(replica.pid), "it has its own environment")
@@ -241,12 +247,13 @@ def _sleeps(pid: int) -> bool:
 
 
 def test_a_process_older_than_the_job_is_not_of_it(home: Home) -> None:
-    env = {"TORCHX_JOB_ID": "local_cwd://torchx/job-1"}
+    app_id = new_id()
+    env = {"TORCHX_JOB_ID": f"local_cwd://torchx/{app_id}"}
     with subprocess.Popen(["sleep", "600"], env=env) as older:
         try:
             wait_until(lambda: _sleeps(older.pid), "it has its own environment")
             start = identity(older).start
-            paths = orphan(home)
+            paths = orphan(home, app_id=app_id)
             lines = [json.loads(line) for line in paths.events.read_text().splitlines()]
             for age, spared in ((start + 1, True), (start, False)):
                 paths.events.write_text(json.dumps({**lines[0], "start": age}) + "\n")
@@ -263,7 +270,7 @@ def test_a_command_within_the_job_spares_itself_and_its_callers(home: Home) -> N
         "import sys; from pathlib import Path; from torchx.jobs.paths import JobPaths; "
         "from torchx.jobs.reconcile import reconcile; print(reconcile(JobPaths(Path(sys.argv[1]))).msg)"
     )
-    env = {**os.environ, "TORCHX_JOB_ID": "local_cwd://torchx/job-1"}
+    env = {**os.environ, "TORCHX_JOB_ID": f"local_cwd://torchx/{paths.folder.name}"}
     args = ["sh", "-c", '"$@"; echo goes on', "sh", sys.executable, "-c", code, str(paths.folder)]
     done = subprocess.run(args, env=env, capture_output=True)
     assert done.stdout == b"its supervisor was killed\ngoes on\n"
