@@ -30,6 +30,17 @@ def test_one_process_holds_a_lock(tmp_path: Path) -> None:
     os.close(again)
 
 
+def test_a_lock_leaves_the_content_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"content")
+    with locks.exclusive(path):
+        assert locks.is_held(path)
+    held = locks.acquire(path)
+    assert held is not None
+    os.close(held)
+    assert path.read_bytes() == b"content"
+
+
 def test_a_missing_lock_is_free_and_not_made(tmp_path: Path) -> None:
     assert not locks.is_held(tmp_path / "lock")
     assert locks.wait_free(tmp_path / "lock")

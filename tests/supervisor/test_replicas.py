@@ -191,6 +191,19 @@ def test_logs_stay_open_without_a_limit_of_files(tmp_path: Path, monkeypatch: py
     job.selector.close()
 
 
+@pytest.mark.parametrize(("hard", "limits"), [(68, [68, 69]), (69, [69])])
+def test_a_limit_of_files_that_is_too_low_is_raised_if_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard: int, limits: list[int]
+) -> None:
+    wanted: list[tuple[int, int]] = []
+    monkeypatch.setattr(module.resource, "getrlimit", lambda which: (40, hard))
+    monkeypatch.setattr(module.resource, "setrlimit", lambda which, both: wanted.append(both))
+    job = Job(tmp_path, "exit 0")
+    assert wanted == [(limit, limit) for limit in limits]
+    job.replicas.index.close()
+    job.selector.close()
+
+
 @pytest.mark.parametrize(
     ("hard", "count", "keep"), [(69, 1, True), (68, 1, False), (73, 2, False), (74, 2, True)]
 )

@@ -25,7 +25,7 @@ from local import (
 )
 from support import wait_until
 
-from torchx.errors import UsageError
+from torchx.errors import StateError, UsageError
 from torchx.scheduling.logs import Stream
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import InvalidRunConfigException
@@ -214,6 +214,16 @@ def test_logs_that_exist_are_of_another_job_and_stay() -> None:
     with pytest.raises(UsageError, match="already exists"):
         scheduler().schedule(info)
     assert log.exists()
+    assert list(scheduler().list()) == []
+
+
+def test_a_file_in_the_way_of_the_logs_is_named() -> None:
+    info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {})
+    session = Path(info.request.log_dir).parent
+    session.parent.mkdir(parents=True, exist_ok=True)
+    session.touch()
+    with pytest.raises(StateError, match=f"^the job cannot be recorded at {session}[:/]"):
+        scheduler().schedule(info)
     assert list(scheduler().list()) == []
 
 
