@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx.lazy import lazy_imports
+from torchx.lazy import LazyModule, lazy_imports, postpone
 
 MODULES = {
     "__init__": "",
@@ -54,6 +54,24 @@ def test_names_are_replaced_in_the_module_itself(package: Path, monkeypatch: pyt
     assert sys.modules["lazypackage.used"].VALUE == 2  # type: ignore[attr-defined]
     monkeypatch.undo()
     assert user.renamed.VALUE == 1
+
+
+def test_a_module_that_others_import_is_postponed(package: Path) -> None:
+    (package / "other.py").write_text("import lazypackage.used as used\nimport lazypackage.unused\n")
+    for name in ("lazypackage", "lazypackage.used", "lazypackage.unused"):
+        postpone(name) if "." in name else __import__(name)
+    from lazypackage import other
+
+    first = sys.modules["lazypackage.used"]
+    assert isinstance(first, LazyModule)
+    assert other.used.VALUE == 1
+    assert not isinstance(sys.modules["lazypackage.used"], LazyModule)
+    postpone("lazypackage.used")
+    assert sys.modules["lazypackage.used"].loaded_by == "lazypackage.used", "loaded: it stays"  # type: ignore[attr-defined]
+    from lazypackage.used import VALUE
+
+    assert (first.VALUE, VALUE) == (1, 1)
+    assert isinstance(sys.modules["lazypackage.unused"], LazyModule)
 
 
 @pytest.mark.parametrize("statement", ["import os.path", "from . import errors", "from .errors import X"])

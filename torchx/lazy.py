@@ -50,9 +50,22 @@ class LazyModule:
 def _load(lazy: LazyModule) -> Any:
     module = object.__getattribute__(lazy, "_module")
     if module is None:
-        module = importlib.import_module(object.__getattribute__(lazy, "_name"))
+        name = object.__getattribute__(lazy, "_name")
+        loaded: object = sys.modules.get(name)
+        if loaded is lazy:  # see postpone
+            del sys.modules[name]
+        module = importlib.import_module(name)
         object.__setattr__(lazy, "_module", module)
     return module
+
+
+def postpone(name: str) -> None:
+    """Makes each import of a module that is not loaded yet lazy, also those in modules of others.
+
+    Args:
+        name: its full name.
+    """
+    sys.modules.setdefault(name, LazyModule(name))  # type: ignore[arg-type]
 
 
 class _Package:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from project.sources import all_imported, modules
+from project.sources import ROOT, all_imported, modules
 from support import wait_until
 
 from torchx.errors import StateError
@@ -32,6 +32,20 @@ def test_it_encodes_paths_as_its_starter_does(utf8: int, tmp_path: Path) -> None
     subprocess.run([sys.executable, "-X", f"utf8={utf8}", "-c", code, str(folder)], check=True)
     report = json.loads((folder / "report.json").read_text())
     assert (report["utf8"], report["isolated"], report["site"]) == (utf8, 1, False)
+
+
+def test_it_does_not_load_inspect_for_data_classes() -> None:
+    """From Python 3.12 on, they load it for each class."""
+    data = "import dataclasses\n@dataclasses.dataclass\nclass A:\n    'A class.'\n    x: int"
+    lazily = "from torchx import lazy\nlazy.postpone('inspect')"
+    least = f"import sys\nsys.path.append(sys.argv[1])\n{lazily}\n{data}"
+    begin = process.BOOTSTRAP.partition("from {module}")[0]
+    print_loaded = "print(sorted({'ast', 'dis', 'tokenize'} & set(sys.modules)))"
+    outputs = [
+        subprocess.check_output([sys.executable, "-I", "-S", "-c", f"{code}\n{print_loaded}", str(ROOT)])
+        for code in (least, f"{begin}import torchx.supervisor.__main__")
+    ]
+    assert outputs[0] == outputs[1]
 
 
 def test_nothing_of_it_stays_with_its_starter(tmp_path: Path) -> None:
