@@ -116,7 +116,7 @@ class SshScheduler(LocalScheduler):
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns no measurements: here, those of ssh would be taken for those of the replicas."""
-        return None
+        return
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
         super()._validate(app, scheduler, cfg)

@@ -20,7 +20,7 @@ from torchx.scheduling.base import ListAppResponse
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState, AppStatus, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
-from torchx_cli.commands.list import HEADS, _row, _spare_columns
+from torchx_cli.commands.list import COLUMNS, DEFAULT, _row, _spare_columns
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.dryrun_output import print_dryrun
 from torchx_cli.terminal.ending import failure_lines, last_line
@@ -49,7 +49,9 @@ def test_a_narrow_list_drops_names_last_if_ids_do_not_begin_with_them(
             ListAppResponse(app_id, AppState.FAILED, name="train", app_handle=f"s://x/{app_id}", msg="no")
         ]
         rows = [_row(app) for app in listed]
-        return table(rows, HEADS, io.StringIO(), spare=_spare_columns(listed))[0].split()
+        return table(rows, [COLUMNS[name] for name in DEFAULT], io.StringIO(), spare=_spare_columns(listed))[
+            0
+        ].split()
 
     assert heads("4711") == ["APP", "NAME", "STATE", "STARTED", "EXIT"]
     assert heads("train-x7k2m9cdq1w") == ["APP", "STATE", "STARTED", "EXIT"]

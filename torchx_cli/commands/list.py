@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -274,7 +274,10 @@ def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> 
     }
 
 
-def _row(app: ListAppResponse, chosen: list[str], runner: Runner) -> list[tuple[str, str]]:
+def _row(
+    app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner | None = None
+) -> list[tuple[str, str]]:
+    """Returns the cells of an application; the runner reads its measurements, if they are chosen."""
     started = app.started_at or app.submitted_at
     lasted = span(app.started_at, app.ended_at)
     cells = {
@@ -291,7 +294,7 @@ def _row(app: ListAppResponse, chosen: list[str], runner: Runner) -> list[tuple[
         # no repetition of the state
         "message": ("" if str(app.msg).upper() == app.state.name else app.msg, "dim"),
     }
-    if any(name in MEASURED for name in chosen):
+    if runner is not None and any(name in MEASURED for name in chosen):
         cpu, memory, gpu = usage_text.cells(usage_text.usage_of(runner, app.app_handle))
         cells |= {"cpu": (cpu, ""), "memory": (memory, ""), "gpu": (gpu, "")}
     return [cells[name] for name in chosen]
