@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -60,7 +61,8 @@ class Keyboard:
     ) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
+        with contextlib.suppress(termios.error):  # the terminal is closed
+            termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
         os.close(self._woken)
         os.close(self._wake)
 
@@ -76,19 +78,18 @@ class Keyboard:
             return
 
     def read(self, timeout: float) -> str:
-        """Returns the name of the next key; an empty text after a time, or if it was woken.
-
-        Raises:
-            EOFError: the terminal is closed.
-        """
+        """Returns the name of the next key; an empty text after a time, or if it was woken; q at the end."""
         ready, _, _ = select.select([self._input, self._woken], [], [], timeout)
         if self._woken in ready:
             os.read(self._woken, 4096)
         if self._input not in ready:
             return ""
-        data = os.read(self._input, 1)
+        try:
+            data = os.read(self._input, 1)
+        except OSError:  # the terminal is closed
+            data = b""
         if not data:
-            raise EOFError
+            return "q"
         while data == b"\x1b" or (data.startswith(b"\x1b") and data not in SEQUENCES):
             more, _, _ = select.select([self._input], [], [], _REST_OF_SEQUENCE)
             if not more or len(data) > 8:
