@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from torchx.lazy import lazy_imports
+
+with lazy_imports:  # other modules need only the limits
+    import json
 
 LARGEST = 16 << 20
 """Maximum characters of a JSON text."""
