@@ -165,7 +165,7 @@ def _load() -> None:
             if not module.name.endswith("__main__") and not module.name.startswith(WITHOUT):
                 __import__(module.name)
     for name in USED.split():
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):  # a command that needs it reports it
             __import__(name)
 
 
