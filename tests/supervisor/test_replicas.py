@@ -219,6 +219,7 @@ def test_logs_stay_open_only_within_the_limit_of_files(
                 os.chown(tmp_path, 65534, 65534)
                 os.chdir(tmp_path)
                 os.setresuid(65534, 65534, 65534)  # root may exceed the limit
+            os.closerange(3, 1024)  # those of earlier tests in this process count too
             resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
             job = Job(Path("."), *["exit 0"] * count)
             code = 0 if job.replicas._keep_open is keep else 2
