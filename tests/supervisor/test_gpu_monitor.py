@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,17 @@ def test_a_monitor_without_a_driver_has_no_values(tmp_path: Path, monkeypatch: p
     os.waitpid(monitor._process.pid, 0)
     assert monitor.read() == {}
     assert monitor._reader == -1, "its end was seen"
+    monitor.close()
+
+
+def test_a_monitor_that_cannot_be_started_has_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(gpus, "os", SimpleNamespace(**{**vars(os), "pipe2": fail}))
+    monitor = GpuMonitor()
+    monitor.start(5.0)
+    assert monitor.read() == {}
     monitor.close()
 
 

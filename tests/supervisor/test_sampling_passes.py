@@ -80,5 +80,18 @@ def test_a_table_that_changes_while_it_is_read_has_no_endless_chain(tmp_path: Pa
     assert set(sampler._find_owners(entries)) == {12, 13}
 
 
+def test_a_process_that_is_adopted_keeps_its_replica(tmp_path: Path) -> None:
+    sampler, me = _sampler(tmp_path), os.getpid()
+    sampler.started(_running())  # type: ignore[arg-type]
+    (attempt,) = sampler._attempts.values()
+    without_environment = Entry(Process(1 << 23, 1), me, 1, 1, False, 0, 0)
+    entries = {1 << 23: without_environment}
+    assert sampler._find_owners(entries) == {}
+    sampler._owners = {1 << 23: attempt}
+    assert sampler._find_owners(entries) == {1 << 23: attempt}
+    sampler._attempts.clear()
+    assert sampler._find_owners(entries) == {}, "its replica has ended"
+
+
 def test_without_a_gpu_of_its_own_no_program_is_started(tmp_path: Path) -> None:
     assert _sampler(tmp_path)._monitor is None

@@ -66,17 +66,15 @@ class GpuMonitor:
             interval: seconds between two measurements.
         """
         self._stale = STALE_AFTER * interval
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(reader, False)
-        try:
-            # -I, but with site packages, as NVML is one
-            args = [sys.executable, "-I", str(PROGRAM), str(interval)]
-            self._process = processes.spawn(args, stdout=writer)
-            self._reader = reader
-        except OSError:
-            os.close(reader)
-        finally:
-            os.close(writer)
+        with contextlib.suppress(OSError):
+            self._reader, writer = os.pipe2(os.O_CLOEXEC)
+            try:
+                os.set_blocking(self._reader, False)
+                # -I, but with site packages, as NVML is one
+                args = [sys.executable, "-I", str(PROGRAM), str(interval)]
+                self._process = processes.spawn(args, stdout=writer)
+            finally:
+                os.close(writer)
 
     def read(self) -> Gpus:
         """Returns the current use of each GPU."""

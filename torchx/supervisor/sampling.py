@@ -282,7 +282,10 @@ class Sampler:
         return {pid: owner for pid, owner in owners.items() if owner is not None}
 
     def _owner_of_orphan(self, entry: Entry) -> Attempt | None:
-        """Returns the attempt of a process that the supervisor has adopted, by its environment."""
+        """Returns the attempt of an adopted process, from the last pass or by its environment."""
+        known = self._owners.get(entry.process.pid)
+        if known is not None:
+            return known if known.running.process.pid in self._attempts else None
         env = environment_of(entry.process)
         if _mark(settings.TORCHX_JOB_ID, self._handle) not in env:
             return None
