@@ -29,7 +29,7 @@ def test_running_containers_are_measured() -> None:
 
         def look() -> AppUsage | None:
             found = scheduler.usage(app_id)
-            large = found is not None and len(found.replicas) == 2 and (found.peak_memory or 0) > 25 * MB
+            large = found is not None and len(found.replicas) == 2 and (found.peak_memory or 0) > 15 * MB
             return found if large else None
 
         found = wait_until(look, "both are measured")

@@ -56,7 +56,7 @@ def test_a_job_is_measured_while_it_runs_and_after_its_end(tmp_path: Path) -> No
 
         def large() -> AppUsage | None:
             found = scheduler.usage(app_id)
-            return found if found is not None and (found.peak_memory or 0) > 80 * MB else None
+            return found if found is not None and (found.peak_memory or 0) > 40 * MB else None
 
         running = wait_until(large, "it is measured")
         assert running.largest is not None
