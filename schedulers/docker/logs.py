@@ -11,9 +11,9 @@ from typing import Any
 
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
+from torchx.schedulers.docker.engine.frames import Frames, Line, Source, seconds_of, stamp, time_of
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.events import Events
-from torchx.schedulers.docker.log_frames import Frames, Line, Source, seconds_of, stamp, time_of
 from torchx.schedulers.docker.lookup import find_containers, readable
 from torchx.schedulers.docker.replay import job_of, replay
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor

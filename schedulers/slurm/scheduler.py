@@ -12,7 +12,7 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Schedul
 
 with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
-    from torchx.schedulers.slurm import checks, controller, doctor, logs, request, status, submit
+    from torchx.schedulers.slurm import checks, commands, doctor, logs, request, status, submit
     from torchx.schedulers.slurm import usage as slurm_usage
     from torchx.schedulers.slurm import wait as slurm_wait
 
@@ -94,7 +94,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         Args:
             cfg: run options; ``all_users`` includes jobs of other users.
         """
-        controller.require_slurm("squeue")
+        commands.require_slurm("squeue")
 
         return status.list_apps(cfg)
 

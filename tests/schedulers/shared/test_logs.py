@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx.schedulers.docker import log_frames
+from torchx.schedulers.docker.engine import frames
 from torchx.schedulers.kubernetes import logs as kubernetes_logs
 from torchx.schedulers.shared import logs
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, lines_of, matching, text_of
@@ -19,7 +19,7 @@ from torchx.scheduling.logs import LogChunk, LogQuery, Stream, lines_of, matchin
 BEGIN = datetime(2026, 5, 1, 12, 0, 0, tzinfo=timezone.utc)
 
 CLOCKS: dict[str, Callable[[datetime], Any]] = {
-    "docker": log_frames.time_of,
+    "docker": frames.time_of,
     "kubernetes": kubernetes_logs.time_of,
 }
 

@@ -265,7 +265,7 @@ def test_a_damaged_record_is_listed_and_deleted(home: Path, monkeypatch: pytest.
     monkeypatch.setattr(slurm_jobs, "query_all_jobs", lambda all_users: {})
     monkeypatch.setattr(slurm_jobs, "query_queue", lambda job_id: [])
     monkeypatch.setattr(slurm_jobs, "query_accounting", lambda records: [])
-    monkeypatch.setattr("torchx.schedulers.slurm.controller.require_slurm", lambda program: None)
+    monkeypatch.setattr("torchx.schedulers.slurm.commands.require_slurm", lambda program: None)
     monkeypatch.setattr("torchx.schedulers.slurm.commands.call", lambda *argv, **more: "")
     scheduler = create_scheduler("torchx")
     reported = {line.app_id: (line.state.name, line.msg.partition(":")[0]) for line in scheduler.list()}

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchx.errors import AbsentError
-from torchx.schedulers.slurm.commands import NoAnswerError, call
-from torchx.schedulers.slurm.controller import refusing_addresses
+from torchx.schedulers.slurm.commands import NoAnswerError, call, refusing_addresses
 
 
 @pytest.fixture
