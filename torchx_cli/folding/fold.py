@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import operator
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -196,9 +197,10 @@ class Fold:
             reader = self._reader(self.sources.of_chunk(chunk))
             lines = [body + end] if end else body.split(b"\n")
             if not self._append_all(reader, lines):
-                self._join(zip(repeat(reader), lines))
+                self._join(reader, lines)
         else:
-            self._join((self._reader(source), line + end) for source, line in ranked)
+            for source, pairs in groupby(ranked, _SOURCE):
+                self._join(self._reader(source), [line + end for _, line in pairs])
         count = self._base + len(self._lines) - (self._marks[-1].end if self._marks else self._base)
         if count:
             self._times += [time] * count
@@ -231,30 +233,36 @@ class Fold:
             del reader.free[: bisect_left(reader.free, self._base)]
         return True
 
-    def _join(self, pairs: Iterable[tuple[_Reader, bytes]]) -> None:
-        """Adds each line to the next group that has it, or to a new one."""
-        lines, masks, places, base = self._lines, self._masks, self._places, self._base
-        number = base + len(lines)
-        for reader, line in pairs:
-            groups = reader.groups
-            at = groups.last.get(line, -1)
-            if at >= 0:
-                if line in groups.several:
-                    at = self._next(groups.several[line], reader, line)
+    def _join(self, reader: _Reader, lines: Iterable[bytes]) -> None:
+        """Adds each line of a source to the next group that has it, or to a new one."""
+        known, masks, places, base = self._lines, self._masks, self._places, self._base
+        groups, bit, cursor, free = reader.groups, reader.bit, reader.cursor, reader.free
+        last, several, find = groups.last, groups.several, groups.last.get
+        number = base + len(known)
+        for line in lines:
+            at = find(line)
+            if at is not None:
+                reader.cursor = cursor
+                if several and line in several:
+                    at = self._next(several[line], reader, line)
                 mask, place = masks[at - base], places[at - base]
-                joins = place > reader.cursor and not mask & reader.bit
-                if joins and (not reader.free or self._move(reader, place)):
-                    masks[at - base] = mask | reader.bit
-                    reader.cursor = place
+                joins = place > cursor and not mask & bit
+                if joins and free:
+                    joins = self._move(reader, place)
+                    cursor, free = reader.cursor, reader.free
+                if joins:
+                    masks[at - base] = mask | bit
+                    cursor = place
                     continue
                 groups.again(line, number, base)
                 reader.begin(line, number, base)
-            groups.last[line] = number
-            lines.append(line)
-            masks.append(reader.bit)
+            last[line] = number
+            known.append(line)
+            masks.append(bit)
             places.append(number)
-            reader.free.append(number)
+            free.append(number)
             number += 1
+        reader.cursor = cursor
 
     def _next(self, numbers: list[int], reader: _Reader, line: bytes) -> int:
         """Returns the first of the groups of a line that a source may join, or else the last one."""
@@ -318,10 +326,10 @@ class Fold:
         for mask, time, length in _lengths(masks, times):
             end = begin + length
             if mask:
-                first = self.sources.known[(mask & -mask).bit_length() - 1]
-                groups = self._groups[first.stream, first.names]
-                groups.forget(lines[begin:end], (base + at for at in order[begin:end]))
-                yield Run(mask, time, lines[begin:end])
+                run = lines[begin:end]
+                groups = self._readers[(mask & -mask).bit_length() - 1].groups
+                groups.forget(run, (base + at for at in order[begin:end]))
+                yield Run(mask, time, run)
             begin = end
 
 
@@ -331,8 +339,9 @@ def _lengths(masks: list[int], times: list[float]) -> Iterator[tuple[int, float,
         yield masks[0], times[0], len(masks)
         return
     for (mask, time), group in groupby(zip(masks, times, strict=True)):
-        yield mask, time, sum(1 for _ in group)
+        yield mask, time, len(list(group))
 
 
+_SOURCE = operator.itemgetter(0)
 _MANY = 32
 """Minimum number of lines of a source that are compared with all others in one step."""
