@@ -61,11 +61,11 @@ def crowd(data: Mapping[str, Any], count: int) -> dict[str, Any]:
     measured = [
         {
             "role": "w", "replica": number, "attempt": 1, "running": False, "seconds": 40.0, "mean_cpu": 1.0,
-            "peak_memory": 10**9 * (9 if number == 5 else 1), "mean_gpu": 0.5, "peak_gpu_memory": 10**9,
+            "peak_memory": 2**30 * (9 if number == 5 else 1), "mean_gpu": 0.5, "peak_gpu_memory": 2**30,
             "samples": [
                 sample(
-                    1000.0 + at, cpu=1 + number % 10 / 10, memory=10**9 * (9 if number == 5 else 1),
-                    gpu=0.5, gpu_memory=10**9, output=100 + number % 7,
+                    1000.0 + at, cpu=1 + number % 10 / 10, memory=2**30 * (9 if number == 5 else 1),
+                    gpu=0.5, gpu_memory=2**30, output=100 + number % 7,
                 )
                 for at in range(40)
             ],

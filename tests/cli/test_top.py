@@ -40,17 +40,17 @@ def app(*replicas: ReplicaRow) -> AppRows:
     return AppRows(HANDLE, "RUNNING", list(replicas))
 
 
-BUSY = Sample(0.0, 1.0, cpu=3.14, memory=41_200_000_000, gpu=0.5, gpu_memory=10**9, output=2e6)
+BUSY = Sample(0.0, 1.0, cpu=3.14, memory=round(41.2 * 2**30), gpu=0.5, gpu_memory=2**30, output=2e6)
 
 
 def test_a_row_has_the_measurements_and_the_last_line() -> None:
     row = ReplicaRow("trainer", 5, "RUNNING", 2, BUSY, "token=abc12345secret")
     assert cells(row) == [
-        "trainer/5", "RUNNING #2", "3.14", "41.2 GB", "50%", "1.0 GB", "2.0 MB/s", "token=********"
+        "trainer/5", "RUNNING #2", "3.1", "41.2 GB", "50%", "1.0 GB", "2.0 MB/s", "token=********"
     ]  # fmt: skip
     assert cells(ReplicaRow("w", 0, "PENDING", 1))[2:] == [""] * 6
     assert head_cells(app(row, row))[:7] == [
-        "train-x7k2", "RUNNING", "6.28", "82.4 GB", "50%", "2.0 GB", "4.0 MB/s"
+        "train-x7k2", "RUNNING", "6.3", "82.4 GB", "50%", "2.0 GB", "4.0 MB/s"
     ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import STATE_MEANING, counted, emit, note, output_format, say
 from torchx_cli.terminal.times import ago, iso, seconds
+from torchx_cli.terminal.units import size
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -178,17 +179,3 @@ class Pruning:
             if self.dryrun
             else f"removed {total}: {size(self.freed)} freed"
         )
-
-
-def size(count: int) -> str:
-    """Formats a number of bytes.
-
-    >>> size(900), size(34_500_000), size(2_000_000_000)
-    ('900 B', '34.5 MB', '2.0 GB')
-    """
-    number = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torchx_cli.commands.prune import size
 from torchx_cli.report.html import Element, element
 from torchx_cli.report.series import Plot, Values
 from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.units import cores, memory_size, percent, size
 
+MEMORY = ("memory", "gpu_memory")
 WIDTH, HEIGHT = 1000, 140
 """The coordinates of a plot, which is stretched to its place on the page."""
 
@@ -27,29 +28,30 @@ TITLES = {
 def amount(key: str, value: float | None) -> str:
     """Formats a value of a measurement.
 
-    >>> amount("cpu", 3.14159), amount("memory", 2_000_000), amount("gpu", 0.5), amount("output", 12.0)
-    ('3.14 cores', '2.0 MB', '50 %', '12 B/s')
+    >>> amount("cpu", 3.14159), amount("memory", 2 << 20), amount("gpu", 0.5), amount("output", 12.0)
+    ('3.1 cores', '2 MB', '50%', '12 B/s')
     """
     if value is None:
         return "-"
     if key == "cpu":
-        return f"{value:.2f} cores"
+        return f"{cores(value)} cores"
     if key == "gpu":
-        return f"{value:.0%}".replace("%", " %")
-    return size(round(value)) + ("/s" if key in ("output", "read", "write") else "")
+        return percent(value)
+    if key in MEMORY:
+        return memory_size(round(value))
+    return f"{size(round(value))}/s"
 
 
 def top_of(key: str, largest: float) -> float:
     """Returns the upper end of the axis: a round number that is not less than the largest value.
 
-    >>> top_of("cpu", 3.2), top_of("gpu", 0.3), top_of("memory", 41e9)
-    (4.0, 1.0, 50000000000.0)
+    >>> top_of("cpu", 3.2), top_of("gpu", 0.3), top_of("memory", 41 << 30) / (1 << 30)
+    (4.0, 1.0, 50.0)
     """
-    if key == "gpu":
+    if key == "gpu" or largest <= 0:
         return 1.0
-    if largest <= 0:
-        return 1.0
-    step = 10.0 ** math.floor(math.log10(largest))
+    unit = 1 if key not in MEMORY else 1 << 20 if largest < 1000 << 20 else 1 << 30
+    step = unit * 10.0 ** math.floor(math.log10(largest / unit))
     return next(step * factor for factor in (1, 1.5, 2, 3, 4, 5, 7.5, 10) if step * factor >= largest)
 
 

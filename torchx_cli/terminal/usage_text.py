@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
 from torchx.printable import one_line
+from torchx_cli.terminal.units import cores, memory_size, percent
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -59,7 +60,7 @@ def usage_line(usage: AppUsage | None) -> str:
     if usage.mean_gpu is not None:
         parts.append(f"mean GPU {percent(usage.mean_gpu)}")
     if usage.peak_gpu_memory is not None:
-        parts.append(f"peak GPU memory {memory(usage.peak_gpu_memory)}")
+        parts.append(f"peak GPU memory {memory_size(usage.peak_gpu_memory)}")
     return ", ".join(parts)
 
 
@@ -69,7 +70,7 @@ def cells(usage: AppUsage | None) -> tuple[str, str, str]:
         return "", "", ""
     return (
         "" if total.cpu is None or not _is_meaningful(usage) else cores(total.cpu),
-        "" if total.memory is None else memory(total.memory),
+        "" if total.memory is None else memory_size(total.memory),
         "" if total.gpu is None else percent(total.gpu),
     )
 
@@ -106,36 +107,8 @@ def _is_alone(usage: AppUsage) -> bool:
 
 def _of(used: int, requested: int | None) -> str:
     if requested is None:
-        return memory(used)
-    value, unit = memory(used).split()
-    whole, whole_unit = memory(requested).split()
+        return memory_size(used)
+    value, unit = memory_size(used).split()
+    whole, whole_unit = memory_size(requested).split()
     whole = whole.removesuffix(".0")
     return f"{value} of {whole} {unit}" if unit == whole_unit else f"{value} {unit} of {whole} {whole_unit}"
-
-
-def memory(count: int) -> str:
-    """Formats bytes of memory, with units of 1024 as in ``memMB``.
-
-    >>> memory(300 << 20), memory(64 << 30), memory(5 << 10)
-    ('300 MB', '64.0 GB', '0 MB')
-    """
-    megabytes = count / (1 << 20)
-    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1024:.1f} GB"
-
-
-def cores(count: float) -> str:
-    """Formats a number of CPU cores.
-
-    >>> cores(3.14159), cores(0.044)
-    ('3.1', '0.04')
-    """
-    return f"{count:.1f}" if count >= 1 else f"{count:.2f}"
-
-
-def percent(share: float) -> str:
-    """Formats a share.
-
-    >>> percent(0.853)
-    '85%'
-    """
-    return f"{share:.0%}"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from torchx.printable import one_line
 from torchx.specs.handles import parse_app_handle
-from torchx_cli.commands.prune import size
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, note, paint, say
+from torchx_cli.terminal.units import cores, memory_size, percent, size
 
 if TYPE_CHECKING:
     from torchx_cli.top.snapshot import AppRows, ReplicaRow
@@ -54,10 +54,10 @@ def cells(replica: ReplicaRow) -> list[str]:
     return [
         f"{replica.role}/{replica.replica}",
         state,
-        "" if sample is None or sample.cpu is None else f"{sample.cpu:.2f}",
-        "" if sample is None or sample.memory is None else size(sample.memory),
-        "" if sample is None or sample.gpu is None else f"{sample.gpu:.0%}",
-        "" if sample is None or sample.gpu_memory is None else size(sample.gpu_memory),
+        "" if sample is None or sample.cpu is None else cores(sample.cpu),
+        "" if sample is None or sample.memory is None else memory_size(sample.memory),
+        "" if sample is None or sample.gpu is None else percent(sample.gpu),
+        "" if sample is None or sample.gpu_memory is None else memory_size(sample.gpu_memory),
         "" if sample is None or sample.output is None else f"{size(round(sample.output))}/s",
         mask_text(replica.last),
     ]
@@ -78,10 +78,10 @@ def head_cells(app: AppRows) -> list[str]:
     return [
         app.app_id,
         app.state,
-        f"{sum(cpu):.2f}" if cpu else "",
-        size(sum(memory)) if memory else "",
-        f"{sum(gpu) / len(gpu):.0%}" if gpu else "",
-        size(sum(gpu_memory)) if gpu_memory else "",
+        cores(sum(cpu)) if cpu else "",
+        memory_size(sum(memory)) if memory else "",
+        percent(sum(gpu) / len(gpu)) if gpu else "",
+        memory_size(sum(gpu_memory)) if gpu_memory else "",
         f"{size(round(sum(output)))}/s" if output else "",
         f"{about}  {mask_text(message)}".rstrip(),
     ]
