@@ -58,3 +58,13 @@ def escape_json(text: str) -> str:
 def _spelled(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def memory_size(count: int) -> str:
+    """Formats bytes of memory, with units of 1024 as in ``memMB``.
+
+    >>> memory_size(300 << 20), memory_size(64 << 30), memory_size(5 << 10)
+    ('300 MB', '64.0 GB', '0 MB')
+    """
+    megabytes = count / (1 << 20)
+    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1024:.1f} GB"

@@ -13,6 +13,7 @@ from torchx.jobs.events import follow_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import AttemptView, JobView, fold, submitted
+from torchx.printable import memory_size
 from torchx.schedulers.local.status import LocalJobs
 from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.events import AppEvent, Readiness
@@ -80,7 +81,8 @@ class _Converter:
     def _exit(self, data: Mapping[str, Any]) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
         self._ready.ended(ordinal, succeeded=attempt.state == "SUCCEEDED")
-        memory, cpu = _measured(attempt)
+        memory = attempt.peak_memory
+        cpu = None if attempt.usage is None else attempt.usage.cpu
         if memory is not None:
             self._peak = max(self._peak or (0, 0, 0), (memory, ordinal, attempt.number))
         code, signal = attempt.exit_code, attempt.signal
@@ -113,7 +115,7 @@ class _Converter:
         view, events = self._view, []
         if self._peak is not None:
             memory, ordinal, number = self._peak
-            message = f"peak memory {memory / 1e6:,.1f} MB"
+            message = f"peak memory {memory_size(memory)}"
             events.append(self._event(data, "measured", ordinal, number, message, {"memory": memory}))
         details: dict[str, Any] = {"state": view.state}
         if view.exit_code is not None:
@@ -153,18 +155,6 @@ _CONVERT = {
     "cancel": _Converter._cancel,
     "end": _Converter._end,
 }
-
-
-def _measured(attempt: AttemptView) -> tuple[int | None, float | None]:
-    """Returns the peak memory of an attempt in bytes, and its mean CPU in cores.
-
-    Without measurements, the memory is that of its largest process.
-    """
-    usage = attempt.usage
-    memory = attempt.peak_kib * 1024 if attempt.peak_kib else None
-    if usage is None:
-        return memory, None
-    return memory if usage.memory is None else usage.memory, usage.cpu
 
 
 def _time(at: float) -> datetime:

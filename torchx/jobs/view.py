@@ -14,6 +14,7 @@ from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, damaged
 from torchx.machine.processes import Process
+from torchx.printable import memory_size
 from torchx.scheduling.usage import Sample
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
@@ -67,7 +68,15 @@ class AttemptView:
         """The reason of its failure, or an empty string."""
         if self.signal != "SIGKILL" or self.msg:
             return self.msg
-        return f"{KILLED}; peak memory {self.peak_kib / 1024:,.0f} MB" if self.peak_kib else KILLED
+        peak = self.peak_memory
+        return f"{KILLED}; peak memory {memory_size(peak)}" if peak else KILLED
+
+    @property
+    def peak_memory(self) -> int | None:
+        """Its peak memory in bytes; without measurements, that of its largest process."""
+        if self.usage is not None and self.usage.memory is not None:
+            return self.usage.memory
+        return self.peak_kib * 1024 if self.peak_kib else None
 
 
 @dataclass

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchx.printable import memory_size
 from torchx_cli.report.html import Element, element
 from torchx_cli.report.series import Plot, Values
 from torchx_cli.terminal.times import duration
-from torchx_cli.terminal.units import cores, memory_size, percent, size
+from torchx_cli.terminal.units import cores, percent, size
 
 MEMORY = ("memory", "gpu_memory")
 WIDTH, HEIGHT = 1000, 140

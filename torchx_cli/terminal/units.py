@@ -1,4 +1,4 @@
-"""Format amounts: bytes, memory, CPU cores, shares."""
+"""Format amounts: bytes, CPU cores, shares."""
 
 from __future__ import annotations
 
@@ -15,16 +15,6 @@ def size(count: int) -> str:
             return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
-
-
-def memory_size(count: int) -> str:
-    """Formats bytes of memory, with units of 1024 as in ``memMB``.
-
-    >>> memory_size(300 << 20), memory_size(64 << 30), memory_size(5 << 10)
-    ('300 MB', '64.0 GB', '0 MB')
-    """
-    megabytes = count / (1 << 20)
-    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1024:.1f} GB"
 
 
 def cores(count: float) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
-from torchx.printable import one_line
-from torchx_cli.terminal.units import cores, memory_size, percent
+from torchx.printable import memory_size, one_line
+from torchx_cli.terminal.units import cores, percent
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner

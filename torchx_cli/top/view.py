@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from torchx.printable import one_line
+from torchx.printable import memory_size, one_line
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, note, paint, say
-from torchx_cli.terminal.units import cores, memory_size, percent, size
+from torchx_cli.terminal.units import cores, percent, size
 
 if TYPE_CHECKING:
     from torchx_cli.top.snapshot import AppRows, ReplicaRow

@@ -17,6 +17,7 @@ from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.schedulers.shared.options import SHARED, check_choices
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.scheduling.checks import require_replicas
+from torchx.scheduling.usage import Sample
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.status import AppState, FirstFailure
 
@@ -148,6 +149,8 @@ def test_a_row_of_a_local_job_has_the_reason_of_its_first_failure() -> None:
     assert (EndedJob.of(view).exit_code, EndedJob.of(view).msg) == (127, "no program `x`")
     view.replicas[0].attempts = [AttemptView(1, signal="SIGKILL", peak_kib=2048)]
     assert EndedJob.of(view).msg.endswith("is the usual reason; peak memory 2 MB")
+    view.replicas[0].attempts[0].usage = Sample(2.0, 1.0, memory=3 << 20)
+    assert EndedJob.of(view).msg.endswith("; peak memory 3 MB"), "of all of its processes"
     view.msg = "its supervisor was killed"
     assert EndedJob.of(view).msg == "its supervisor was killed"
 
