@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-ALLOWED = "not in CI: "
-"""Prefix of the reason of a skip that is allowed in CI."""
-
 
 class NoSkips:
     """A plugin, as the hooks of a conftest.py do not see tests outside of its folder, such as doctests."""
@@ -30,6 +27,5 @@ def _failed(report: Any, node: str) -> Any:
     """Returns a report, as that of a failure if it is of a skip in CI."""
     if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if not reason.removeprefix("Skipped: ").startswith(ALLOWED):
-            report.outcome, report.longrepr = "failed", f"{node} was skipped in CI: {reason}"
+        report.outcome, report.longrepr = "failed", f"{node} was skipped in CI: {reason}"
     return report

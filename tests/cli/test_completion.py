@@ -23,7 +23,9 @@ from torchx_cli.completion.shells import SCRIPTS
 def installed(shell: str) -> Any:
     """Returns a parameter of tests that need a shell."""
     lacks = shutil.which(shell) is None
-    return pytest.param(shell, marks=pytest.mark.skipif(lacks, reason=f"not in CI: {shell} is not installed"))
+    return pytest.param(
+        shell, marks=pytest.mark.skipif(lacks, reason=f"{shell} is not installed: .ci/packages installs it")
+    )
 
 
 SHELLS = ["bash", installed("fish")]

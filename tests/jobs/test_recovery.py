@@ -186,7 +186,6 @@ def test_the_supervisor_of_an_unreadable_record_is_ended_but_never_the_first_pro
 
     monkeypatch.setattr(processes, "send", send)
     monkeypatch.setattr(recovery, "LONGEST_GRACE", 0.1)
-    monkeypatch.setattr(recovery, "GIVE_UP_AFTER", 0.1)
     init = processes.look_up(1)
     assert init is not None
     for process, boot in ((init.process, processes.boot_id()), (identity(child), "other")):

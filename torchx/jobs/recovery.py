@@ -167,11 +167,13 @@ def _end(find: Callable[[], set[Process]], grace: float) -> set[Process]:
     for process in sorted(alive(), key=lambda p: (p.start, p.pid)):  # parents before their children
         processes.send(process, signal.SIGTERM)
         processes.send(process, signal.SIGCONT)
+    killed_at: float | None = None  # not `end`: on a slow machine, a look at all processes takes long
     while left := alive():
         now = time.monotonic()
-        if now > end + GIVE_UP_AFTER:
+        if killed_at is not None and now > killed_at + GIVE_UP_AFTER:
             return left
         if now > end:
+            killed_at = killed_at or now
             for process in left:
                 processes.send(process, signal.SIGKILL)
         time.sleep(0.01)

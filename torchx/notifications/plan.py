@@ -38,8 +38,8 @@ class Notify:
     Raises:
         UsageError: a target or a kind is invalid.
 
-    >>> Notify(["https://hooks.example.com/T00/secret", "cmd:notify-send {name}"], ["end"])
-    Notify(https://hooks.example.com, cmd:notify-send; on end)
+    >>> Notify(["https://hooks.example.com/T00/secret", "cmd:echo {name}"], ["end"])
+    Notify(https://hooks.example.com, cmd:echo; on end)
     """
 
     targets: tuple[str, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +47,7 @@ def report_(
     text = data_text(data, "json") if json else page(data)
     path = Path(output or f"{handles.parse_app_handle(full).app_id}.html")
     if output == "-" or (json and not output):
-        sys.stdout.write(text)
+        say(text, end="")
         return
     try:
         files.write_file(path, text.encode("utf-8", "backslashreplace"))
