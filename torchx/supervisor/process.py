@@ -20,14 +20,11 @@ READY_WITHIN = 30.0
 LARGEST_ERROR_LOG = 1 << 20
 """Maximum bytes to read of a supervisor's error output."""
 
-BOOTSTRAP = """\
-import sys
-sys.path.append(sys.argv.pop(1))
-from torchx import lazy
-lazy.postpone("inspect")  # a fifth of the imports: dataclasses needs it for classes without docstrings only
-from {module} import main
-main(sys.argv[1:])
-"""
+BOOTSTRAP = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from torchx import lazy; lazy.postpone('inspect'); "
+    "from {module} import main; main(sys.argv[1:])"
+)
+"""``dataclasses`` needs ``inspect``, a fifth of the imports, for classes without docstrings only."""
 
 
 def python_command(module: str, arguments: Sequence[str], *, isolated: bool = True) -> list[str]:
