@@ -74,8 +74,8 @@ def wait_for(runner: Runner, handle: str, condition: str, end: float | None) -> 
         runner: used to query its scheduler.
         handle: the application.
         condition: the condition, in its normal form.
-        end: the time by ``time.monotonic()`` at which the wait times out; None for no limit. Conditions that
-            are unlimited ignore it.
+        end: the time by ``time.monotonic()`` at which the wait times out; None for no limit. It does
+            not limit the reading of a log or of events: see :func:`is_unlimited`.
     """
     if is_unlimited(condition):
         return check_once(runner, handle, condition, follow=True)

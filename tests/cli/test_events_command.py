@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
+from collections.abc import Iterator
 
 import local
 import pytest
@@ -11,6 +13,8 @@ from local import sh, submit
 from program import start, torchx
 from support import wait_until
 
+from torchx.runner import Runner
+from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx_cli.main import main
 
 
@@ -24,10 +28,10 @@ def test_events_of_an_application_as_text_and_json(capsys: pytest.CaptureFixture
     assert main(["events", app_id]) == 0
     shown = lines_of(capsys.readouterr().out)
     assert [line.split()[2] for line in shown] == [
-        "submitted", "started", "ready", "ended", "measured", "ended"
+        "submitted", "started", "ready", "ended", "ended"
     ]  # fmt: skip
     assert shown[3].endswith("w/0  exit 3")
-    assert shown[5].endswith("ended      FAILED; w/0 failed first")
+    assert shown[4].endswith("ended      FAILED; w/0 failed first")
     assert main(["events", app_id, "-o", "json", "-n", "1"]) == 0
     (data,) = map(json.loads, lines_of(capsys.readouterr().out))
     assert data.pop("time")
@@ -134,6 +138,22 @@ def test_a_log_line_is_printed_whether_it_exists_or_follows(capsys: pytest.Captu
     local.scheduler().cancel(app_id)
     assert main(["wait", app_id, "--for", "log:never"]) == 3
     assert "the condition `log:never` was not met" in capsys.readouterr().err
+
+
+def test_a_timeout_holds_while_a_long_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, released = list[bool](), threading.Event()
+
+    def log_chunks(self: Runner, handle: str, query: LogQuery) -> Iterator[LogChunk]:
+        reads.append(query.follow)
+        released.wait(60)
+        yield from ()
+
+    monkeypatch.setattr(Runner, "log_chunks", log_chunks)
+    app_id = submit(sh("sleep 600"))
+    assert main(["wait", app_id, "--for", "log:never", "--timeout", "0.5"]) == 124
+    assert reads == [True]  # the log is not read again after the timeout
+    released.set()
+    local.scheduler().cancel(app_id)
 
 
 def test_a_stall_is_never_reported_for_an_application_that_ended_without_one() -> None:

@@ -129,16 +129,21 @@ def wait_for_all(
         runner: used to wait.
         handles: the applications.
         condition: the condition.
-        limit: maximum wait in seconds, or None.
+        limit: maximum wait in seconds, or None. 0 checks the present state, log or events.
         first: return when one of them meets the condition; the outcomes of the others so far are included.
         text: print matching lines on stdout.
     """
     end = None if limit is None else time.monotonic() + limit
+    unlimited = conditions.is_unlimited(condition)
+    late = end if unlimited and limit else None
     ready: queue.Queue[Outcome | Exception] = queue.Queue()
 
     def wait(handle: str) -> None:
         try:
-            ready.put(conditions.wait_for(runner, handle, condition, end))
+            if limit == 0 and unlimited:
+                ready.put(conditions.check_once(runner, handle, condition))
+            else:
+                ready.put(conditions.wait_for(runner, handle, condition, end))
         except Exception as error:  # raised in the main thread
             ready.put(error)
 
@@ -149,12 +154,11 @@ def wait_for_all(
     patience.daemon = True
     patience.start()
     while len(outcomes) < len(handles):
-        late = end if conditions.is_unlimited(condition) else None
         try:
             found = ready.get(timeout=None if late is None else max(late - time.monotonic(), 0.0))
         except queue.Empty:
             left = next(handle for handle in handles if handle not in outcomes)
-            found = conditions.check_once(runner, left, condition)
+            found = Outcome(left, runner.status(left), None)  # a log may be too long to be read again
         if isinstance(found, Exception):
             raise found
         patience.cancel()
@@ -175,7 +179,8 @@ def _print(runner: Runner, outcome: Outcome, condition: str, *, text: bool) -> N
     elif status is None:
         note(f"{app_id} is no longer known to its scheduler")
     elif outcome.met is None:
-        note(f"{app_id} is still {status.state.name}: timed out")
+        still = "" if status.is_terminal() else "still "
+        note(f"{app_id} is {still}{status.state.name}: timed out")
     elif condition == DONE or (outcome.met and status.is_terminal()):
         print_result(runner, outcome.handle, status, seen=False)
     elif outcome.met:
