@@ -39,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         role = Role(
             "w", image="", entrypoint="sh", args=["-c", script, "${replica_id}"], num_replicas=2,
             env={"HOSTILE": HOSTILE, "API_TOKEN": "canary-4711"},
-            resource=Resource(cpu=2, gpu=0, memMB=1000), metadata={"note": HOSTILE},
+            resource=Resource(cpu=2, gpu=0, memMB=2000), metadata={"note": HOSTILE},
         )  # fmt: skip
         with get_runner("torchx") as runner:
             handle = runner.run(AppDef("job", [role]), "local_cwd")
@@ -127,6 +127,7 @@ def test_a_thousand_replicas_are_summarized(data: dict[str, Any]) -> None:
     assert made.count('<path class="band"') == 5 + 1  # the measurements, and the running replicas
     assert "1000 replicas: range and median" in made
     assert "w/5, at most 9.0 GB" in made
+    assert "9.0 GB of 2.0 GB" in made  # memMB has units of 1024
     assert made.count('class="row"') == 1, "only the failed replica has a row of its own"
     assert "All 1000 replicas" in made
     assert page(crowd(data, MOST_ROWS)).count('class="row"') == MOST_ROWS

@@ -163,7 +163,7 @@ def _usage_table(data: Mapping[str, Any]) -> list[Element]:
                 role["name"],
                 amount("cpu", mean) + (f" of {cpu}" if cpu > 0 else ""),
                 amount("memory", largest["peak_memory"] if largest else None)
-                + (f" of {amount('memory', memory * 1e6)}" if memory > 0 else ""),
+                + (f" of {amount('memory', memory * (1 << 20))}" if memory > 0 else ""),
                 f"{largest['role']}/{largest['replica']}" if largest else "",
             ]
         )
