@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from datetime import datetime, timedelta, timezone
 
@@ -16,6 +17,7 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, state_home
 from torchx.jobs.view import load
+from torchx.printable import memory_size
 from torchx.runner import Runner, get_runner, reports
 from torchx.runner.changes import changes
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -40,21 +42,37 @@ def kinds(events: list[AppEvent]) -> list[str]:
     return [event.kind if event.replica is None else f"{event.kind} {event.replica}" for event in events]
 
 
-def test_a_retried_job_reports_each_attempt_its_readiness_and_its_peak(runner: Runner) -> None:
+def test_a_retried_job_reports_each_attempt_and_its_readiness(runner: Runner) -> None:
     app_id = submit(sh('test "$TORCHX_ATTEMPT" = 2 || exit 3', retries=1))
     local.ended(app_id)
     events = list(runner.events(handle_of(app_id)))
-    expected = "submitted|started 0|ready|ended 0|retry 0|started 0|ready|ended 0|measured 0|ended"
+    expected = "submitted|started 0|ready|ended 0|retry 0|started 0|ready|ended 0|ended"
     assert kinds(events) == expected.split("|")
     assert {event.app_handle for event in events} == {handle_of(app_id)}
     assert [event.time for event in events] == sorted(event.time for event in events)
-    failed, retry, second, measured, end = (events[n] for n in (3, 4, 5, 8, 9))
+    failed, retry, second, end = (events[n] for n in (3, 4, 5, 8))
     assert (failed.message, failed.details["exit_code"]) == ("exit 3", 3)
     assert retry.details == {"scope": "application", "number": 1, "allowed": 1, "delay": 0.01}
     assert second.attempt == 2
-    assert measured.details["memory"] == max(e.details.get("memory", 0) for e in events) > 0
     assert end.is_last
     assert (end.message, end.details) == ("SUCCEEDED", {"state": "SUCCEEDED", "exit_code": 0})
+
+
+def test_the_measured_peak_is_that_of_the_usage(runner: Runner) -> None:
+    """A process counts as large as the supervisor before it begins its program: that is not measured."""
+    app_id = submit(sh("true"), sh(f"{sys.executable} -c 'bytearray(90 << 20)'", name="v"))
+    local.ended(app_id)
+    usage = runner.usage(handle_of(app_id))
+    assert usage is not None
+    small, large = (replica.total.memory for replica in usage.replicas)
+    assert small is None or small < 90 << 20
+    assert large is not None
+    events = list(runner.events(handle_of(app_id)))
+    ended = {event.role: event.details.get("memory") for event in events if kinds([event]) == ["ended 0"]}
+    assert ended == {"w": small, "v": large}
+    (measured,) = (event for event in events if event.kind == "measured")
+    assert (measured.role, measured.details) == ("v", {"memory": large})
+    assert measured.message == f"peak memory {memory_size(large)}"
 
 
 def test_following_yields_events_as_they_happen(runner: Runner) -> None:

@@ -73,8 +73,11 @@ class AttemptView:
 
     @property
     def peak_memory(self) -> int | None:
-        """Its peak memory in bytes; without measurements, that of its largest process."""
-        if self.usage is not None and self.usage.memory is not None:
+        """Its peak memory in bytes; in records of older versions, that of its largest process.
+
+        The latter may be the supervisor's own, from before the process began its program.
+        """
+        if self.usage is not None:
             return self.usage.memory
         return self.peak_kib * 1024 if self.peak_kib else None
 

@@ -25,7 +25,7 @@ class AppEvent:
     retry     a replica has failed, and is started again
     stalled   the application makes no progress, as recorded with it
     cancelled its cancellation was requested
-    measured  peak memory of all replicas
+    measured  the largest peak memory of a replica, if one was measured
     ended     with a replica: an attempt has ended; without: the application has ended
     ========= ==============================================================================================
 
