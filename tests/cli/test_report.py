@@ -9,6 +9,7 @@ import re
 import stat
 from base64 import b64encode
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,15 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(Path("x.json").read_text())["app_id"] == app_id
     assert json.loads(torchx("report", app_id, "--json").stdout)["failure"] is None
     assert torchx("report", app_id, "-o", "-").stdout.endswith("</html>\n")
+    os.mkfifo("pipe")
+    Path("link").symlink_to("/dev/stdout")
+    for name in ("/dev/stdout", "link"):
+        assert torchx("report", app_id, "-o", name).stdout.endswith(f"</html>\n{name}\n")
+    assert Path("link").is_symlink()
+    with ThreadPoolExecutor() as pool:
+        page = pool.submit(Path("pipe").read_text)
+        assert torchx("report", app_id, "-o", "pipe").stdout == "pipe\n"
+        assert page.result().endswith("</html>\n")
     wrong = torchx("report", app_id, "-o", "json")
     assert (wrong.returncode, wrong.stderr.splitlines()[0]) == (2, "error: -o takes a file, got `json`")
     absent = torchx("report", app_id, "-o", "absent/x.html")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -49,8 +50,13 @@ def report_(
     if output == "-" or (json and not output):
         say(text, end="")
         return
+    content = text.encode("utf-8", "backslashreplace")
     try:
-        files.write_file(path, text.encode("utf-8", "backslashreplace"))
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(content)  # a device or a pipe, such as /dev/stdout, is not replaced
+        else:
+            files.write_file(path, content)
     except OSError as error:
         raise StateError(f"cannot write `{path}`: {error.strerror}") from error
     say(str(path))
