@@ -83,7 +83,7 @@ class Top:
             if self._collector.error is not None:
                 raise self._collector.error
             now = time.monotonic()
-            state = (self._collector.rounds, screen.size, self._message)
+            state = (self._collector.rounds, screen.size, self._message, self._details)
             stale = state != shown
             if pressed or (stale and now - drawn >= PAUSE):
                 self._draw(screen)
@@ -124,7 +124,7 @@ class Top:
             else:
                 self._confirm = line.app
         elif key == "enter":
-            self._details = self._details_of(line)
+            self._show_details(line)
         else:
             self._move(key, max(1, height - 4))
         return ""
@@ -174,24 +174,31 @@ class Top:
         except (TorchxError, NotImplementedError) as error:
             self._message = mask_text(f"error: {error}".split("\n", 1)[0])
 
-    def _details_of(self, line: Line) -> list[str]:
-        """Returns the lines about the selected application, and the last ones of the selected replica."""
+    def _show_details(self, line: Line) -> None:
+        """Shows details of the selected application, and the last lines of the selected replica."""
         app, replica = line.app, line.replica
         if app.description is None:
-            return [app.error or "not known yet"]
+            self._details = [app.error or "not known yet"]
+            return
         nodes = not self._runner.scheduler_of(app.handle).on_this_machine
         lines = status_lines(app.handle, status_of(app.description), [], self._out, nodes=nodes)
-        lines = [mask_text(text) for text in lines]
+        self._details = shown = [mask_text(text) for text in lines]
         if replica is None:
-            return lines
+            return
         query = LogQuery({replica.role: frozenset({replica.replica})}, tail=_DETAIL_LINES)
-        try:
-            last = excerpts.last_lines(self._runner.log_chunks(app.handle, query), _DETAIL_LINES)
-        except (TorchxError, NotImplementedError) as error:
-            last = [f"error: {error}".split("\n", 1)[0]]
         name = one_line(f"{replica.role}/{replica.replica}")
-        return [*lines, "", paint(name, "bold", self._out),
-                *(f"{bar_of(self._out)} {mask_text(text)}" for text in last)]  # fmt: skip
+
+        def read() -> None:
+            try:
+                last = excerpts.last_lines(self._runner.log_chunks(app.handle, query), _DETAIL_LINES)
+            except Exception as error:  # shown, as a thread has no caller
+                last = [f"error: {error}".split("\n", 1)[0]]
+            if self._details is shown:
+                self._details = [*shown, "", paint(name, "bold", self._out),
+                                 *(f"{bar_of(self._out)} {mask_text(text)}" for text in last)]  # fmt: skip
+                self._collector.changed()
+
+        threading.Thread(target=read, name="details", daemon=True).start()
 
     # --- drawing ---------------------------------------------------------------------------------
 

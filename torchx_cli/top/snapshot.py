@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,6 +23,7 @@ from torchx_cli.terminal.status_text import how_ended
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
+    from torchx.scheduling.logs import LogChunk
     from torchx.scheduling.usage import Sample
 
 SHORTEST = 0.5
@@ -31,11 +35,20 @@ CPU_SHARE = 0.03
 WALL_SHARE = 0.25
 """Maximum share of the time during which an engine is queried."""
 
+LONGEST = 10.0
+"""Maximum seconds of the pause for :data:`WALL_SHARE`."""
+
 RELIST = 2.0
 """Minimum seconds between two queries for new applications."""
 
 TAIL = 400
-"""Maximum number of lines that are read in one round, for the last one of each replica."""
+"""Number of lines that are read for the last one of each replica."""
+
+MOST_READS = 4
+"""Maximum number of these reads in one round."""
+
+_BLANKS = 4
+"""Lines in which the last one with text is searched."""
 
 _FAILED = (TorchxError, NotImplementedError, OSError)
 
@@ -117,71 +130,94 @@ class AppRows:
 
 
 class Collector:
-    """Reads applications; in a thread, as often as its share of the processor and of the time allows.
+    """Reads applications; in threads, as often as its share of the processor and of the time allows.
+
+    Each scheduler has its own thread, and so have queries for new applications: an engine that does not
+    answer delays no other.
 
     Args:
         runner: used to query the engines.
         find: returns the handles of the applications to show; called repeatedly.
 
     Attributes:
-        changed: called in the thread after each round.
-        apps: the applications, replaced after each round.
-        rounds: the number of rounds.
-        error: the first unexpected error of the thread.
+        changed: called in a thread after each round.
+        rounds: a number that differs after each round.
+        error: the first unexpected error of a thread.
     """
 
     def __init__(self, runner: Runner, find: Callable[[], Iterable[str]]) -> None:
         self._runner, self._find = runner, find
         self.changed: Callable[[], None] = lambda: None
-        self.apps: list[AppRows] = []
         self.rounds = 0
         self.error: Exception | None = None
+        self._numbers = itertools.count(1)
         self._handles: list[str] = []
-        self._listed = -RELIST
-        self._last: dict[str, dict[tuple[str, int], str]] = {}
-        self._read: dict[str, float] = {}  # the time of the last line that was read
-        self._wake = threading.Event()
+        self._apps: dict[str, AppRows] = {}
+        self._logs: dict[str, Lines] = {}
+        self._wakes: dict[str, threading.Event] = {}  # by scheduler; of queries for new applications: ""
         self._stop = False
 
+    @property
+    def apps(self) -> list[AppRows]:
+        """The applications that are known, the newest first."""
+        return [app for handle in self._handles if (app := self._apps.get(handle)) is not None]
+
     def start(self) -> None:
-        """Starts the thread."""
-        threading.Thread(target=self._run, name="top", daemon=True).start()
+        """Starts the threads."""
+        self._begin("", self._find_new)
 
     def stop(self) -> None:
-        """Ends the thread after its current query."""
+        """Ends each thread after its current query."""
         self._stop = True
-        self._wake.set()
+        self.refresh()
 
     def refresh(self) -> None:
-        """Begins the next round now."""
-        self._wake.set()
+        """Begins the next rounds now."""
+        for wake in list(self._wakes.values()):
+            wake.set()
 
-    def _run(self) -> None:
+    def _begin(self, name: str, read: Callable[[], object]) -> None:
+        self._wakes[name] = wake = threading.Event()
+        shortest = SHORTEST if name else RELIST
+        threading.Thread(
+            target=self._repeat, args=(read, wake, shortest), name=f"top {name}", daemon=True
+        ).start()
+
+    def _repeat(self, read: Callable[[], object], wake: threading.Event, shortest: float) -> None:
         while not self._stop:
             used, began = time.process_time(), time.monotonic()
             try:
-                self.collect()
+                read()
             except Exception as error:  # raised by the main thread
                 self.error = error
                 self._stop = True
+            self.rounds = next(self._numbers)
             self.changed()
             cost, took = time.process_time() - used, time.monotonic() - began
-            self._wake.wait(max(SHORTEST, cost / CPU_SHARE, took / WALL_SHARE if took > 1 else 0.0))
-            self._wake.clear()
+            slow = min(took / WALL_SHARE, LONGEST) if took > 1 else 0.0
+            wake.wait(max(shortest, cost / CPU_SHARE, slow))
+            wake.clear()
+
+    def _find_new(self) -> None:
+        """Finds new applications, and starts the threads of their schedulers."""
+        known = set(self._handles)
+        self._handles = [*(handle for handle in self._find() if handle not in known), *self._handles]
+        for name in dict.fromkeys(map(_scheduler_of, self._handles)):
+            if name not in self._wakes:
+                self._begin(name, functools.partial(self.read, name))
 
     def collect(self) -> list[AppRows]:
         """Reads all applications once, and returns them."""
-        now = time.monotonic()
-        if now - self._listed >= RELIST:
-            known = set(self._handles)
-            new = [handle for handle in self._find() if handle not in known]
-            self._handles = new + self._handles
-            took = time.monotonic() - now
-            self._listed = time.monotonic() + (took / WALL_SHARE if took > 1 else 0.0)
-        before = {app.handle: app for app in self.apps}
-        self.apps = [self._app(handle, before.get(handle)) for handle in self._handles]
-        self.rounds += 1
+        self._handles = list(self._find())
+        for name in dict.fromkeys(map(_scheduler_of, self._handles)):
+            self.read(name)
         return self.apps
+
+    def read(self, scheduler: str) -> None:
+        """Reads the applications of a scheduler."""
+        for handle in self._handles:
+            if _scheduler_of(handle) == scheduler:
+                self._apps[handle] = self._app(handle, self._apps.get(handle))
 
     def _app(self, handle: str, before: AppRows | None) -> AppRows:
         if before is not None and before.has_ended:
@@ -196,7 +232,8 @@ class Collector:
         if described is None:
             return AppRows(handle, error="it is no longer known to its scheduler")
         samples = {(r.role, r.replica): r.latest for r in usage.replicas} if usage is not None else {}
-        last = self._last_lines(handle, described)
+        replicas = [(role.role, replica.id) for role in described.roles_statuses for replica in role.replicas]
+        last = self._last_lines(handle, replicas)
         rows = [
             ReplicaRow(
                 role.role,
@@ -211,18 +248,53 @@ class Collector:
         ]
         return AppRows(handle, described.state.name, rows, described)
 
-    def _last_lines(self, handle: str, described: DescribeAppResponse) -> dict[tuple[str, int], str]:
+    def _last_lines(self, handle: str, replicas: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
         """Returns the last known line of each replica."""
-        last = self._last.setdefault(handle, {})
-        newest = self._read.get(handle, 0.0)
-        since = datetime.fromtimestamp(newest, timezone.utc) if newest else None
-        try:
-            for chunk in self._runner.log_chunks(handle, LogQuery(tail=TAIL, since=since)):
-                lines = excerpts.last_lines([chunk], 1)
-                if lines and lines[0].strip():
-                    last[chunk.role, chunk.replica] = lines[0]
-                newest = max(newest, chunk.time)
-        except _FAILED:
-            return last  # the state is shown without lines
-        self._read[handle] = newest
-        return last
+        lines = self._logs.setdefault(handle, Lines())
+        with contextlib.suppress(*_FAILED):  # the state is shown without lines
+            for _ in range(MOST_READS):
+                if not lines.read(functools.partial(self._runner.log_chunks, handle), replicas):
+                    break
+        return lines.last
+
+
+class Lines:
+    """The last line of each replica of an application.
+
+    The log is read backwards: first the last lines of all replicas, then those of the replicas that have none
+    among them, as others may have printed many lines later.
+    """
+
+    def __init__(self) -> None:
+        self.last: dict[tuple[str, int], str] = {}
+        self._since = 0.0  # all earlier lines were read
+        self._newest = 0.0  # the time of the last line when all replicas were read
+        self._rest: set[tuple[str, int]] = set()  # the replicas to read, if it is not all of them
+
+    def read(
+        self, chunks_of: Callable[[LogQuery], Iterable[LogChunk]], replicas: list[tuple[str, int]]
+    ) -> bool:
+        """Reads the last lines of some replicas; returns True if those of others are left."""
+        since = datetime.fromtimestamp(self._since, timezone.utc) if self._since else None
+        chosen: dict[str, frozenset[int]] = {}
+        for role, replica in self._rest:
+            chosen[role] = chosen.get(role, frozenset()) | {replica}
+        rest, newest = self._rest or set(replicas), 0.0
+        last: dict[tuple[str, int], str] = {}
+        count = 0
+        for chunk in chunks_of(LogQuery(chosen, tail=TAIL, since=since)):
+            line = next(filter(str.strip, reversed(excerpts.last_lines([chunk], _BLANKS))), "")
+            last[chunk.role, chunk.replica] = line or last.get((chunk.role, chunk.replica), "")
+            count += chunk.data.count(b"\n") + (not chunk.data.endswith(b"\n"))
+            newest = max(newest, chunk.time)
+        self.last.update((replica, line) for replica, line in last.items() if line)
+        if not self._rest:
+            self._newest = max(self._newest, newest)
+        self._rest = rest.difference(last) if count >= TAIL and last else set()
+        if not self._rest:
+            self._since = self._newest
+        return bool(self._rest)
+
+
+def _scheduler_of(handle: str) -> str:
+    return parse_app_handle(handle).scheduler_backend
