@@ -32,6 +32,9 @@ SHORTEST = 0.5
 CPU_SHARE = 0.03
 """Maximum share of one core for reading: a round that takes longer is followed by a longer pause."""
 
+LIST_SHARE = 0.01
+"""Maximum share of one core for queries for new applications."""
+
 WALL_SHARE = 0.25
 """Maximum share of the time during which an engine is queried."""
 
@@ -178,12 +181,11 @@ class Collector:
 
     def _begin(self, name: str, read: Callable[[], object]) -> None:
         self._wakes[name] = wake = threading.Event()
-        shortest = SHORTEST if name else RELIST
         threading.Thread(
-            target=self._repeat, args=(read, wake, shortest), name=f"top {name}", daemon=True
+            target=self._repeat, args=(name, read, wake), name=f"top {name}", daemon=True
         ).start()
 
-    def _repeat(self, read: Callable[[], object], wake: threading.Event, shortest: float) -> None:
+    def _repeat(self, name: str, read: Callable[[], object], wake: threading.Event) -> None:
         while not self._stop:
             used, began = time.process_time(), time.monotonic()
             try:
@@ -195,7 +197,8 @@ class Collector:
             self.changed()
             cost, took = time.process_time() - used, time.monotonic() - began
             slow = min(took / WALL_SHARE, LONGEST) if took > 1 else 0.0
-            wake.wait(max(shortest, cost / CPU_SHARE, slow))
+            share = CPU_SHARE / max(1, len(self._wakes) - 1) if name else LIST_SHARE
+            wake.wait(max(SHORTEST if name else RELIST, cost / share, slow))
             wake.clear()
 
     def _find_new(self) -> None:
