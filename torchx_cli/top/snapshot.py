@@ -264,8 +264,8 @@ class Collector:
 class Lines:
     """The last line of each replica of an application.
 
-    The log is read backwards: first the last lines of all replicas, then those of the replicas that have none
-    among them, as others may have printed many lines later.
+    First the last lines of all replicas are read, then those of the replicas that are not among them: others
+    may have printed many lines later.
     """
 
     def __init__(self) -> None:
