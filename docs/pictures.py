@@ -244,9 +244,9 @@ def film_live(folder: Path) -> None:
             top.end()
         (folder / "top.svg").write_text(draw("top", text), encoding="utf-8")
         command = [sys.executable, "-m", "torchx_cli"]
-        run = {"cwd": place, "env": {**os.environ, **env}, "stdout": subprocess.DEVNULL}
-        subprocess.run([*command, "wait", "@last"], **run, stderr=subprocess.DEVNULL)
-        subprocess.run([*command, "report", "@last", "-o", "run.html"], **run, check=True)
+        for words in (["wait", "@last"], ["report", "@last", "-o", "run.html"]):
+            done = subprocess.run([*command, *words], cwd=place, env={**os.environ, **env}, capture_output=True)
+        done.check_returncode()  # the application fails, and so does the wait for it
         photograph(place / "run.html", folder)
 
 
