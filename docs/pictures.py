@@ -245,7 +245,9 @@ def film_live(folder: Path) -> None:
         (folder / "top.svg").write_text(draw("top", text), encoding="utf-8")
         command = [sys.executable, "-m", "torchx_cli"]
         for words in (["wait", "@last"], ["report", "@last", "-o", "run.html"]):
-            done = subprocess.run([*command, *words], cwd=place, env={**os.environ, **env}, capture_output=True)
+            done = subprocess.run(
+                [*command, *words], cwd=place, env={**os.environ, **env}, capture_output=True
+            )
         done.check_returncode()  # the application fails, and so does the wait for it
         photograph(place / "run.html", folder)
 

@@ -307,7 +307,8 @@ def smoke(folder: Path) -> list[str]:
 
     for case in FIRST:
         attempt(case, run)
-    importlib.import_module("torchx_cli.main")._import_typer()  # what most commands load, once for all
+    importlib.import_module("torchx_cli.main")  # what most commands load, once for all
+    importlib.import_module("typer")
     for name in ("torchx_cli.app", "yaml", "torchx.runner"):
         importlib.import_module(name)
     for case in CASES:
