@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MEANINGFUL = 10.0
 """Seconds that a replica ran at least before measurements are shown: the first ones are not typical."""
 
-LONG_ENOUGH = 60.0
+LONG_ENOUGH = 300.0
 """Seconds that a replica ran at least before its request is judged."""
 
 TOO_LARGE = 0.1
