@@ -132,7 +132,7 @@ def usage(*replicas: Sample, requested: Requested = REQUESTED) -> AppUsage:
     return AppUsage(tuple(each), "test")
 
 
-def of(span: float = 90.0, **values: Any) -> Sample:
+def of(span: float = 400.0, **values: Any) -> Sample:
     return Sample(100.0, span, **values)
 
 
@@ -145,7 +145,7 @@ def of(span: float = 90.0, **values: Any) -> Sample:
             usage(of(memory=GB // 2), of(memory=MB)),
             "at most 512 MB of 10 GB of memory were used",
         ),
-        (usage(of(30.0, memory=GB // 2)), ""),
+        (usage(of(200.0, memory=GB // 2)), ""),
         (usage(of(memory=GB // 2), requested=Requested()), ""),
         (usage(of(memory=5 * GB, gpu=0.02), of(memory=5 * GB, gpu=0.04)), "its GPUs were idle (3% used)"),
         (usage(of(memory=5 * GB, gpu=0.02), of(memory=5 * GB, gpu=0.5)), ""),
