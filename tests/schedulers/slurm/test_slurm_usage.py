@@ -55,7 +55,7 @@ def has_accounting() -> bool:
 def test_a_job_is_measured_while_it_runs_and_after_its_end(tmp_path: Path) -> None:
     scheduler = create_scheduler("torchx")
     end = tmp_path / "end"
-    script = f"x=$(head -c 90000000 /dev/zero | tr '\\0' x); while [ ! -e {end} ]; do sleep 0.2; done"
+    script = f"x=$(head -c 44000000 /dev/zero | tr '\\0' x); while [ ! -e {end} ]; do sleep 0.2; done"
     roles = [slurms.role(script, "train"), slurms.role(f"while [ ! -e {end} ]; do sleep 0.2; done", "eval")]
     app_id = scheduler.submit(AppDef("job", roles), {"job_dir": str(tmp_path), "time": "5"})
     try:
