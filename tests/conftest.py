@@ -11,10 +11,14 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from no_skips import NoSkips
+
+if TYPE_CHECKING:
+    from hooks import Hooks
 
 # a loaded machine makes any example slow: the limit of a test is that of pytest
 hypothesis.settings.register_profile(
@@ -52,6 +56,15 @@ def tmp_path(_folders: Iterator[Path], request: pytest.FixtureRequest) -> Path:
     folder = folder.with_name(f"{name}-{folder.name}")
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.fixture
+def hooks() -> Iterator[Hooks]:
+    """A server that receives notifications."""
+    from hooks import hooks_at
+
+    with hooks_at() as hooks:
+        yield hooks
 
 
 @pytest.fixture(autouse=True)

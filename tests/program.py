@@ -121,3 +121,9 @@ def on_terminal(*words: str, columns: int = 80, env: Mapping[str, str] | None = 
         shown += data
     os.close(master)
     return shown.decode().replace("\r\n", "\n"), process.wait(60)
+
+
+def delete_all() -> None:
+    """Deletes all local applications, running ones too."""
+    for app in answer("list", "-s", "local_cwd", "-o", "json"):
+        torchx("delete", "--force", app["handle"])

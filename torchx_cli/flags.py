@@ -97,6 +97,22 @@ def scheduler_option(help: str) -> Any:
     return option("-s", "--scheduler", metavar="NAME", help=help)
 
 
+def lines_option(help: str) -> Any:
+    """Declares the flag for a number of lines."""
+    return option("-n", "--lines", metavar="N", help=help)
+
+
+def since_option(items: str) -> Any:
+    """Declares the flag for the time of the first items."""
+    times = "10m, 2h, today, yesterday, monday, or 2026-05-01T12:30"
+    return option("--since", metavar="TIME", help=f"Only {items} since then: {times}.")
+
+
+def until_option(items: str) -> Any:
+    """Declares the flag for the time of the last items."""
+    return option("--until", metavar="TIME", help=f"Only {items} before this time; same format as --since.")
+
+
 def count(flag: str, text: str) -> int | None:
     """Parses the number given to a flag; None if the text is empty.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import COMMAND, answer, environment, on_terminal, start, torchx
+from program import COMMAND, answer, delete_all, environment, on_terminal, start, torchx
 from support import wait_until
 
 
@@ -19,8 +19,7 @@ from support import wait_until
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
-    for app in answer("list", "-s", "local_cwd", "-o", "json"):
-        torchx("delete", "--force", app["handle"])
+    delete_all()
 
 
 def leave(line: str, *words: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from program import ROOT, answer, torchx
+from program import ROOT, answer, delete_all, torchx
 from terminal import ENTER, LEAVE, Terminal
 
 from torchx.runner import get_runner
@@ -29,8 +29,7 @@ HANDLE = "local_cwd://torchx/train-x7k2"
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
-    for app in answer("list", "-s", "local_cwd", "-o", "json"):
-        torchx("delete", "--force", app["handle"])
+    delete_all()
 
 
 def leave(script: str, replicas: int = 1) -> str:

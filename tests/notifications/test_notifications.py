@@ -32,12 +32,6 @@ def runner() -> Iterator[Runner]:
         yield runner
 
 
-@pytest.fixture
-def hooks() -> Iterator[Hooks]:
-    with hooks_at() as hooks:
-        yield hooks
-
-
 def submit(runner: Runner, role: Role, *targets: str, on: tuple[str, ...] = ("end",)) -> str:
     """Submits a job with notifications, and returns its handle."""
     info = runner.dryrun(AppDef("job", [role]), "local_cwd", {"grace_period": 5.0})

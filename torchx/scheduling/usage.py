@@ -213,12 +213,12 @@ class AppUsage(NamedTuple):
 
     def to_json(self, samples: bool = False) -> dict[str, Any]:
         """Returns plain data for ``json``; with the samples if requested."""
-        largest = self.largest
+        largest, total = self.largest, self.total
         return {
             "source": self.source,
             "interval": self.interval,
             "current": list(self.current),
-            **({} if self.total is None else _as_json(self.total)),
+            **({} if total is None else _as_json(total)),
             "largest": None if largest is None else largest.name,
             "replicas": [replica.to_json(samples) for replica in self.replicas],
         }

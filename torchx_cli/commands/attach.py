@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.lazy import lazy_imports
-from torchx_cli.flags import LogTarget, count, option
+from torchx_cli.flags import LogTarget, count, lines_option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED
 from torchx_cli.terminal.output import is_terminal, note, print_stderr
@@ -32,9 +32,7 @@ def attach_(
     target: LogTarget,
     lines: Annotated[
         str,
-        option(
-            "-n", "--lines", metavar="N", help=f"Start with the last N existing lines (default: {RECENT})."
-        ),
+        lines_option(f"Start with the last N existing lines (default: {RECENT})."),
     ] = "",
 ) -> int:
     """Attach to a running application: stream its logs and return its result.

@@ -10,7 +10,16 @@ import typer
 from torchx.errors import UsageError
 from torchx.printable import one_line
 from torchx.specs.handles import parse_app_handle
-from torchx_cli.flags import Json, argument, count, option, scheduler_option
+from torchx_cli.flags import (
+    Json,
+    argument,
+    count,
+    lines_option,
+    option,
+    scheduler_option,
+    since_option,
+    until_option,
+)
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask
 from torchx_cli.terminal.output import fit, note, output_format, say
@@ -42,25 +51,12 @@ def events_(
     ] = False,
     lines: Annotated[
         str,
-        option(
-            "-n",
-            "--lines",
-            metavar="N",
-            help=f"Only the last N recorded events (default: all; {LIMIT} without HANDLE, --since and -o).",
+        lines_option(
+            f"Only the last N recorded events (default: all; {LIMIT} without HANDLE, --since and -o)."
         ),
     ] = "",
-    since: Annotated[
-        str,
-        option(
-            "--since",
-            metavar="TIME",
-            help="Only events since then: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
-        ),
-    ] = "",
-    until: Annotated[
-        str,
-        option("--until", metavar="TIME", help="Only events before this time; same format as --since."),
-    ] = "",
+    since: Annotated[str, since_option("events")] = "",
+    until: Annotated[str, until_option("events")] = "",
     scheduler: Annotated[
         str, scheduler_option("Without HANDLE: applications of this scheduler instead of the local ones.")
     ] = "",

@@ -25,8 +25,10 @@ from torchx_cli.flags import (
     Output,
     States,
     count,
+    lines_option,
     option,
     scheduler_option,
+    since_option,
     split_list,
     states_of,
 )
@@ -75,22 +77,10 @@ def list_(
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
     state: States = "",
     name: Name = "",
-    since: Annotated[
-        str,
-        option(
-            "--since",
-            metavar="TIME",
-            help="Only those submitted since then: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
-        ),
-    ] = "",
+    since: Annotated[str, since_option("those submitted")] = "",
     lines: Annotated[
         str,
-        option(
-            "-n",
-            "--lines",
-            metavar="N",
-            help=f"At most N applications (default: {TABLE_LIMIT} in the table, all with -q and -o).",
-        ),
+        lines_option(f"At most N applications (default: {TABLE_LIMIT} in the table, all with -q and -o)."),
     ] = "",
     columns: Annotated[
         str,

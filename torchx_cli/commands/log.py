@@ -17,7 +17,7 @@ from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_log_target
 from torchx_cli.applications import find
-from torchx_cli.flags import Json, count, option
+from torchx_cli.flags import Json, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format, say_json
@@ -44,18 +44,9 @@ def log_(
         bool, typer.Option("-f", "--follow", help="Follow the logs until the application has ended.")
     ] = False,
     tail: Annotated[bool, typer.Option("-t", "--tail", help="Same as --follow.")] = False,
-    lines: Annotated[str, option("-n", "--lines", metavar="N", help="Only the last N existing lines.")] = "",
-    since: Annotated[
-        str,
-        option(
-            "--since",
-            metavar="TIME",
-            help="Only lines newer than this: 10m, 2h, today, yesterday, monday, or 2026-05-01T12:30.",
-        ),
-    ] = "",
-    until: Annotated[
-        str, option("--until", metavar="TIME", help="Only lines older than this; same format as --since.")
-    ] = "",
+    lines: Annotated[str, lines_option("Only the last N existing lines.")] = "",
+    since: Annotated[str, since_option("lines")] = "",
+    until: Annotated[str, until_option("lines")] = "",
     regex: Annotated[
         str, option("--regex", metavar="PATTERN", help="Only lines that match this pattern.")
     ] = "",

@@ -44,7 +44,7 @@ def usage_data(runner: Runner, handle: str) -> dict[str, Any]:
 
 def usage_line(usage: AppUsage | None) -> str:
     """Returns peaks and means beside the request, or an empty string without measurements."""
-    if usage is None or not _is_meaningful(usage):
+    if usage is None or not _is_meaningful(usage) or (total := usage.total) is None:
         return ""
     parts = []
     largest = usage.largest
@@ -52,15 +52,15 @@ def usage_line(usage: AppUsage | None) -> str:
         used = _of(largest.total.memory or 0, largest.requested.memory)
         where = "" if _is_alone(usage) else f" ({one_line(largest.name)})"
         parts.append(f"{'' if 'memory' in usage.current else 'peak '}memory {used}{where}")
-    if usage.mean_cpu is not None:
+    if total.cpu is not None:
         requests = {replica.requested.cpu for replica in usage.replicas}
         requested = requests.pop() if len(requests) == 1 else None
         of = "" if requested is None else f" of {requested:g}"
-        parts.append(f"{'' if 'cpu' in usage.current else 'mean '}CPU {cores(usage.mean_cpu)}{of}")
-    if usage.mean_gpu is not None:
-        parts.append(f"mean GPU {percent(usage.mean_gpu)}")
-    if usage.peak_gpu_memory is not None:
-        parts.append(f"peak GPU memory {memory_size(usage.peak_gpu_memory)}")
+        parts.append(f"{'' if 'cpu' in usage.current else 'mean '}CPU {cores(total.cpu)}{of}")
+    if total.gpu is not None:
+        parts.append(f"mean GPU {percent(total.gpu)}")
+    if total.gpu_memory is not None:
+        parts.append(f"peak GPU memory {memory_size(total.gpu_memory)}")
     return ", ".join(parts)
 
 

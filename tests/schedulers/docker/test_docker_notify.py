@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from containers import Jobs, sh
-from hooks import Hooks, hooks_at
+from hooks import Hooks
 from support import wait_until
 
 from torchx.errors import UsageError
@@ -27,12 +27,6 @@ pytestmark = pytest.mark.docker
 def runner() -> Iterator[Runner]:
     with get_runner("torchx") as runner:
         yield runner
-
-
-@pytest.fixture
-def hooks() -> Iterator[Hooks]:
-    with hooks_at() as hooks:
-        yield hooks
 
 
 def submit(runner: Runner, jobs: Jobs, script: str, *targets: str) -> str:
