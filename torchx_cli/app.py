@@ -21,7 +21,7 @@ from torchx_cli.terminal.output import say
 with lazy_imports:
     from torchx_cli import plugin_commands, session
 
-COMMANDS: dict[str, str] = {
+APPLICATIONS: dict[str, str] = {
     "run": "Run an application from a component.",
     "rerun": "Submit an application again, as it was submitted.",
     "status": "Show the status of an application.",
@@ -37,17 +37,24 @@ COMMANDS: dict[str, str] = {
     "describe": "Show the roles and replicas of an application.",
     "delete": "Delete ended applications with their logs.",
     "prune": "Remove old ended applications and leftover files.",
+    "tracker": "Show the data that runs have tracked.",
+}
+"""Command name -> one line of help; the command is defined in `torchx_cli.commands.NAME`."""
+
+TOOLS: dict[str, str] = {
     "runopts": "Show the run options of the schedulers.",
     "builtins": "List the named components.",
     "configure": "Write a starter .torchxconfig.",
     "config": "Show the effective configuration and its sources.",
-    "tracker": "Show the data that runs have tracked.",
     "lint": "Check the components of a file.",
     "doctor": "Check the configured engines and suggest fixes.",
     "plugins": "List the installed plugins.",
     "completion": "Print a shell completion script.",
 }
-"""Command name -> one line of help; the command is defined in `torchx_cli.commands.NAME`."""
+"""The same for the commands that concern no application, in `torchx_cli.commands.tools`."""
+
+COMMANDS = {**APPLICATIONS, **TOOLS}
+"""All commands, in the order of `torchx --help`."""
 
 OTHER_NAMES = {
     "attach": "follow fg",
@@ -70,7 +77,8 @@ TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports a command by its name and returns it."""
-    module = importlib.import_module(f"torchx_cli.commands.{name}")
+    folder = "torchx_cli.commands.tools" if name in TOOLS else "torchx_cli.commands"
+    module = importlib.import_module(f"{folder}.{name}")
     app: typer.Typer | None = getattr(module, "app", None)  # command groups define their own
     if app is None:
         app = typer.Typer(**TYPER)

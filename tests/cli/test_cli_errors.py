@@ -263,12 +263,12 @@ def test_a_component_that_fails_points_into_its_file(capsys: pytest.CaptureFixtu
 def test_a_defect_is_reported_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torchx_cli.commands.runopts
+    import torchx_cli.commands.tools.runopts
 
     def broken(opts: object) -> list[object]:
         raise KeyError("lost")
 
-    monkeypatch.setattr(torchx_cli.commands.runopts, "as_data", broken)
+    monkeypatch.setattr(torchx_cli.commands.tools.runopts, "as_data", broken)
     assert main(["runopts", "local_cwd", "--json"]) == 1
     assert capsys.readouterr().err == (
         "error: KeyError: 'lost'\n  this is a bug in torchx; for a traceback: torchx --debug ...\n"

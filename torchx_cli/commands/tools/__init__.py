@@ -1,0 +1,1 @@
+"""The commands that concern no application: set-up, definitions and this machine."""
