@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LONGEST_ERROR_FILE = 1 << 16
 """The number of characters read from an error file."""
 
-KILLED = "the kernel's out-of-memory killer is the usual reason"
+KILLED = "by another process, a limit or the kernel, e.g. out of memory"
 """The reason to show for a process that a SIGKILL of unknown origin has ended."""
 
 

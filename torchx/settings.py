@@ -48,6 +48,10 @@ LOGLEVEL = "LOGLEVEL"
 TORCHX_EVENTS = "TORCHX_EVENTS"
 """The destination of the runner's events: ``null`` (the default), ``console``, or a plugin's handler."""
 
+TORCHRUN_PREFIX = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${role_name}${rank}]:"}
+"""Set in every replica unless its role sets it: torchrun begins each line with the rank in the application,
+instead of the rank on the node."""
+
 # TorchX's names of some of them
 ENV_TORCHXCONFIG = TORCHXCONFIG
 ENV_TORCHX_IMAGE = TORCHX_IMAGE

@@ -112,6 +112,7 @@ def _env(role: str, replica: int, handle: str, logs: LogPaths) -> dict[str, str]
         settings.TORCHX_REPLICA: f"{role}/{replica}",
         "TORCHELASTIC_ERROR_FILE": str(logs.replica(role, replica) / "error.json"),
         "PET_LOG_DIR": str(logs.torchelastic(role)),
+        **{name: value for name, value in settings.TORCHRUN_PREFIX.items() if name not in os.environ},
         # torchrun would pass this machine's full name to the workers, which may not resolve
         "PET_LOCAL_ADDR": "localhost",
     }

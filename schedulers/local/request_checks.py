@@ -11,6 +11,7 @@ from torchx.errors import StateError, UsageError
 from torchx.jobs import shape
 from torchx.jobs.record import is_own_log_dir
 from torchx.lazy import lazy_imports
+from torchx.machine.programs import defect_of_script
 from torchx.schedulers.local.request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef
 from torchx.supervisor.replicas import files_needed
@@ -89,8 +90,11 @@ def check_programs(app: AppDef, request: PopenRequest) -> None:
                         hint=f"install it: {how_to_get}",
                     )
             program = replica.args[0]
-            if find_program(program, replica) is None:
+            found = find_program(program, replica)
+            if found is None:
                 raise UsageError(f"role `{role.name}` cannot be started: {_why_not(program, replica)}")
+            if defect := defect_of_script(Path(found)):
+                raise UsageError(f"role `{role.name}` cannot be started: {found} {defect}")
 
 
 def find_program(program: str, replica: ReplicaParam) -> str | None:

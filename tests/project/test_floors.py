@@ -39,6 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.specs", "torchx.notifications.plan"),
     (
         "torchx.excerpts",
+        "torchx.torchrun",
         "torchx.machine",
         "torchx.scheduling",
         "torchx.workspace",

@@ -66,10 +66,10 @@ class AttemptView:
     @property
     def reason(self) -> str:
         """The reason of its failure, or an empty string."""
-        if self.signal != "SIGKILL" or self.msg:
+        if self.signal != "SIGKILL":
             return self.msg
-        peak = self.peak_memory
-        return f"{KILLED}; peak memory {memory_size(peak)}" if peak else KILLED
+        peak, reason = self.peak_memory, self.msg or KILLED
+        return f"{reason}; peak memory {memory_size(peak)}" if peak else reason
 
     @property
     def peak_memory(self) -> int | None:

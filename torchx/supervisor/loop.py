@@ -16,6 +16,7 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import describe_survivors
 from torchx.machine import files, processes
+from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
 from torchx.supervisor import ending
 from torchx.supervisor.output import PARTIAL_AFTER
@@ -55,6 +56,7 @@ class Supervisor:
         self._events = EventLog(paths.events, self._clock, paths.reserve)
         self._selector = selectors.DefaultSelector()
         self._replicas = Replicas(record, self._clock, self._selector, base_env, umask)
+        self._kills = Kills()
         self._sampler = Sampler(record, paths, self._clock, self._replicas)
         rules = []
         first = 0
@@ -231,6 +233,8 @@ class Supervisor:
         else:
             code, signal_name = decode_status(status)
             facts = {"code": code} if signal_name is None else {"signal": signal_name}
+            if signal_name == "SIGKILL" and not stopped:
+                facts["msg"] = self._kills.reason(usage)
         if stopped:
             facts["stopped"] = stopped
         if running.output.lost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,11 +20,12 @@ from torchx_cli.applications import find
 from torchx_cli.flags import Json, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import output_format, say_json
+from torchx_cli.terminal.output import note, output_format, say_json
 
 with lazy_imports:
     import json
 
+    from torchx import torchrun
     from torchx.scheduling import checks
     from torchx_cli.folding import fold as folding_fold
     from torchx_cli.folding import printing as folding_printing
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
     from torchx.specs.handles import LogTarget
+
+MOST_RANKS = 10_000
+"""Maximum number of ranks of --rank."""
 
 
 def log_(
@@ -49,6 +53,9 @@ def log_(
     until: Annotated[str, until_option("lines")] = "",
     regex: Annotated[
         str, option("--regex", metavar="PATTERN", help="Only lines that match this pattern.")
+    ] = "",
+    rank: Annotated[
+        str, option("--rank", metavar="N", help="Only lines of these ranks of torchrun, as 3 or 0-3,8.")
     ] = "",
     streams: Annotated[
         str, option("--streams", metavar="NAME", help="stdout, stderr or combined (default).")
@@ -76,11 +83,17 @@ def log_(
     if form == "yaml":
         raise UsageError("-o takes text or json, got `yaml`")
     query = make_query(regex, since, until, lines, streams, follow or tail)
+    ranks = parse_ranks(rank) if rank else None
     parsed = parse_log_target(target)
     with session_of(ctx).runner() as runner:
         handle, described = _find(runner, parsed.handle, follow=query.follow)
         query = of_target(query, parsed, described)
+        if ranks is not None:
+            roles = [role.role for role in described.roles_statuses]
+            query = dataclasses.replace(query, regex=torchrun.lines_of_ranks(ranks, roles, query.regex))
         chunks = runner.log_chunks(handle, query)
+        if ranks is not None:
+            chunks = _noting_absence(chunks, rank)
 
         with attach.report_waiting(runner, handle) if query.follow else nullcontext():
             counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
@@ -126,6 +139,39 @@ def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppR
         if follow or error.last_known is None:
             raise
         return runner.resolve_handle(text), error.last_known
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """Returns the ranks that a text names.
+
+    >>> sorted(parse_ranks("8,0-2"))
+    [0, 1, 2, 8]
+
+    Raises:
+        UsageError: it does not list ranks.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = (first, last if dash else first)
+        if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[0]) > int(
+            ends[1]
+        ):
+            raise UsageError(f"--rank takes ranks such as 3 or 0-3,8, got `{text}`")
+        found.update(range(int(ends[0]), int(ends[1]) + 1))
+        if len(found) > MOST_RANKS:
+            raise UsageError(f"--rank takes at most {MOST_RANKS:,} ranks, got `{text}`")
+    return frozenset(found)
+
+
+def _noting_absence(chunks: Iterable[LogChunk], ranks: str) -> Iterator[LogChunk]:
+    """Yields chunks; says why if there are none."""
+    empty = True
+    for chunk in chunks:
+        empty = False
+        yield chunk
+    if empty:
+        note(f"no line of rank {ranks}: torchrun prints ranks with --tee 3, as dist.torchrun does")
 
 
 def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:

@@ -23,9 +23,9 @@ from torchx_cli.terminal.status_text import status_lines
 with lazy_imports:
     import dataclasses
 
-    from torchx.runner import notifications
+    from torchx.runner import notifications, ranks
     from torchx.scheduling import checks
-    from torchx_cli.terminal import times, usage_text, watch
+    from torchx_cli.terminal import rank_text, times, usage_text, watch
 
 if TYPE_CHECKING:
     from torchx.notifications.store import Delivery
@@ -38,6 +38,9 @@ def status_(
     ctx: typer.Context,
     handle: Handle,
     roles: Annotated[str, option("--roles", metavar="A,B", help="Show only these roles.")] = "",
+    with_ranks: Annotated[
+        bool, typer.Option("--ranks", help="Show torchrun's ranks, with the last line of each.")
+    ] = False,
     watched: Watch = False,
     output: Output = "",
     json: Json = False,
@@ -53,6 +56,8 @@ def status_(
         status, deliveries = status_of(described), runner.notifications(full)
         for role in requested:
             checks.require_role(full, [known.role for known in status.roles], role)
+        if watched and with_ranks:
+            raise UsageError("--watch cannot be combined with --ranks")
         if watched:
             check_watch_format(form)
 
@@ -63,10 +68,20 @@ def status_(
         elif form != "text":
             data = as_data(full, described.name, status, requested)
             sent = mask([delivery_data(each) for each in deliveries])
-            emit({**data, **usage_text.usage_data(runner, full), "notifications": sent}, form)
+            data |= {**usage_text.usage_data(runner, full), "notifications": sent}
+            if with_ranks:
+                data["ranks"] = mask(
+                    [rank_text.rank_data(each) for each in ranks.ranks_of(runner, full, status)]
+                )
+            emit(data, form)
         else:
             lines = [mask_text(_notification_line(each)) for each in deliveries]
             say("\n".join(_lines(runner, full, status, requested) + lines))
+            if with_ranks:
+                say(
+                    "\n".join(rank_text.rank_lines(ranks.ranks_of(runner, full, status), sys.stdout)),
+                    hide=True,
+                )
         if not all(each.is_final for each in deliveries):
             notifications.resume(runner, full, status.state)
 

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
+from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.specs.app import AppDef
 from torchx_cli.applications import short_name
@@ -47,13 +48,14 @@ def _failure(
     if first is None:
         return None
     values = secret_values(AppDef(described.name, described.roles))
-    lines = ending.last_log_lines(runner, handle, first, LAST_LINES)
+    found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
     return {
         "description": mask_text(ending.description(first, status), values),
-        "meaning": ending.MEANING.get(first.signal or ""),
-        "error_file": [mask_text(line, values) for line in ending.error_file_lines(status)],
-        "last_lines": [mask_text(line, values) for line in lines],
-        "log": f"torchx log {name}/{first.role}/{first.replica}",
+        "meaning": ending.MEANING.get((found.rank.signal if found.rank else first.signal) or ""),
+        "rank": mask_text(found.description, values),
+        "error_file": [mask_text(line, values) for line in found.error],
+        "last_lines": [mask_text(line, values) for line in found.lines],
+        "log": f"torchx log {name}/{found.replica}",
     }
 
 

@@ -91,6 +91,8 @@ def _failure(failure: Mapping[str, Any] | None) -> list[Element]:
     if failure is None:
         return []
     parts = [element("h2", "First failure"), element("p", failure["description"], {"class": "bad"})]
+    if failure["rank"]:
+        parts.append(element("p", failure["rank"], {"class": "bad"}))
     if failure["meaning"]:
         parts.append(element("p", failure["meaning"]))
     for title, lines in (("Error file", failure["error_file"]), ("Last lines", failure["last_lines"])):

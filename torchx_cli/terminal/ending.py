@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from torchx.errors import TorchxError
+from torchx.exit_codes import KILLED
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
-from torchx.specs.status import NONE
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import (
     LONGEST,
@@ -23,9 +22,7 @@ from torchx_cli.terminal.times import duration, span
 from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
-    from torchx import excerpts
-    from torchx.scheduling import logs
-    from torchx.specs import status_text
+    from torchx.runner import first_failure
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -35,7 +32,7 @@ LAST_LINES = 10
 """Number of log lines shown for the replica that failed first."""
 
 MEANING = {
-    "SIGKILL": "usually by the kernel's out-of-memory killer",
+    "SIGKILL": KILLED,
     "SIGSEGV": "invalid memory access, usually a bug in native code",
     "SIGABRT": "aborted, usually by a failed assertion in native code",
     "SIGBUS": "usually a full /dev/shm, or a mapped file that was truncated",
@@ -88,13 +85,20 @@ def failure_lines(
         return _unexplained(status, stream) if status.state.name == "FAILED" else []
     window = width_of(stream)
     lines = [wrap(mask_text(description(first, status)), stream, "  ")]
-    if first.signal in MEANING and not first.msg:
-        lines.append(wrap(MEANING[first.signal], stream, "  "))
-    shown = error_file_lines(status) or (last_log_lines(runner, handle, first) if excerpt else [])
+    found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
+    if found.description:
+        lines.append(wrap(mask_text(found.description), stream, "  "))
+    signal = found.rank.signal if found.rank else first.signal
+    if signal in MEANING and not first.msg:
+        lines.append(wrap(MEANING[signal], stream, "  "))
+    # the lines of one rank are far above the end of a log that torchrun ends with its report
+    shown = found.error or (found.lines if excerpt or found.rank else [])
     lines += [fit(f"  {bar_of(stream)} {mask_text(line)}", window) for line in shown]
-    replica = one_line(f"{first.role}/{first.replica}")
+    if found.advice:
+        lines.append(wrap(found.advice, stream, "  "))
     log = "  " + paint("full log:", "dim", stream) + " "
-    lines.append(wrap_command(log, f"torchx log {name}/{replica}", stream))
+    rank = f" --rank {found.rank.rank}" if found.rank and found.rank.rank is not None and found.lines else ""
+    lines.append(wrap_command(log, f"torchx log {name}/{one_line(found.replica)}{rank}", stream))
     if command:
         lines.append(wrap_command("  " + paint("again:", "dim", stream) + "    ", command, stream))
     return lines
@@ -134,23 +138,3 @@ def _others(first: FirstFailure, status: AppStatus) -> str:
     if len(stopped) == 1:
         return f"; {stopped[0]} was stopped"
     return f"; {' and '.join(stopped) if len(stopped) == 2 else f'{len(stopped)} others'} were stopped"
-
-
-def error_file_lines(status: AppStatus) -> list[str]:
-    """Returns the last lines of the error file written by the replica."""
-    if not status.structured_error_msg or status.structured_error_msg == NONE:
-        return []
-    error_file = status_text.ErrorFile.read(status.structured_error_msg)
-    text = status.structured_error_msg if error_file is None else error_file.message
-    return excerpts.last_lines_of(text.rstrip(), LAST_LINES)
-
-
-def last_log_lines(runner: Runner, handle: str, first: FirstFailure, count: int = LAST_LINES) -> list[str]:
-    """Returns the last lines of the log of the replica that failed first."""
-    query = logs.LogQuery({first.role: frozenset({first.replica})}, tail=count)
-    try:
-        chunks = list(runner.log_chunks(handle, query))
-    except (TorchxError, NotImplementedError, OSError):
-        return []  # report the failure without its log
-    # only the failed attempt, if the log distinguishes attempts
-    return excerpts.last_lines([c for c in chunks if c.attempt == first.attempt] or chunks, count)

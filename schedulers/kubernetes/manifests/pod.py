@@ -220,7 +220,10 @@ def _env(
         else _variable(role, name, value, filler)
         for name, value in role.env.items()
     }
-    plain = {name: {"name": name, "value": value} for name, value in (ports | own).items()}
+    plain = {
+        name: {"name": name, "value": value}
+        for name, value in (settings.TORCHRUN_PREFIX | ports | own).items()
+    }
     counted = attempts.variables(retries_at)
     # as on other engines, a role may override ports but no other variables of the scheduler
     chosen = {**plain, **written, **{name: plain[name] for name in own}, **counted}

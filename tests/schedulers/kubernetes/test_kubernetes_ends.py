@@ -25,7 +25,7 @@ def test_what_was_cancelled_can_be_described(cluster: FakeCluster, scheduler: Ku
     scheduler.cancel(app_id)
     result = until_ended(scheduler, app_id)
     assert (result.state, result.msg) == (AppState.CANCELLED, "cancelled")
-    assert cluster.running() == []
+    wait_until(lambda: cluster.running() == [], "nothing runs")
     found = scheduler.describe(app_id)
     assert found is not None
     assert found.roles[0].args == ["-c", "echo hi; sleep 60"]

@@ -180,13 +180,13 @@ def test_a_missing_program_starts_nothing() -> None:
 
 def test_a_start_that_fails_half_way_is_undone(tmp_path: Path) -> None:
     program = tmp_path / "broken"
-    program.write_text("#!/no/such/interpreter\n")
+    program.write_bytes(b"\x7fELF, but no program")
     program.chmod(0o755)
     done = run(sh("sleep 600", 3, name="a"), Role("b", image="", entrypoint=str(program)))
     assert done.state is AppState.FAILED
     assert done.msg.startswith("b/0 could not be started: ")
     assert done.first_failure is not None
-    assert (done.first_failure.role, done.first_failure.result) == ("b", 127)
+    assert (done.first_failure.role, done.first_failure.result) == ("b", 126)
     assert {r.state for r in replicas(done)[:3]} == {AppState.CANCELLED}
     assert_nothing_runs(done.app_id)
 

@@ -1,0 +1,231 @@
+"""The evidence of a failure: the worker of torchrun that failed first, and its last lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx import excerpts, torchrun
+from torchx.errors import TorchxError
+from torchx.exit_codes import signal_of
+from torchx.jobs.paths import LogPaths
+from torchx.lazy import lazy_imports
+from torchx.machine.programs import defect_of_script
+from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.specs.status import NONE, AppStatus, FirstFailure
+
+with lazy_imports:
+    from torchx.specs import status_text
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+
+MOST_REPLICAS = 16
+"""Maximum number of other replicas whose logs are searched for the worker that failed first."""
+
+LINES_OF_STACK = 3
+"""A stack may have this many times as many lines as other excerpts."""
+
+ABORTED = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
+"""Signals at which Python's fault handler prints the stacks of all threads."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """The evidence of the first failure of an application.
+
+    Attributes:
+        replica: the replica that it is from: the first that failed, or the one with the first failed worker.
+        rank: the worker of torchrun that failed first, if the replica runs torchrun.
+        error: the last lines of the error file; empty without one.
+        lines: the last lines of the log: those of the worker, or the stack of a fatal error of Python.
+        advice: the cause, or the way to find it, in a sentence; or an empty text.
+    """
+
+    replica: str
+    rank: torchrun.RankFailure | None = None
+    error: list[str] = dataclasses.field(default_factory=list)
+    lines: list[str] = dataclasses.field(default_factory=list)
+    advice: str = ""
+
+    @property
+    def description(self) -> str:
+        """A line about the worker that failed first; empty without one.
+
+        >>> Evidence("trainer/1", torchrun.RankFailure(5, 1, "node2", 1)).description
+        'rank 5 (local rank 1 of trainer/1 on node2) failed first: exit 1'
+        """
+        if self.rank is None:
+            return ""
+        local = f"local rank {self.rank.local_rank} of {self.replica}"
+        on = f" on {self.rank.host}" if self.rank.host not in ("", "localhost") else ""
+        how = f"killed by {self.rank.signal}" if self.rank.signal else f"exit {self.rank.exit_code}"
+        if self.rank.rank is None:
+            return f"{local}{on} failed first: {how}"
+        return f"rank {self.rank.rank} ({local}{on}) failed first: {how}"
+
+
+RECORD = (
+    "torchrun has no error file of this rank: decorate main() with "
+    "torch.distributed.elastic.multiprocessing.errors.record to get one"
+)
+
+
+def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> Evidence:
+    """Returns the evidence of the first failure, at most ``count`` lines of the error file and of the log.
+
+    Raises:
+        ValueError: nothing has failed.
+    """
+    first = status.first_failure
+    if first is None:
+        raise ValueError(f"nothing has failed in {handle}")
+    return _Finder(runner, handle, status, first, count).find()
+
+
+def error_file_lines(text: str, count: int) -> list[str]:
+    """Returns the last lines of the message in an error file."""
+    if not text or text == NONE:
+        return []
+    error_file = status_text.ErrorFile.read(text)
+    return excerpts.last_lines_of((text if error_file is None else error_file.message).rstrip(), count)
+
+
+NOT_STARTED = (126, 127)
+"""Exit codes of a program that cannot be started."""
+
+_ABSENT = re.compile(
+    r"(?:exec |can't execute '|: |^)(/[^\s:']{1,4096})'?(?: failed)?: "
+    r"(?:not found|(?i:no such file or directory|exec format error))|"
+    r"(?:No such file or directory|Exec format error): (/\S+)"
+)
+
+
+def start_problem(lines: Iterable[str], here: bool) -> str:
+    """Returns why a program that exists cannot be started; empty if that is unknown.
+
+    Args:
+        lines: messages about the program, by a shell or by the engine.
+        here: whether it was started on this machine, or on one with the same files.
+
+    >>> start_problem(["[FATAL tini (6)] exec /x/run failed: No such file or directory"], False)
+    'if /x/run exists there, the interpreter in its first line (#!) does not, or its lines end as on Windows'
+    """
+    for line in lines:
+        if match := _ABSENT.search(line):
+            path = match[1] or match[2]
+            if "format" in line:
+                return f"{path} is a program for other machines, or a script without #!/bin/sh or the like"
+            if here:
+                defect = defect_of_script(Path(path))
+                return f"{path} {defect}" if defect else ""
+            if "exec" in line and "found" not in line:
+                return (
+                    f"if {path} exists there, the interpreter in its first line (#!) does not, "
+                    "or its lines end as on Windows"
+                )
+    return ""
+
+
+class _Finder:
+    """Reads the log of the replica that failed first, and of others if a worker of theirs failed earlier."""
+
+    def __init__(
+        self, runner: Runner, handle: str, status: AppStatus, first: FirstFailure, count: int
+    ) -> None:
+        self._runner = runner
+        self._handle = handle
+        self._status = status
+        self._first = first
+        self._count = count
+        self._attempts = {(first.role, first.replica): first.attempt}
+        for role in status.roles:
+            for replica in role.replicas:
+                self._attempts.setdefault((role.role, replica.id), replica.attempt)
+
+    def find(self) -> Evidence:
+        role, number = self._first.role, self._first.replica
+        lines = excerpts.last_lines(self._chunks(role, number), torchrun.TAIL)
+        error = error_file_lines(self._status.structured_error_msg, self._count)
+        failures = torchrun.failures_of(lines)
+        if not failures:
+            if self._first.result in NOT_STARTED:
+                cause = start_problem([*lines[-self._count :], self._first.msg], bool(self._status.log_dir))
+                return Evidence(f"{role}/{number}", None, error, lines[-self._count :], cause)
+            stack = torchrun.fatal_stack(lines) if signal_of(self._first.result) in ABORTED else []
+            return Evidence(f"{role}/{number}", None, error, self._shortened(stack, lines))
+        failure = failures[0]
+        oldest = self._oldest_file()
+        if oldest is not None and failure.error_file != str(oldest.path):
+            number, failure = self._writer_of(oldest, failures) or (number, failure)
+        if oldest is not None and failure.error_file == str(oldest.path):
+            error = error_file_lines(oldest.text(), self._count)
+        of_rank = self._lines_of(number, failure, lines if number == self._first.replica else [])
+        stack = torchrun.fatal_stack(of_rank) if failure.signal in ABORTED else []
+        advice = "" if failure.error_file or failure.signal else RECORD
+        return Evidence(f"{role}/{number}", failure, error, self._shortened(stack, of_rank), advice)
+
+    def _shortened(self, stack: list[str], lines: list[str]) -> list[str]:
+        return stack[: LINES_OF_STACK * self._count] or lines[-self._count :]
+
+    def _chunks(self, role: str, number: int, regex: str | None = None) -> list[LogChunk]:
+        query = LogQuery({role: frozenset({number})}, regex=regex, tail=torchrun.TAIL)
+        try:
+            chunks = list(self._runner.log_chunks(self._handle, query))
+        except (TorchxError, NotImplementedError, OSError):
+            return []  # the failure without its log
+        attempt = self._attempts.get((role, number))
+        # only the failed attempt, if the log distinguishes attempts
+        return [chunk for chunk in chunks if chunk.attempt == attempt] or chunks
+
+    def _lines_of(self, number: int, failure: torchrun.RankFailure, lines: list[str]) -> list[str]:
+        """Returns the lines of a worker, without their prefix; searches the whole log if there are none."""
+        role = self._first.role
+        # torchrun prints the rank on the node with an old PyTorch, or if its prefix was changed
+        for rank in dict.fromkeys(n for n in (failure.rank, failure.local_rank) if n is not None):
+            regex = torchrun.lines_of_ranks([rank], [role])
+            wanted = re.compile(regex)
+            if not any(map(wanted.search, lines)):
+                lines = excerpts.last_lines(self._chunks(role, number, regex), torchrun.TAIL)
+            found = [torchrun.without_prefix(line) for line in lines if wanted.search(line)]
+            while found and not found[-1].strip():
+                found.pop()
+            if found:
+                return found
+        return []
+
+    def _oldest_file(self) -> torchrun.ErrorFileOfRank | None:
+        """Returns the error file that was written first in the attempt that failed."""
+        if not self._status.log_dir:
+            return None
+        first = self._first
+        started = [
+            attempt.started_at.timestamp()
+            for role in self._status.roles
+            for replica in role.replicas
+            for attempt in replica.attempts
+            if (role.role, replica.id, attempt.number) == (first.role, first.replica, first.attempt)
+            and attempt.started_at is not None
+        ]
+        folder = LogPaths(Path(self._status.log_dir)).torchelastic(first.role)
+        files = torchrun.error_files(folder, since=min(started, default=0.0))
+        return files[0] if files else None
+
+    def _writer_of(
+        self, file: torchrun.ErrorFileOfRank, failures: list[torchrun.RankFailure]
+    ) -> tuple[int, torchrun.RankFailure] | None:
+        """Returns the replica and the worker that wrote an error file, from the reports of torchrun."""
+        role, first = self._first.role, self._first.replica
+        others = [number for name, number in self._attempts if name == role and number != first]
+        for number in [first, *others[:MOST_REPLICAS]]:
+            if number != first:
+                failures = torchrun.failures_of(
+                    excerpts.last_lines(self._chunks(role, number), torchrun.TAIL)
+                )
+            for failure in failures:
+                if failure.error_file == str(file.path):
+                    return number, failure
+        return None

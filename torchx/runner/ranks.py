@@ -1,0 +1,71 @@
+"""The ranks of an application: torchrun's workers, as its logs name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchx import excerpts, torchrun
+from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.specs.status import AppStatus
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+
+LINES = 20_000
+"""The number of last lines of ranks that are read."""
+
+
+@dataclass
+class RankStatus:
+    """A worker of torchrun.
+
+    Attributes:
+        rank: its rank in the application.
+        role: name of the role of its replica.
+        replica: id of its replica.
+        last_line: the last line of it in the log.
+        failure: how it failed, from torchrun's report; None if it is not in a report.
+    """
+
+    rank: int
+    role: str
+    replica: int
+    last_line: str = ""
+    failure: torchrun.RankFailure | None = None
+
+
+def ranks_of(runner: Runner, handle: str, status: AppStatus) -> list[RankStatus]:
+    """Returns the ranks that the logs of the current attempts name, in order."""
+    roles = [role.role for role in status.roles]
+    attempts = {(role.role, each.id): each.attempt for role in status.roles for each in role.replicas}
+    regex = f"{torchrun.rank_prefix(roles)}|{torchrun.REPORT_LINE}"
+    query = LogQuery(regex=regex, tail=LINES)
+    lines: dict[tuple[str, int], list[str]] = {}
+    for (role, replica), chunks in _by_replica(runner.log_chunks(handle, query), attempts).items():
+        lines[role, replica] = excerpts.last_lines(chunks, LINES)
+    found: dict[tuple[str, int], RankStatus] = {}
+    for (role, replica), texts in lines.items():
+        for line in texts:
+            rank = torchrun.rank_of(line, roles)
+            if rank is not None:
+                text = torchrun.without_prefix(line)
+                entry = found.setdefault((role, rank), RankStatus(rank, role, replica))
+                entry.replica, entry.last_line = replica, text if text.strip() else entry.last_line
+        for failure in torchrun.failures_of(texts):
+            if failure.rank is not None:
+                entry = found.setdefault((role, failure.rank), RankStatus(failure.rank, role, replica))
+                entry.failure = failure
+    return [found[key] for key in sorted(found)]
+
+
+def _by_replica(
+    chunks: Iterable[LogChunk], attempts: dict[tuple[str, int], int]
+) -> dict[tuple[str, int], list[LogChunk]]:
+    found: dict[tuple[str, int], list[LogChunk]] = {}
+    for chunk in chunks:
+        source = chunk.role, chunk.replica
+        if chunk.attempt == attempts.get(source, chunk.attempt):
+            found.setdefault(source, []).append(chunk)
+    return found

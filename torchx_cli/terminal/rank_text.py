@@ -1,0 +1,48 @@
+"""Format the ranks of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from torchx_cli.terminal.display import table
+
+if TYPE_CHECKING:
+    from torchx.runner.ranks import RankStatus
+
+
+def rank_lines(ranks: Sequence[RankStatus], stream: TextIO) -> list[str]:
+    """Returns a table of ranks; a sentence if there are none."""
+    if not ranks:
+        return ["ranks: no line of the log names one, as torchrun does with --tee 3"]
+    rows = [
+        [
+            (f"{each.rank}", ""),
+            (f"{each.role}/{each.replica}", ""),
+            (_result(each), "FAILED" if each.failure else ""),
+            (each.last_line, ""),
+        ]
+        for each in ranks
+    ]
+    return table(rows, ("RANK", "REPLICA", "FAILURE", "LAST LINE"), stream)
+
+
+def _result(each: RankStatus) -> str:
+    if each.failure is None:
+        return ""
+    return each.failure.signal or f"exit {each.failure.exit_code}"
+
+
+def rank_data(each: RankStatus) -> dict[str, Any]:
+    """Returns a rank as plain data."""
+    failure = each.failure
+    return {
+        "rank": each.rank,
+        "role": each.role,
+        "replica": each.replica,
+        "local_rank": failure.local_rank if failure else None,
+        "host": (failure.host or None) if failure else None,
+        "exit_code": failure.exit_code if failure else None,
+        "signal": failure.signal if failure else None,
+        "last_line": each.last_line,
+    }
