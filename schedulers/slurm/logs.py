@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode
-from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, takes, with_unfinished
+from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode, is_plausible
+from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, TailStart, with_unfinished
 from torchx.machine import files
 from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths
 from torchx.schedulers.slurm.queue import find, require_own
 from torchx.schedulers.slurm.wait import Watch
 from torchx.scheduling.checks import unknown_application
-from torchx.scheduling.logs import LogChunk, LogQuery, matching
+from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
@@ -48,7 +47,11 @@ class _Source:
             return []
         whole = len(data) - len(data) % LAYOUT.size
         self.position += whole
-        return [piece._replace(replica=self.replica, attempt=self.attempt) for piece in decode(data[:whole])]
+        return [
+            piece._replace(replica=self.replica, attempt=self.attempt)
+            for piece in decode(data[:whole])
+            if is_plausible(piece)
+        ]
 
 
 @dataclass
@@ -200,14 +203,12 @@ class SlurmLog:
 
     def _tail(self, pieces: list[Piece], query: LogQuery) -> list[Piece]:
         """Returns the last pieces that contain at least the requested number of lines."""
-        assert query.tail is not None
-        pattern = re.compile(query.regex) if query.regex is not None else None
-        lines = 0
-        for at in range(len(pieces) - 1, -1, -1):
-            if takes(pieces[at], query):
-                data = self._bytes(pieces[at])
-                lines += (data if pattern is None else matching(data, pattern)).count(b"\n")
-            if lines > query.tail:
+        tail = TailStart(query, 2 * len(self._members))
+        for at in reversed(range(len(pieces))):
+            piece = pieces[at]
+            if not (self._span.takes(piece) and self._span.includes(piece)):
+                continue
+            if tail.reached(piece, self._bytes(piece)):
                 return with_unfinished(pieces, at)
         return pieces
 

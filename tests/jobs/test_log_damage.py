@@ -13,14 +13,16 @@ from torchx.jobs.log_index import (
     LARGEST_LOG,
     LAYOUT,
     LONGEST_PIECE,
+    PARTIAL,
     STDERR,
     STDOUT,
     WHOLE,
     Piece,
+    decode,
     encode,
     is_plausible,
 )
-from torchx.jobs.log_lines import takes
+from torchx.jobs.log_lines import Span
 from torchx.scheduling.logs import LogQuery, Stream
 
 
@@ -148,19 +150,29 @@ def test_an_entry_that_no_supervisor_writes_is_not_plausible() -> None:
         assert not is_plausible(wrong)
 
 
+def test_an_implausible_entry_is_no_begin_of_a_line(writer: Writer) -> None:
+    for line in (b"first\n", b"second\n"):
+        writer.put(0, line)
+    first, second = decode(writer.paths.index.read_bytes())
+    wrong = first._replace(offset=(1 << 64) - 1, flags=PARTIAL)
+    writer.paths.index.write_bytes(b"".join(map(encode, (first, wrong, second))))
+    since = datetime.fromtimestamp(second.ns / 1e9, timezone.utc)
+    assert writer.text(since=since) == writer.text(tail=1) == "second\n"
+
+
 def test_which_pieces_a_query_takes() -> None:
     moment = datetime.fromtimestamp(1_700_000_000, timezone.utc)
     later = datetime.fromtimestamp(1_700_000_001, timezone.utc)
     earlier = datetime.fromtimestamp(1_699_999_999, timezone.utc)
-    out, err, other = entry(0, 1), entry(0, 1, stream=STDERR), entry(0, 1, stream=7)
+    out, err = entry(0, 1), entry(0, 1, stream=STDERR)
     expected = {
-        Stream.COMBINED: [True, True, True],
-        Stream.STDOUT: [True, False, False],
-        Stream.STDERR: [False, True, False],
+        Stream.COMBINED: [True, True],
+        Stream.STDOUT: [True, False],
+        Stream.STDERR: [False, True],
     }
     for stream, taken in expected.items():
-        assert [takes(piece, LogQuery(stream=stream)) for piece in (out, err, other)] == taken
+        assert [Span(LogQuery(stream=stream)).takes(piece) for piece in (out, err)] == taken
     spans = [({}, True), ({"since": moment}, True), ({"since": later}, False), ({"until": moment}, False)]
     spans += [({"until": later}, True), ({"since": moment, "until": moment}, False)]
     spans += [({"since": earlier}, True), ({"until": earlier}, False)]
-    assert [takes(out, LogQuery(**span)) for span, _ in spans] == [taken for _, taken in spans]
+    assert [Span(LogQuery(**span)).includes(out) for span, _ in spans] == [taken for _, taken in spans]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+import pytest
 from logwriter import Writer
 
+from torchx.jobs import log_lines, log_reader
 from torchx.jobs.log_index import LAYOUT, STDERR
 from torchx.scheduling.logs import LogQuery, Stream
 
@@ -34,6 +36,18 @@ def test_the_current_attempt_is_the_one_that_nothing_is_noted_of(writer: Writer)
     keep_entries(writer, 0)
     chunks = list(writer.log().read(LogQuery()))
     assert [(chunk.attempt, chunk.data) for chunk in chunks] == [(2, b"second\n")]
+
+
+def test_a_tail_counts_an_unfinished_line_after_whole_ones(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "LONGEST_LINE", 3)  # bytes to read at a time
+    monkeypatch.setattr(log_lines, "LONGEST_LINE", 3)
+    writer.put(0, b"a\nbb\ncc\nd")
+    writer.end()
+    keep_entries(writer, 0)
+    for tail, expected in enumerate(("", "d", "cc\nd", "bb\ncc\nd", "a\nbb\ncc\nd")):
+        assert writer.text(tail=tail) == expected
 
 
 def test_a_tail_counts_the_lines_of_the_index_alone(writer: Writer) -> None:

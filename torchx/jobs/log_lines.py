@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from torchx.jobs.log_index import LAYOUT, STDERR, STDOUT, Piece, decode
+from torchx.jobs.log_index import LAYOUT, STDERR, STDOUT, Piece, decode, is_plausible
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching, whole_characters
 
 LONGEST_LINE = 1 << 20
@@ -43,11 +43,15 @@ class Span:
         self._until = None if query.until is None else query.until.timestamp() * 1e9
         self._unfinished: dict[Source, bool] = {}  # whether the unfinished line is selected
 
-    def cut(self, piece: Piece, data: bytes) -> bytes:
-        """Returns the selected part of a piece; the pieces of each source must be passed in order."""
-        inside = (self._since is None or piece.ns >= self._since) and (
+    def includes(self, piece: Piece) -> bool:
+        """Returns True if a piece is of the time range of the query."""
+        return (self._since is None or piece.ns >= self._since) and (
             self._until is None or piece.ns < self._until
         )
+
+    def cut(self, piece: Piece, data: bytes) -> bytes:
+        """Returns the selected part of a piece; the pieces of each source must be passed in order."""
+        inside = self.includes(piece)
         source = source_of(piece)
         wanted = self._unfinished.pop(source, inside)
         end = len(data) if wanted == inside else data.find(b"\n") + 1 or len(data)
@@ -57,8 +61,7 @@ class Span:
 
     def takes(self, piece: Piece) -> bool:
         """Returns True if a piece is of the stream of the query."""
-        query, stream = self._query, STREAMS.get(piece.stream)
-        return stream is not None and query.stream in (Stream.COMBINED, stream)
+        return self._query.stream in (Stream.COMBINED, STREAMS[piece.stream])
 
 
 class Unfinished:
@@ -90,7 +93,7 @@ class Unfinished:
         self._position = begin
         for piece in reversed(list(decode(data))):
             source = source_of(piece)
-            if source in self._ended:
+            if source in self._ended or not is_plausible(piece):
                 continue
             if piece.is_partial:
                 self._found.setdefault(source, []).append(piece)
@@ -98,6 +101,31 @@ class Unfinished:
                 self._ended.add(source)
             if not piece.offset:
                 self._begun.add(source[:2])
+
+
+class TailStart:
+    """Finds the piece from which on at least the requested number of lines follows.
+
+    Args:
+        query: a query with a tail.
+        sources: the number of sources whose first line may begin too early for the query.
+    """
+
+    def __init__(self, query: LogQuery, sources: int) -> None:
+        self._pattern = re.compile(query.regex) if query.regex is not None else None
+        self._missing = (query.tail or 0) + sources
+        self._later: dict[Source, bytes] = {}  # the first line of a later piece, which may begin earlier
+
+    def reached(self, piece: Piece, data: bytes) -> bool:
+        """Counts the lines of the previous piece; returns True if no earlier piece is needed."""
+        if self._pattern is not None:
+            source = source_of(piece)
+            line, ended, data = (data + self._later.pop(source, b"")).partition(b"\n")
+            # a very long line is not counted: that reads more than needed
+            self._later[source] = line + ended if len(line) < LONGEST_LINE else b""
+            data = matching(data, self._pattern)
+        self._missing -= data.count(b"\n")
+        return self._missing <= 0
 
 
 def with_unfinished(pieces: Sequence[Piece], at: int) -> list[Piece]:
@@ -252,15 +280,6 @@ class Lines:
         if data and not data.endswith(b"\n"):
             self._matched[source] = bool(matching(data.rpartition(b"\n")[2], pattern))
         return begin + matching(data, pattern) if data else begin
-
-
-def takes(piece: Piece, query: LogQuery) -> bool:
-    """Returns True if a piece is of the stream and the time range of a query."""
-    if query.stream is not Stream.COMBINED and STREAMS.get(piece.stream) is not query.stream:
-        return False
-    if query.since is not None and piece.ns < query.since.timestamp() * 1e9:
-        return False
-    return query.until is None or piece.ns < query.until.timestamp() * 1e9
 
 
 def first_at(descriptor: int, ns: int) -> int:

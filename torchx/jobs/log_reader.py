@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
-import resource
 import time
 from collections.abc import Callable, Iterator
 
@@ -17,15 +15,15 @@ from torchx.jobs.log_lines import (
     Lines,
     Source,
     Span,
+    TailStart,
     Unfinished,
     first_at,
     source_of,
-    takes,
 )
 from torchx.jobs.log_lines import Member as Member
 from torchx.jobs.paths import LogPaths
 from torchx.machine import files
-from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 BLOCK = 4096 * LAYOUT.size
 """Bytes of the index to read at a time."""
@@ -39,8 +37,8 @@ QUICK_POLL = 0.001
 LITTLE = 16 * LAYOUT.size
 """Bytes of the index; after a larger read, the next one waits for `POLL`."""
 
-MOST_OPEN = 256
-"""Maximum number of log files a reader keeps open; at most half of the process's limit."""
+MOST_OPEN = 64
+"""Maximum number of log files a reader keeps open."""
 
 
 class JobLog:
@@ -57,8 +55,6 @@ class JobLog:
         self._members = members
         self._lives = lives
         self._files: dict[tuple[int, int], int] = {}
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most_open = max(1, min(MOST_OPEN, soft // 2)) if soft > 0 else MOST_OPEN
 
     def read(self, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the output that matches a query, by whole lines as far as possible."""
@@ -69,7 +65,7 @@ class JobLog:
         self._unfinished: Unfinished | None = None
         self._known: set[Source] = set()
         try:
-            for piece in self._pieces(query, wanted):
+            for piece in self._pieces(query, span, wanted):
                 if piece is None:
                     yield from lines.up_to_now()
                     continue
@@ -96,7 +92,7 @@ class JobLog:
 
     # --- the index -------------------------------------------------------------------------------
 
-    def _pieces(self, query: LogQuery, wanted: list[bool]) -> Iterator[Piece | None]:
+    def _pieces(self, query: LogQuery, span: Span, wanted: list[bool]) -> Iterator[Piece | None]:
         """Yields the entries of the index from the first relevant one; yields None at its current end."""
         while True:
             alive = self._lives()  # before the read, which then sees everything written until now
@@ -114,7 +110,7 @@ class JobLog:
             if query.since is not None:
                 position = first_at(descriptor, int(query.since.timestamp() * 1e9))
             if query.tail is not None:
-                position = self._tail_position(descriptor, position, query, wanted)
+                position = self._tail_position(descriptor, position, query, span, wanted)
             self._from_begin = position == 0
             self._unfinished = Unfinished(descriptor, position, BLOCK) if position else None
             while True:
@@ -134,29 +130,20 @@ class JobLog:
         finally:
             os.close(descriptor)
 
-    def _tail_position(self, descriptor: int, first: int, query: LogQuery, wanted: list[bool]) -> int:
+    def _tail_position(
+        self, descriptor: int, first: int, query: LogQuery, span: Span, wanted: list[bool]
+    ) -> int:
         """Returns a position in the index that at least the requested number of lines follows."""
-        assert query.tail is not None
         end = os.fstat(descriptor).st_size // LAYOUT.size * LAYOUT.size
-        pattern = re.compile(query.regex) if query.regex is not None else None
-        wanted_lines = query.tail + 2 * len(self._members)  # the start of a line may be out of range
-        later: dict[Source, bytes] = {}  # the first line of a later piece, which may begin in an earlier one
-        count = 0
+        tail = TailStart(query, 2 * len(self._members))
         while end > first:
             begin = max(first, end - BLOCK)
             pieces = list(decode(os.pread(descriptor, end - begin, begin)))
             for number in reversed(range(len(pieces))):
                 piece = pieces[number]
-                if self._is_of(piece, wanted) and takes(piece, query):
-                    data = self._bytes(piece)
-                    if pattern is not None:
-                        source = source_of(piece)
-                        line, ended, data = (data + later.pop(source, b"")).partition(b"\n")
-                        # a very long line is not counted: that reads more than needed
-                        later[source] = line + ended if len(line) < LONGEST_LINE else b""
-                        data = matching(data, pattern)
-                    count += data.count(b"\n")
-                if count >= wanted_lines:
+                if not (self._is_of(piece, wanted) and span.takes(piece) and span.includes(piece)):
+                    continue
+                if tail.reached(piece, self._bytes(piece)):
                     return begin + number * LAYOUT.size
             end = begin
         return first
@@ -235,7 +222,7 @@ class JobLog:
         key = (replica, attempt)
         descriptor = self._files.get(key)
         if descriptor is None:
-            if len(self._files) >= self._most_open:
+            if len(self._files) == MOST_OPEN:
                 os.close(self._files.pop(next(iter(self._files))))
             descriptor = self._files[key] = self._open_new(*self._members[replica], attempt)
         return descriptor

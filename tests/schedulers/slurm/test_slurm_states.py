@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from torchx.errors import StateError
+from torchx.jobs.log_index import PARTIAL, STDOUT, WHOLE, Piece, encode
+from torchx.jobs.log_reader import Member
 from torchx.schedulers.slurm.logs import SlurmLog, require_folder
 from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm, save_outcome
 from torchx.schedulers.slurm.parse import JobFacts
@@ -251,8 +254,6 @@ def test_logs_that_are_not_here(tmp_path: Path) -> None:
 
 
 def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
-    from torchx.jobs.log_reader import Member
-
     mine = record(tmp_path)
     place = tmp_path / "r" / "0" / "attempt-1"
     place.mkdir(parents=True)
@@ -262,3 +263,20 @@ def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
     assert b"".join(chunk.data for chunk in log.read(LogQuery())) == b"a\nb\nc\n"
     assert [chunk.data for chunk in log.read(LogQuery(stream=Stream.STDERR))] == [b"c\n"]
     assert [chunk.data for chunk in log.read(LogQuery(tail=1, stream=Stream.STDOUT))] == [b"b\n"]
+
+
+def test_the_last_lines_that_match_of_lines_in_pieces_and_a_damaged_index(tmp_path: Path) -> None:
+    place = tmp_path / "r" / "0" / "attempt-1"
+    place.mkdir(parents=True)
+    parts = [b"yes 1\n", *[b"not ", b"yes\n"] * 12]
+    (place / "combined.log").write_bytes(b"".join(parts))
+    starts = itertools.accumulate(map(len, parts), initial=0)
+    pieces = [
+        Piece(10**18 + n, start, len(part), 0, 1, STDOUT, WHOLE if part.endswith(b"\n") else PARTIAL)
+        for n, (start, part) in enumerate(zip(starts, parts, strict=False))
+    ]
+    wrong = [pieces[0]._replace(offset=(1 << 64) - 1), pieces[0]._replace(stream=9)]
+    (place / "log.index").write_bytes(b"".join(map(encode, [*wrong, *pieces])))
+    log = SlurmLog(record(tmp_path).paths, [Member("r", 0)], lambda: False)
+    assert [chunk.data for chunk in log.read(LogQuery(tail=1, regex="^yes"))] == [b"yes 1\n"]
+    assert [chunk.data for chunk in log.read(LogQuery(tail=1))] == [b"not yes\n"]
