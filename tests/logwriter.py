@@ -12,6 +12,7 @@ from torchx.scheduling.logs import LogQuery
 from torchx.supervisor.output import AttemptOutput, Index
 from torchx.supervisor.replicas import set_aside
 
+START = 1_700_000_000
 MEMBERS = [Member("w", 0), Member("w", 1), Member("ps", 0)]
 
 
@@ -19,7 +20,7 @@ class SteppedClock(Clock):
     """A clock that goes on by one second at each look."""
 
     def __init__(self) -> None:
-        self.seconds = 1_700_000_000
+        self.seconds = START
 
     def ns(self) -> int:
         self.seconds += 1

@@ -36,6 +36,10 @@ def delete(jobs: LocalJobs, app_id: str) -> None:
             remove_unreadable(jobs.home, paths)
         return
     cancel(jobs, app_id)
-    locks.wait_free(paths.lock)
+    try:
+        locks.wait_free(paths.lock)
+    except OSError:  # not a regular file of this user
+        remove_unreadable(jobs.home, paths)
+        return
     with contextlib.suppress(FileNotFoundError):  # removed by another command
         remove_job(paths, Path(load(paths).record.log_dir))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logwriter import MEMBERS, Writer
+from logwriter import MEMBERS, START, Writer
 from support import wait_until
 
 from torchx.jobs.events import Clock
@@ -34,6 +34,7 @@ def test_lines_of_all_replicas_come_in_the_order_of_time(writer: Writer) -> None
         ("w", 0, Stream.STDOUT, b"e\n"),
     ]
     assert [c.time for c in chunks] == sorted(c.time for c in chunks)
+    assert START < chunks[0].time < START + 10
 
 
 def test_a_line_that_comes_in_parts_is_returned_whole(writer: Writer) -> None:
@@ -74,6 +75,15 @@ def test_any_bytes_are_kept(writer: Writer) -> None:
     writer.put(0, data)
     assert b"".join(c.data for c in writer.log().read(LogQuery())) == data
     assert b"".join(c.data for c in writer.log().read(LogQuery(regex="."))) == data.replace(b"\n\n", b"\n")
+
+
+def test_a_line_without_an_end_comes_before_the_next_attempt(writer: Writer) -> None:
+    writer.put(0, b"no end")
+    writer.retry(0)
+    writer.put(0, b"second\n")
+    writer.end()
+    chunks = list(writer.log().read(LogQuery()))
+    assert [(chunk.attempt, chunk.data) for chunk in chunks] == [(1, b"no end"), (2, b"second\n")]
 
 
 def test_attempts_are_kept_apart_and_read_in_order(writer: Writer) -> None:

@@ -13,15 +13,13 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logwriter import MEMBERS, Writer
+from logwriter import MEMBERS, START, Writer
 
 from torchx.jobs import log_lines, log_reader
 from torchx.jobs.log_index import PARTIAL, STDERR, STDOUT, WHOLE, Piece, decode
 from torchx.jobs.log_lines import Lines, Member, Span, with_unfinished
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, whole_characters
 from torchx_cli.commands.log import print_json
-
-START = 1_700_000_000
 
 
 def at(seconds: float) -> datetime:
@@ -121,7 +119,10 @@ def test_the_last_lines_of_an_index_of_many_blocks(
     assert writer.text(tail=lines) == "".join(f"{n}\n" for n in range(30 - lines, 30))
 
 
-def test_of_a_long_log_only_the_tail_is_read(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("regex", "more"), [(None, 0), (r"\d", 2)], ids=["any", "matching"])
+def test_of_a_long_log_only_the_tail_is_read(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, regex: str | None, more: int
+) -> None:
     monkeypatch.setattr(log_reader, "BLOCK", 16 * log_reader.LAYOUT.size)
     for n in range(60):
         writer.put(n % 2, b"%02d\n" % n)
@@ -134,8 +135,10 @@ def test_of_a_long_log_only_the_tail_is_read(writer: Writer, monkeypatch: pytest
         return pieces(piece)
 
     monkeypatch.setattr(log, "_bytes", read_piece)
-    assert b"".join(chunk.data for chunk in log.read(LogQuery(tail=2))) == b"58\n59\n"
-    needed = 2 + 2 * len(MEMBERS)
+    query = LogQuery(tail=2, regex=regex)
+    assert b"".join(chunk.data for chunk in log.read(query)) == b"58\n59\n"
+    # a pattern needs the end of the line before, in each of the two logs
+    needed = 2 + 2 * len(MEMBERS) + more
     assert len(read) == 2 * needed, "once for the count, and once for the lines"
 
 

@@ -118,6 +118,16 @@ def test_a_file_of_a_record_that_is_none(home: Home, name: str, make: Callable[[
 
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize("make", KINDS)
+def test_an_ended_job_whose_lock_is_no_file_is_deleted(home: Home, make: Callable[[Path], None]) -> None:
+    bad, _ = job(home, "bad-1"), job(home, "good-1")
+    bad.lock.unlink()
+    make(bad.lock)
+    delete(jobs(home), "bad-1")
+    assert states(home) == {"good-1": AppState.SUCCEEDED}
+
+
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize("make", KINDS)
 def test_a_list_of_ended_jobs_that_is_none(home: Home, make: Callable[[Path], None]) -> None:
     paths = job(home, "good-1")
     home.ended.unlink()

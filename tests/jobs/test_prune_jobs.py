@@ -227,6 +227,7 @@ def test_unused_images_go_unless_a_submission_may_just_use_them(home: Home) -> N
         change(paths, app={"image": str(folder)})
     age(home.path)
     os.utime(young, (time.time() - 0.9 * HOUR,) * 2)
+    os.utime(unused, (1, 1))
     (home.images / "unknown").symlink_to("nothing")  # it cannot be seen when it was used last
     (home.jobs / "broken-1").mkdir()  # no record, and no supervisor: it uses nothing
     assert pruned(home, "other-1") == ["jobs/other-1", f"images/{unused.name}"]

@@ -10,12 +10,14 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from jobhome import change, job
 from support import wait_until
 
 from torchx.jobs import end, recovery
+from torchx.jobs import reconcile as reconciling
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.reconcile import reconcile
@@ -329,3 +331,17 @@ def test_a_job_without_a_lock_has_no_supervisor_to_signal(home: Home, child: sub
 def _is_stopped(pid: int) -> bool:
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] in "Tt"
+
+
+def test_a_record_is_read_again_only_after_a_change(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = job(home, "job-1")
+    newest = max(path.stat().st_ctime for path in (paths.record, paths.events))
+    monkeypatch.setattr(reconciling, "TIME_RESOLUTION", 1.0)
+    for clock, again in ((newest + 1.0, True), (newest + 2.0, False)):
+        monkeypatch.setattr(reconciling, "_last", None)
+        monkeypatch.setattr(reconciling, "time", SimpleNamespace(time=lambda clock=clock: clock))
+        first = reconciling.read(paths)
+        assert first.record.app_id == "job-1"
+        assert (reconciling.read(paths) is not first) == again, "a file as young as a change may have changed"
+    change(paths, name="changed")
+    assert reconciling.read(paths).record.name == "changed"

@@ -223,10 +223,12 @@ Place = tuple[tuple[int, int], tuple[int, int]]
 def without_effect(path: Path) -> list[Place]:
     """Returns the places of a module whose changes no test can detect, or should not.
 
-    They are annotations and code for type checkers; the arguments of `dataclass` and the `strict` of `zip`,
-    which only guard against mistakes in the code itself; and the values of limits and delays.
+    They are annotations and code for type checkers; the arguments of `dataclass`, the `strict` of `zip` and
+    the `*` before parameters, which only guard against mistakes in the code itself; and the values of limits
+    and delays.
     """
-    return [_place(node) for node in _without_effect(ast.parse(path.read_text(encoding="utf-8")))]
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    return [*map(_place, _without_effect(module)), *_separators(module)]
 
 
 @functools.cache
@@ -242,8 +244,16 @@ def _joins_flags(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and node.attr.isupper()
 
 
-def _place(node: ast.expr | ast.stmt) -> Place:
+def _place(node: ast.expr | ast.stmt | ast.arg) -> Place:
     return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _separators(module: ast.Module) -> Iterator[Place]:
+    """Yields the places of the `*` before keyword-only parameters, which is no operator."""
+    for node in ast.walk(module):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.args.kwonlyargs:
+            before = [_place(each)[1] for each in (*node.args.args, *node.args.defaults)]
+            yield max(before, default=_place(node)[0]), _place(node.args.kwonlyargs[0])[0]
 
 
 def _without_effect(module: ast.Module) -> Iterator[ast.expr | ast.stmt]:

@@ -39,7 +39,7 @@ class Piece(NamedTuple):
     @property
     def is_partial(self) -> bool:
         """Whether it ends within a line."""
-        return self.flags == PARTIAL
+        return bool(self.flags)
 
 
 LONGEST_PIECE = 1 << 24

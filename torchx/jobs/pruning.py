@@ -288,15 +288,13 @@ def _is_stale(path: Path) -> bool:
 
 
 def _last_change(path: Path) -> float:
-    latest = 0.0
-    with contextlib.suppress(OSError):
-        latest = path.lstat().st_mtime
-    with contextlib.suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            latest = max(latest, _last_change(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else 0)
-            with contextlib.suppress(OSError):
-                latest = max(latest, entry.stat(follow_symlinks=False).st_mtime)
-    return latest
+    times = [0.0]
+    with contextlib.suppress(OSError):  # removed, or not accessible
+        status = path.lstat()
+        times.append(status.st_mtime)
+        if stat.S_ISDIR(status.st_mode):
+            times += map(_last_change, path.iterdir())
+    return max(times)
 
 
 def _entries(folder: Path) -> list[Path]:

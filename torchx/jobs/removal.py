@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 from pathlib import Path
 
 from torchx.errors import StateError
@@ -18,7 +19,7 @@ def remove(path: Path) -> None:
     """
     try:
         if not path.is_dir() or path.is_symlink():
-            path.unlink(missing_ok=True)
+            path.unlink()
             return
         try:
             shutil.rmtree(path)
@@ -33,13 +34,13 @@ def remove(path: Path) -> None:
 
 def _open_up(path: Path) -> None:
     with contextlib.suppress(OSError):
-        path.chmod(0o700)
+        path.chmod(stat.S_IRWXU)
     for folder, names, _ in os.walk(path):
         for name in names:
             place = Path(folder, name)
             if not place.is_symlink():
                 with contextlib.suppress(OSError):
-                    place.chmod(0o700)
+                    place.chmod(stat.S_IRWXU)
 
 
 def cannot_be_removed(error: OSError, path: Path) -> StateError:
