@@ -30,7 +30,8 @@ def rows(place: Place) -> Iterator[Row]:
     yield printed_by_python(place, place.size(2_000_000, 2_000))
     yield from memory(place, lines)
     yield from read_again(place, lines)
-    yield folded(place, lines // 8)
+    yield folded(place, lines // 8, "sed '0~10s/^/${replica_id} /'", "mostly equal lines")
+    yield folded(place, lines // 8, "sed 's/$/ of replica ${replica_id}/'", "differing lines")
 
 
 def streamed(
@@ -139,7 +140,7 @@ def read_again(place: Place, lines: int) -> Iterator[Row]:
             printing(place, floor, wanted),
             rounds=rounds,
         )
-        yield speed(" ".join(["torchx log", *words, "HANDLE"]), lines, times, f"`{floor[0]}`", bar)
+        yield speed(f"`{' '.join(['torchx log', *words, 'HANDLE'])}`", lines, times, f"`{floor[0]}`", bar)
     times = paired(
         printing(place, place.torchx("log", "-n", "10", app_id), min(lines, 10)),
         printing(place, ["tail", kept], min(lines, 10)),
@@ -148,9 +149,9 @@ def read_again(place: Place, lines: int) -> Iterator[Row]:
     yield compared(f"`torchx log -n 10 HANDLE`, {lines:,} lines kept", times, "`tail`", no_peer=CANNOT)
 
 
-def folded(place: Place, lines: int) -> Row:
-    """Measures `log --fold` of 8 replicas that print mostly equal lines; none may be lost."""
-    script = f"seq {lines} | sed '0~10s/^/${{replica_id}} /'"
+def folded(place: Place, lines: int, change: str, what: str) -> Row:
+    """Measures `log --fold` of 8 replicas that print numbers, changed by a command; none may be lost."""
+    script = f"seq {lines} | {change}"
     app_id = place.submit("utils.sh", "--num_replicas", "8", "--", "sh", "-c", script)
     place.run(place.torchx("log", "--follow", app_id))
     output = place.folder / "output"
@@ -164,7 +165,7 @@ def folded(place: Place, lines: int) -> Row:
 
     plain = printing(place, place.torchx("log", app_id), 8 * lines)
     times = paired(ours, plain, rounds=place.size(5, 1))
-    return speed("torchx log --fold HANDLE", 8 * lines, times, "without `--fold`", 1e6)
+    return speed(f"`torchx log --fold HANDLE`, {what}", 8 * lines, times, "without `--fold`", 1e6)
 
 
 def printing(place: Place, words: list[str], lines: int) -> Callable[[], float]:
@@ -189,7 +190,7 @@ def speed(command: str, lines: int, times: Times, floor: str, bar: float) -> Row
 
     ours = rate(times.ours)
     return Row(
-        f"`{command}`, {lines:,} lines kept",
+        f"{command}, {lines:,} lines kept",
         f"{ours / 1e6:.1f} million lines/s",
         f"{rate(times.floor) / 1e6:.0f} million lines/s {floor}",
         CANNOT,

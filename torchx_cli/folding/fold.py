@@ -127,7 +127,8 @@ class Fold:
         self._masks: list[int] = []
         self._times: list[float] = []
         self._places: list[float] = []
-        self._base = 0  # the number of the first group
+        self._base = 0  # the number of the first group in the lists
+        self._first = 0  # the number of the first group that is left
         self._moved: list[tuple[float, int]] = []  # a heap of places and numbers
         self._marks: deque[_Mark] = deque()
         self._size = 0
@@ -160,7 +161,7 @@ class Fold:
                 self._unfinished[stream] = part
             else:
                 self._end_part(part)
-        while len(self._lines) > MOST_LINES or self._size > MOST_BYTES:
+        while self._end - self._first > MOST_LINES or self._size > MOST_BYTES:
             yield from self._take(self._marks.popleft())
 
     def due(self, now: float) -> Iterator[Run]:
@@ -201,11 +202,17 @@ class Fold:
         else:
             for source, pairs in groupby(ranked, _SOURCE):
                 self._join(self._reader(source), [line + end for _, line in pairs])
-        count = self._base + len(self._lines) - (self._marks[-1].end if self._marks else self._base)
+        end_of_all = self._end
+        count = end_of_all - (self._marks[-1].end if self._marks else self._first)
         if count:
             self._times += [time] * count
-            self._marks.append(_Mark(self._base + len(self._lines), time, now, len(body)))
+            self._marks.append(_Mark(end_of_all, time, now, len(body)))
             self._size += len(body)
+
+    @property
+    def _end(self) -> int:
+        """The number of the next group."""
+        return self._base + len(self._lines)
 
     def _reader(self, source: Source) -> _Reader:
         while source.number >= len(self._readers):
@@ -219,18 +226,18 @@ class Fold:
         last = reader.groups.last
         if len(lines) < _MANY or not last.keys().isdisjoint(lines):
             return False
-        number = self._base + len(self._lines)
-        numbers = range(number, number + len(lines))
-        fresh = dict(zip(lines, numbers, strict=True))
-        if len(fresh) < len(lines):
+        before, number = len(last), self._end
+        numbers = list(range(number, number + len(lines)))
+        last.update(zip(lines, numbers, strict=True))
+        if len(last) < before + len(lines):  # some are equal
+            deque(map(last.pop, lines, repeat(None)), maxlen=0)
             return False
-        last.update(fresh)
         self._lines += lines
         self._masks += [reader.bit] * len(lines)
         self._places += numbers
         reader.free += numbers
         if len(reader.free) > 2 * MOST_LINES:
-            del reader.free[: bisect_left(reader.free, self._base)]
+            del reader.free[: bisect_left(reader.free, self._first)]
         return True
 
     def _join(self, reader: _Reader, lines: Iterable[bytes]) -> None:
@@ -254,8 +261,8 @@ class Fold:
                     masks[at - base] = mask | bit
                     cursor = place
                     continue
-                groups.again(line, number, base)
-                reader.begin(line, number, base)
+                groups.again(line, number, self._first)
+                reader.begin(line, number, self._first)
             last[line] = number
             known.append(line)
             masks.append(bit)
@@ -267,7 +274,7 @@ class Fold:
     def _next(self, numbers: list[int], reader: _Reader, line: bytes) -> int:
         """Returns the first of the groups of a line that a source may join, or else the last one."""
         places, masks, base = self._places, self._masks, self._base
-        first = bisect_left(numbers, max(base, reader.begun.get(line, -1) + 1))
+        first = bisect_left(numbers, max(self._first, reader.begun.get(line, -1) + 1))
         at = bisect_right(numbers, reader.cursor, first, key=lambda number: places[number - base])
         while at < len(numbers) - 1 and (not (mask := masks[numbers[at] - base]) or mask & reader.bit):
             at += 1
@@ -279,7 +286,7 @@ class Fold:
         free: list[int] = []
         begin = max(reader.cursor, math.ceil(before) - 1.0)
         for number in reversed(reader.free):
-            mask = masks[number - base] if number >= base else 0
+            mask = masks[number - base] if number >= self._first else 0
             if (
                 number < before or mask != reader.bit
             ):  # it is before that group, gone, or of other sources too
@@ -306,8 +313,8 @@ class Fold:
 
     def _take(self, mark: _Mark) -> Iterator[Run]:
         """Yields and forgets the groups up to a mark."""
-        base, count = self._base, mark.end - self._base
-        order: Sequence[int] = range(count)
+        base, first, end = self._base, self._first - self._base, mark.end - self._base
+        order: Sequence[int] = range(first, end)
         if self._moved and self._moved[0][0] < mark.end:
             moved: set[int] = set()
             while self._moved and self._moved[0][0] < mark.end:
@@ -319,9 +326,11 @@ class Fold:
             for at in moved:
                 self._masks[at] = 0
         else:
-            lines, masks, times = self._lines[:count], self._masks[:count], self._times[:count]
-        del self._lines[:count], self._masks[:count], self._times[:count], self._places[:count]
-        self._base, self._size = mark.end, self._size - mark.size
+            lines, masks, times = self._lines[first:end], self._masks[first:end], self._times[first:end]
+        self._first, self._size = mark.end, self._size - mark.size
+        if end > MOST_LINES or self._first == self._end:  # not each time: the others are moved
+            del self._lines[:end], self._masks[:end], self._times[:end], self._places[:end]
+            self._base = mark.end
         begin = 0
         for mask, time, length in _lengths(masks, times):
             end = begin + length
@@ -343,5 +352,5 @@ def _lengths(masks: list[int], times: list[float]) -> Iterator[tuple[int, float,
 
 
 _SOURCE = operator.itemgetter(0)
-_MANY = 32
+_MANY = 8
 """Minimum number of lines of a source that are compared with all others in one step."""
