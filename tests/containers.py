@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from engine import IMAGE
@@ -13,6 +14,7 @@ from support import wait_until
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
+from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -112,6 +114,19 @@ def containers(app_id: str) -> list[dict[str, Any]]:
             if error.status != 404:  # removed since it was listed
                 raise
     return inspected
+
+
+def supervisor_of(app_id: str) -> int | None:
+    """The pid of the supervisor of an application on this machine."""
+    folder = str(docker_home().job(app_id).folder)
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if folder.encode() in words:
+            return int(entry.name)
+    return None
 
 
 def fresh(name: str) -> str:

@@ -56,6 +56,7 @@ class Container:
         memory: its memory limit in bytes; 0 if unlimited.
         stop_signal: the signal that stops it.
         host: its host name.
+        pid: its main process on the engine's machine; 0 if it does not run.
         image: the image as requested.
         gpus: the ids of its GPUs.
         job: the data of the label JOB.
@@ -86,6 +87,7 @@ class Container:
     memory: int = 0
     stop_signal: str = "SIGTERM"
     host: str = ""
+    pid: int = 0
     image: str = ""
     gpus: tuple[str, ...] = ()
     job: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -182,6 +184,7 @@ def _parsed(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str,
         memory=_integer(host, "Memory"),
         stop_signal=text_in(config, "StopSignal") or "SIGTERM",
         host=text_in(config, "Hostname") or plain.name,
+        pid=_integer(state, "Pid"),
         image=text_in(config, "Image"),
         job=read_job(labels),
         retry=read_retry(labels),

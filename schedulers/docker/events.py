@@ -79,6 +79,11 @@ class Events:
             if left <= 0 or live <= self._named or self._named - live - others:
                 return True
 
+    @property
+    def pending(self) -> bool:
+        """Whether an event was read since the last call of :meth:`unchanged`."""
+        return bool(self._named)
+
     def unchanged(self, containers: Iterable[Container]) -> list[Container]:
         """Returns the containers without an event since the last call."""
         named, self._named = self._named, set()

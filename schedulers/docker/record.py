@@ -25,6 +25,7 @@ from torchx.masking.data import readable_by_others
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
+from torchx.schedulers.docker.supervisor_launch import LONGEST_NAME, usage_path
 from torchx.specs.serialize import app_from_dict, app_to_dict
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ LONGEST_FILE = 64 << 20
 """Maximum size of a file in bytes."""
 OLD = 24 * 3600.0
 """Seconds after which the submission that wrote a file has certainly ended."""
-LONGEST_NAME = 200
-"""Maximum characters of an id in its file name; the end of an id is kept, since it is unique."""
 _HIDDEN = ("entrypoint", "args", "env", "metadata", "workspace")
 """Fields of a role that are not in the label, as they may hold secrets."""
 
@@ -240,10 +239,10 @@ def _is_complete(data: Mapping[str, Any]) -> bool:
 
 
 def forget(app_id: str) -> None:
-    """Removes the file of an application, if it exists."""
-    if is_app_id(app_id):
+    """Removes the file of an application and its measurements, if they exist."""
+    for path_of in (_path, usage_path) if is_app_id(app_id) else ():
         with suppress(OSError, StateError):
-            _path(app_id).unlink()
+            path_of(app_id).unlink()
 
 
 def forget_absent(engine: str, present: Mapping[str, object]) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from torchx import settings
@@ -80,7 +80,7 @@ def submit(
         if network == NETWORK:
             _provide_network(engine)
     names = [container.name for container in request.containers]
-    with _lock(job) as descriptors, leased(engine, bodies, os.environ) as gpu_notes:
+    with _lock(engine, job) as descriptors, leased(engine, bodies, os.environ) as gpu_notes:
         notes += gpu_notes
         named = list(zip(names, bodies, strict=True))
         save(request.app_id, data, engine.address.text)
@@ -223,9 +223,12 @@ def _provide_network(engine: Engine) -> None:
 
 
 @contextmanager
-def _lock(job: Job) -> Iterator[list[int]]:
-    """Holds the lock of a job that needs a supervisor; removes its folder if the start fails."""
-    if not job.needs_supervisor:
+def _lock(engine: Engine, job: Job) -> Iterator[list[int]]:
+    """Holds the lock of a job that gets a supervisor; removes its folder if the start fails.
+
+    On this machine each job gets one, as it takes the measurements too.
+    """
+    if not job.needs_supervisor and not engine.address.path:
         yield []
         return
     paths = docker_home().job(job.app_id)
@@ -246,5 +249,8 @@ def _lock(job: Job) -> Iterator[list[int]]:
 
 
 def _supervise(job: Job, descriptors: list[int]) -> None:
-    if descriptors:
-        spawn_supervisor(docker_home().job(job.app_id), job.app_id, descriptors[0])
+    for held in descriptors:
+        urgent = job.needs_supervisor
+        # without measurements the job runs as well, and the next command for it starts a supervisor
+        with nullcontext() if urgent else suppress(OSError):
+            spawn_supervisor(docker_home().job(job.app_id), job.app_id, held, urgent=urgent)

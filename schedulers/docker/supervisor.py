@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import ATTEMPT, RETRY
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.replay import Progress, job_of, replay
+from torchx.schedulers.docker.sampling import Sampler
+from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.supervisor.policy import Start
 from torchx.supervisor.process import report_ready, separate
 
@@ -60,6 +62,7 @@ class Supervisor:
         self._overdue: dict[str, float] = {}
         self._due: dict[tuple[tuple[int, int], ...], float] = {}
         self._tries = 0
+        self._sampler = Sampler(engine, usage_path(app_id))
 
     def run(self) -> None:
         """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
@@ -69,6 +72,7 @@ class Supervisor:
                 with closing(Events(self._engine, self._app_id)) as events:
                     silent_since = None
                     if self._watch(events):
+                        self._sampler.close()
                         return
             except StateError as error:  # it is being restarted, or does not answer
                 silent_since = silent_since or time.monotonic()
@@ -96,10 +100,22 @@ class Supervisor:
             if progress.end is not None or not containers:
                 return True
             pause = min(self._act(progress), POLL_INTERVAL)
+            self._sampler.watch(progress)
             # once cancelled, only the end of the containers matters
             wait = partial(events.wait_for_all, containers) if progress.cancelled else events.wait
-            if not wait(pause):
+            if not self._wait(events, wait, pause):
                 return False
+
+    def _wait(self, events: Events, wait: Callable[[float], bool], pause: float) -> bool:
+        """Waits for an event or a pause, and measures meanwhile; returns False if the stream is closed."""
+        end = time.monotonic() + pause
+        while True:
+            left = end - time.monotonic()
+            if not wait(min(left, self._sampler.pause())):
+                return False
+            if left <= 0 or events.pending:
+                return True
+            self._sampler.sample_if_due()
 
     def _replay(self, containers: Sequence[Container]) -> Progress:
         progress = replay(job_of(containers), containers, self._succeeded.attempts)

@@ -7,8 +7,9 @@ import shutil
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
-from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.jobs.paths import Home, JobPaths, file_name, user_home
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.containers import Container, damage_of
@@ -18,25 +19,40 @@ from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import job_of, replay
 from torchx.supervisor import process
 
+MODULE = "torchx.schedulers.docker.supervisor"
+
+MEASURED_AFTER = 1.0
+"""Seconds until a supervisor starts that only measures."""
+
+LONGEST_NAME = 200
+"""Maximum characters of an id in the name of a file; its end is kept, since that is unique."""
+
 
 def docker_home() -> Home:
     """Returns the folder with the locks of supervisors, which may not exist."""
     return Home(user_home() / "docker")
 
 
-def spawn_supervisor(paths: JobPaths, app_id: str, held: int) -> None:
+def usage_path(app_id: str) -> Path:
+    """Returns the file with the measurements of an application, which may not exist."""
+    return docker_home().path / "usage" / file_name(app_id)[-LONGEST_NAME:]
+
+
+def spawn_supervisor(paths: JobPaths, app_id: str, held: int, *, urgent: bool = True) -> None:
     """Starts the process of a supervisor.
 
     Args:
         paths: the paths in its folder.
         app_id: the application.
         held: the descriptor of its lock, which the supervisor inherits.
+        urgent: wait until it is ready. Otherwise it only measures: it starts after :data:`MEASURED_AFTER`
+            and delays nothing.
 
     Raises:
         StateError: it does not start.
     """
-    module = "torchx.schedulers.docker.supervisor"
-    process.start(module, [str(paths.folder), app_id], paths.supervisor_log, [held])
+    delay = 0.0 if urgent else MEASURED_AFTER
+    process.start(MODULE, [str(paths.folder), app_id], paths.supervisor_log, [held], delay=delay)
 
 
 def lacks_supervisor(containers: Sequence[Container]) -> bool:

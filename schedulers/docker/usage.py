@@ -1,33 +1,60 @@
-"""The current measurements of running containers, from the engine's statistics."""
+"""The measurements of containers: those that a supervisor recorded, or else the statistics of the engine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from torchx.schedulers.docker.containers import Container, damage_of, mapping_in
+from torchx.jobs.usage import Measured, read_samples, usage_from
+from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.lookup import containers_of
+from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.statistics import ONCE, totals_of
 from torchx.schedulers.docker.status import describe_all
+from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.schedulers.shared.usage import requests_of
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 
-ONCE = {"stream": "false", "one-shot": "true"}
-"""Query for statistics without a second reading, for which the engine would wait a second."""
+SOURCE = "control groups"
 
 
 def usage(engine: Engine, app_id: str) -> AppUsage | None:
-    """Returns the measurements of an application; None if no container is running.
+    """Returns the measurements of an application.
 
-    An engine keeps no statistics of ended containers.
+    The supervisor of this machine records them. Without its file, those of another machine and of the first
+    second, the engine is queried; it keeps no statistics of ended containers.
+
+    Returns:
+        None if there are no measurements.
     """
     containers = containers_of(engine, app_id)
-    running = [c for c in containers if c.status == "running" and c.started is not None]
-    if not running or damage_of(containers):
+    if not containers or damage_of(containers):
         return None
     requests = requests_of(describe_all(containers).roles)
+    return _recorded(containers, requests) or _current(engine, containers, requests)
+
+
+def _recorded(containers: Sequence[Container], requests: dict[str, Requested]) -> AppUsage | None:
+    """Returns the measurements in the file of an application."""
+    progress = replay(job_of(containers), containers)
+    members = progress.job.members
+    samples = read_samples(usage_path(containers[0].app_id), len(members))
+    attempts = [
+        Measured(ordinal, role.name, replica, c.attempt + c.restarts, c.live)
+        for ordinal, (role, replica) in enumerate(members)
+        for c in progress.replicas[ordinal]
+    ]
+    return usage_from(samples, attempts, requests, SOURCE)
+
+
+def _current(
+    engine: Engine, containers: Sequence[Container], requests: dict[str, Requested]
+) -> AppUsage | None:
+    """Returns the statistics of the running containers."""
+    running = [c for c in containers if c.status == "running" and c.started is not None]
 
     def measure(container: Container) -> ReplicaUsage | None:
         statistics = engine.call("GET", f"/containers/{container.id}/stats", ONCE)
@@ -54,37 +81,11 @@ def sample_of(statistics: Any, started: float, now: float) -> Sample | None:
         started: the start of the container, seconds since the epoch.
         now: the current time.
     """
-    if not isinstance(statistics, dict):
+    totals = totals_of(statistics)
+    if totals is None:
         return None
-    memory = mapping_in(statistics, "memory_stats")
-    used = _number(memory, "usage")
-    if used is None:
-        return None
-    details = mapping_in(memory, "stats")
-    # files in the page cache that the kernel can drop at any time, as `docker stats` shows it
-    cache = _number(details, "inactive_file") or _number(details, "total_inactive_file") or 0
-    cpu = _number(mapping_in(mapping_in(statistics, "cpu_stats"), "cpu_usage"), "total_usage")
     span = max(now - started, 1e-3)
-    read, write = (_storage(mapping_in(statistics, "blkio_stats"), kind) for kind in ("read", "write"))
-    return Sample(
-        now,
-        span,
-        None if cpu is None else cpu / 1e9 / span,
-        max(used - cache, 0),
-        read=None if read is None else read / span,
-        write=None if write is None else write / span,
-    )
-
-
-def _number(data: Mapping[str, Any], name: str) -> int | None:
-    value = data.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _storage(data: Mapping[str, Any], kind: str) -> int | None:
-    """Returns the bytes that were read or written, of all devices; None if the engine counts none."""
-    entries = data.get("io_service_bytes_recursive")
-    if not isinstance(entries, list):
-        return None
-    found = [e for e in entries if isinstance(e, dict) and str(e.get("op")).lower() == kind]
-    return sum(_number(entry, "value") or 0 for entry in found)
+    cpu, memory, read, write = totals
+    rates = (None if value is None else value / span for value in (cpu, read, write))
+    cpu, read_rate, write_rate = rates
+    return Sample(now, span, cpu, memory, read=read_rate, write=write_rate)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchx.jobs.paths import JobPaths
@@ -119,29 +120,82 @@ def read_usage(view: JobView, paths: JobPaths) -> AppUsage | None:
         view: the job.
         paths: its record.
     """
+    attempts = [
+        Measured(
+            ordinal,
+            replica.role,
+            replica.id,
+            attempt.number,
+            attempt.ended_at is None and not view.has_ended,
+            attempt.usage,
+        )
+        for ordinal, replica in enumerate(view.replicas)
+        for attempt in replica.attempts
+    ]
+    samples = read_samples(paths.usage, len(view.replicas))
+    return usage_from(samples, attempts, _requests(view.record.app), SOURCE)
+
+
+class Measured(NamedTuple):
+    """An attempt that may have measurements.
+
+    Attributes:
+        ordinal: ordinal of its replica within the application.
+        role: name of the role.
+        replica: id of the replica.
+        attempt: its number.
+        running: whether it is running.
+        total: the measurements of all its time, if they are known.
+    """
+
+    ordinal: int
+    role: str
+    replica: int
+    attempt: int
+    running: bool
+    total: Sample | None = None
+
+
+def read_samples(path: Path, replicas: int) -> dict[tuple[int, int], list[Sample]]:
+    """Returns the samples in a file by ordinal of the replica and number of the attempt.
+
+    Args:
+        path: the file; it may not exist.
+        replicas: the number of replicas of the application.
+    """
     try:
-        data = files.read_file(paths.usage, LARGEST)
+        data = files.read_file(path, LARGEST)
     except OSError:  # none yet, removed, or not a file of this user
         data = b""
     samples: dict[tuple[int, int], list[Sample]] = {}
-    for row in decode(data[len(HEADER) :] if data.startswith(HEADER) else b"", len(view.replicas)):
+    for row in decode(data[len(HEADER) :] if data.startswith(HEADER) else b"", replicas):
         samples.setdefault((row.replica, row.attempt), []).append(row.sample)
-    requests = _requests(view.record.app)
+    return samples
+
+
+def usage_from(
+    samples: Mapping[tuple[int, int], list[Sample]],
+    attempts: Iterable[Measured],
+    requests: Mapping[str, Requested],
+    source: str,
+) -> AppUsage | None:
+    """Returns the measurements of an application, or None if there are none.
+
+    Args:
+        samples: from :func:`read_samples`.
+        attempts: its attempts, in the order of roles, replicas and attempts.
+        requests: the resources requested by each role.
+        source: the origin of the measurements.
+    """
     measured = []
-    for ordinal, replica in enumerate(view.replicas):
-        for attempt in replica.attempts:
-            known = sorted(samples.get((ordinal, attempt.number), ()), key=lambda sample: sample.time)
-            total = attempt.usage or (merged(known) if known else None)
-            if total is not None:
-                running = attempt.ended_at is None and not view.has_ended
-                requested = requests.get(replica.role, Requested())
-                measured.append(
-                    ReplicaUsage(
-                        replica.role, replica.id, attempt.number, total, tuple(known), running, requested
-                    )
-                )
+    for ordinal, role, replica, number, running, total in attempts:
+        known = sorted(samples.get((ordinal, number), ()), key=lambda sample: sample.time)
+        total = total or (merged(known) if known else None)
+        if total is not None:
+            requested = requests.get(role, Requested())
+            measured.append(ReplicaUsage(role, replica, number, total, tuple(known), running, requested))
     interval = min((r.latest.span for r in measured if r.latest is not None), default=None)
-    return AppUsage(tuple(measured), SOURCE, interval) if measured else None
+    return AppUsage(tuple(measured), source, interval) if measured else None
 
 
 def _requests(app: Mapping[str, Any]) -> dict[str, Requested]:

@@ -7,8 +7,11 @@ from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Any
 
+from torchx.errors import TorchxError
+from torchx.printable import memory_size
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
+from torchx.scheduling.usage import AppUsage
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, is_terminal
 
 Key = tuple[str, str, int | None, int | None]
@@ -19,16 +22,25 @@ _RAN = (AppState.RUNNING, AppState.SUCCEEDED, AppState.FAILED)
 _BY_TIME = attrgetter("time")
 
 
-def changes(describe: Callable[[], DescribeAppResponse | None]) -> Iterator[AppEvent | None]:
+def changes(
+    describe: Callable[[], DescribeAppResponse | None], measure: Callable[[], AppUsage | None] | None = None
+) -> Iterator[AppEvent | None]:
     """Yields the events of an application: the recorded ones, then changes between two descriptions.
 
     Yields None when all events of a description are known; the next one is then requested. Ends with the
     application, or when it is no longer known.
+
+    Args:
+        describe: returns the description of the application.
+        measure: returns its measurements after its end.
     """
     clock, known = _Clock(), set[tuple[object, ...]]()
     while (described := describe()) is not None:
         numbers: dict[Key, int] = {}
-        for event in _events(described, clock):
+        events = _events(described, clock)
+        if measure is not None and events[-1].is_last:
+            events[-1:-1] = _peak(measure, events[-1].time)
+        for event in events:
             name = (event.kind, event.role, event.replica, event.attempt)
             numbers[name] = numbers.get(name, 0) + 1
             key = (*name, event.message if event.kind == "waiting" else numbers[name])
@@ -40,6 +52,18 @@ def changes(describe: Callable[[], DescribeAppResponse | None]) -> Iterator[AppE
                 return
         clock.observing = True
         yield None
+
+
+def _peak(measure: Callable[[], AppUsage | None], at: datetime) -> Iterator[AppEvent]:
+    """Yields the event about the largest peak memory of a replica, if it was measured."""
+    try:
+        usage = measure()
+    except (TorchxError, OSError):
+        return  # the end is known without it
+    largest = None if usage is None or "memory" in usage.current else usage.largest
+    if largest is not None and (memory := largest.total.memory) is not None:
+        source = (largest.role, largest.replica, largest.attempt)
+        yield AppEvent(at, "measured", *source, f"peak memory {memory_size(memory)}", {"memory": memory})
 
 
 class _Clock:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
 from torchx.errors import TorchxError
 from torchx.runner.changes import changes
-from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Reports, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Measures, Reports, Scheduler
 from torchx.scheduling.events import AppEvent
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
@@ -96,7 +97,8 @@ class Feed:
             self._source = iter(scheduler.app_events(app_id))
         else:
             self._interval = NEARBY_INTERVAL if scheduler.on_this_machine else REMOTE_INTERVAL
-            self._source = changes(lambda: runner.description(handle, brief=True))
+            peak = partial(scheduler.usage, app_id) if isinstance(scheduler, Measures) else None
+            self._source = changes(lambda: runner.description(handle, brief=True), peak)
         self._next, self._pause, self._changed = 0.0, self._interval, time.monotonic()
         self.ended = False
 

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,9 @@ BOOTSTRAP = (
 """``dataclasses`` needs ``inspect``, a fifth of the imports, for classes without docstrings only."""
 
 
-def python_command(module: str, arguments: Sequence[str], *, isolated: bool = True) -> list[str]:
+def python_command(
+    module: str, arguments: Sequence[str], *, isolated: bool = True, delay: float = 0.0
+) -> list[str]:
     """Returns the command that calls ``main`` of one of our modules in a new process.
 
     Args:
@@ -35,17 +38,27 @@ def python_command(module: str, arguments: Sequence[str], *, isolated: bool = Tr
         arguments: the arguments of ``main``.
         isolated: without site packages and the caller's settings of Python. The process starts in half the
             time, and a caller in a folder with modules of any names does not affect it.
+        delay: seconds to wait before anything is imported.
     """
     # -I ignores PYTHONUTF8, and both processes must encode paths the same way
     flags = [*(("-I", "-S") if isolated else ()), "-X", f"utf8={sys.flags.utf8_mode}"]
     # the folder of this package comes last, so that it hides no standard module
     root = str(Path(torchx.__file__).resolve().parent.parent)
     code = BOOTSTRAP if isolated else f"import sys; sys.path.remove(''); {BOOTSTRAP}"
-    return [sys.executable, *flags, "-c", code.format(module=module), root, *arguments]
+    code = code.format(module=module)
+    if delay:
+        code = f"import time; time.sleep({delay}); {code}"
+    return [sys.executable, *flags, "-c", code, root, *arguments]
 
 
 def start(
-    module: str, arguments: Sequence[str], log: Path, held: Sequence[int] = (), *, isolated: bool = True
+    module: str,
+    arguments: Sequence[str],
+    log: Path,
+    held: Sequence[int] = (),
+    *,
+    isolated: bool = True,
+    delay: float = 0.0,
 ) -> None:
     """Starts a supervisor and waits until it reports ready.
 
@@ -58,6 +71,7 @@ def start(
         log: the file for its error output.
         held: descriptors that it holds for its lifetime, such as its lock.
         isolated: as for :func:`python_command`.
+        delay: seconds after which it begins; if not 0, this function does not wait for it.
 
     Raises:
         StateError: it does not start.
@@ -65,7 +79,7 @@ def start(
     """
     error_log = files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    args = python_command(module, [*arguments, str(writer)], isolated=isolated)
+    args = python_command(module, [*arguments, str(writer)], isolated=isolated, delay=delay)
     try:
         child = processes.spawn(args, stderr=error_log, pass_fds=[writer, *held])
     except OSError as error:
@@ -75,6 +89,10 @@ def start(
     finally:
         os.close(writer)
         os.close(error_log)
+    if delay:
+        os.close(reader)
+        threading.Thread(target=_reap, args=(child.pid,), daemon=True).start()
+        return
     try:
         if not _is_ready(reader):
             raise StateError(f"the supervisor did not start: {_last_line(log) or 'no answer'}")
@@ -86,8 +104,12 @@ def start(
     finally:
         os.close(reader)
         # it continues in its own child process, so this one ends immediately
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child.pid, 0)
+        _reap(child.pid)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
 
 
 def _is_ready(reader: int) -> bool:

@@ -20,6 +20,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine.marks import environment_of
 from torchx.machine.processes import Entry, read_proc, table
 from torchx.scheduling.usage import Sample
+from torchx.supervisor.metering import Meter, Use, most
 from torchx.supervisor.replicas import Replicas, Running
 from torchx.supervisor.usage_file import UsageFile
 
@@ -49,27 +50,7 @@ BLOCK = 512
 """Bytes of the blocks that the kernel counts for an ended process."""
 
 
-class Use:
-    """Resources that the processes of one replica use; the totals since their start, and their memory now."""
-
-    __slots__ = ("cpu", "memory", "read", "write")
-
-    def __init__(self) -> None:
-        self.cpu = 0.0  # seconds
-        self.memory = 0
-        self.read: int | None = None
-        self.write: int | None = None
-
-    def add(self, entry: Entry) -> None:
-        """Adds one process."""
-        self.cpu += entry.ticks * TICK
-        self.memory += entry.pages * PAGE
-        read, write = _storage(entry.process.pid)
-        self.read = _sum(self.read, read)
-        self.write = _sum(self.write, write)
-
-
-class Attempt:
+class Attempt(Meter):
     """The measurements of one running attempt.
 
     Args:
@@ -78,43 +59,20 @@ class Attempt:
         gpus: its GPUs, by number or id.
     """
 
-    __slots__ = ("_before", "_begin", "_received", "adopted", "gpus", "known", "running", "seen_at")
+    __slots__ = ("_begin", "adopted", "gpus", "known", "running")
 
     def __init__(self, running: Running, at: float, gpus: tuple[str, ...]) -> None:
+        super().__init__(at)
         self.running = running
         self.gpus = gpus
         self.adopted = 0.0  # CPU seconds of orphans that the supervisor has reaped
         self.known = Known()
-        self.seen_at = self._begin = at  # the end of the last sample
-        self._before = Use()
-        self._received = 0
+        self._begin = at
 
-    def sample(self, now: float, use: Use, gpu: float | None, gpu_memory: int | None) -> Sample:
-        """Returns the sample of the time since the last one.
-
-        Args:
-            now: the time.
-            use: its resources now.
-            gpu: the utilisation of its GPUs now.
-            gpu_memory: their memory in use.
-        """
-        before, span = self._before, now - self.seen_at
-        # a process that ends between its parent and this pass may take its counts with it
-        use.cpu = max(use.cpu + self.adopted, before.cpu)
-        use.read, use.write = _most(use.read, before.read), _most(use.write, before.write)
-        received = self.running.output.received
-        sample = Sample(
-            now,
-            span,
-            (use.cpu - before.cpu) / span,
-            use.memory or None,  # 0: its processes have just ended
-            gpu,
-            gpu_memory,
-            (received - self._received) / span,
-            None if use.read is None else (use.read - (before.read or 0)) / span,
-            None if use.write is None else (use.write - (before.write or 0)) / span,
-        )
-        self._before, self.seen_at, self._received = use, now, received
+    def measure(self, now: float, use: Use, gpu: tuple[float | None, int | None]) -> Sample:
+        """Returns the sample of the time since the last one; see :meth:`Meter.sample`."""
+        use.cpu += self.adopted
+        sample = self.sample(now, use, gpu, self.running.output.received)
         self.known.add(sample)
         return sample
 
@@ -125,14 +83,14 @@ class Attempt:
             now: its end.
             ended: the resources that its main process used with its children, if known.
         """
-        span, before, known = max(now - self._begin, 1e-3), self._before, self.known
+        span, before, known = max(now - self._begin, 1e-3), self.before, self.known
         cpu, memory, read, write = before.cpu, known.memory, before.read, before.write
         if ended is not None:
             cpu = max(cpu, ended.ru_utime + ended.ru_stime + self.adopted)
-            read, write = _most(ended.ru_inblock * BLOCK, read), _most(ended.ru_oublock * BLOCK, write)
+            read, write = most(ended.ru_inblock * BLOCK, read), most(ended.ru_oublock * BLOCK, write)
             # Linux counts a new process before it begins its program, as large as the supervisor
             if ended.ru_maxrss > OWN_SHARE * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
-                memory = _most(ended.ru_maxrss << 10, memory)
+                memory = most(ended.ru_maxrss << 10, memory)
         values = {
             "span": span,
             "cpu": cpu / span,
@@ -158,8 +116,8 @@ class Known:
 
     def add(self, sample: Sample) -> None:
         """Adds a sample."""
-        self.memory = _most(sample.memory, self.memory)
-        self.gpu_memory = _most(sample.gpu_memory, self.gpu_memory)
+        self.memory = most(sample.memory, self.memory)
+        self.gpu_memory = most(sample.gpu_memory, self.gpu_memory)
         if sample.gpu is not None:
             self.busy += sample.gpu * sample.span
             self.busy_span += sample.span
@@ -253,13 +211,13 @@ class Sampler:
         uses: dict[int, Use] = {}
         for pid, owner in self._owners.items():
             if now - owner.seen_at >= SHORTEST_SPAN:
-                uses.setdefault(owner.running.process.pid, Use()).add(entries[pid])
+                _add(uses.setdefault(owner.running.process.pid, Use()), entries[pid])
         rows = []
         for pid, use in uses.items():
             attempt = self._attempts[pid]
-            busy, gpu_memory = (None, None) if gpus is None else gpus.of(attempt.gpus)
+            gpu = (None, None) if gpus is None else gpus.of(attempt.gpus)
             running = attempt.running
-            rows.append(Row(running.ordinal, running.attempt, attempt.sample(now, use, busy, gpu_memory)))
+            rows.append(Row(running.ordinal, running.attempt, attempt.measure(now, use, gpu)))
         self._file.add(rows)
 
     def _find_owners(self, entries: dict[int, Entry]) -> dict[int, Attempt]:
@@ -304,6 +262,14 @@ def _gpus_of(visible: str | None) -> tuple[str, ...]:
     return tuple(device for device in devices if device not in ("", "-1"))
 
 
+def _add(use: Use, entry: Entry) -> None:
+    """Adds a process to the resources of its replica."""
+    use.cpu += entry.ticks * TICK
+    use.memory += entry.pages * PAGE
+    read, write = _storage(entry.process.pid)
+    use.read, use.write = _sum(use.read, read), _sum(use.write, write)
+
+
 def _storage(pid: int) -> tuple[int | None, int | None]:
     """Returns the bytes that a process, and the children it has reaped, read and wrote; None if unknown."""
     values: dict[bytes, int] = {}
@@ -316,7 +282,3 @@ def _storage(pid: int) -> tuple[int | None, int | None]:
 
 def _sum(one: int | None, other: int | None) -> int | None:
     return one if other is None else (one or 0) + other
-
-
-def _most(one: int | None, other: int | None) -> int | None:
-    return max((value for value in (one, other) if value is not None), default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from containers import Jobs, containers, describe, ended, replicas, running, scheduler, sh, text, until_logged
+from containers import (
+    Jobs,
+    containers,
+    describe,
+    ended,
+    replicas,
+    running,
+    scheduler,
+    sh,
+    supervisor_of,
+    text,
+    until_logged,
+)
 from engine import IMAGE
 from support import wait_until
 
@@ -59,6 +72,11 @@ def test_a_cancel_that_is_cut_off_ends_all_the_same(jobs: Jobs) -> None:
     app_id = jobs.submit(sh(DEAF), grace_period=3.0)
     until_logged(app_id, "up")
     lock_of = docker_home().job(app_id).lock
+    pid = supervisor_of(app_id)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not lock.is_held(lock_of), "nothing supervises it")
+    shutil.rmtree(lock_of.parent)  # as with an engine on another machine
     words = ["cancel", f"local_docker://torchx/{app_id}"]
     with subprocess.Popen([sys.executable, "-m", "torchx_cli", *words], cwd=ROOT) as cancelling:
         try:

@@ -22,6 +22,7 @@ from containers import (
     running,
     scheduler,
     sh,
+    supervisor_of,
     text,
     until_logged,
 )
@@ -40,19 +41,6 @@ from torchx.specs.status import AppState
 from torchx.testing.changes import recorded_changes
 
 pytestmark = pytest.mark.docker
-
-
-def supervisor_of(app_id: str) -> int | None:
-    """The pid of the supervisor of an application on this machine."""
-    folder = str(docker_home().job(app_id).folder)
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if folder.encode() in words:
-            return int(entry.name)
-    return None
 
 
 def free_port() -> int:

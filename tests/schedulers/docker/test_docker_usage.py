@@ -1,50 +1,174 @@
-"""Tests of the measurements of containers."""
+"""Tests of the measurements of containers: recorded by a supervisor, or from the engine's statistics."""
 
 from __future__ import annotations
 
+import math
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from containers import IMAGE
+from containers import Jobs, ended, scheduler, sh, supervisor_of
 from support import wait_until
 
-from torchx.schedulers.docker.scheduler import create_scheduler
+from torchx.jobs.usage import read_samples
+from torchx.machine import locks
+from torchx.runner import get_runner
+from torchx.schedulers.docker import sampling, supervisor_launch
+from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.replay import Progress
+from torchx.schedulers.docker.sampling import Sampler
+from torchx.schedulers.docker.supervisor_launch import docker_home, usage_path
 from torchx.schedulers.docker.usage import sample_of
 from torchx.scheduling.usage import AppUsage, Requested
-from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
+from torchx.specs.status import AppState
 
 MB = 1 << 20
 
 
+SCRIPT = "x=$(head -c 30000000 /dev/zero | tr '\\0' x); while [ ! -e /tmp/end ]; do sleep 0.05; done"
+
+
 @pytest.mark.docker
-def test_running_containers_are_measured() -> None:
-    scheduler = create_scheduler("torchx")
-    size = Resource(1, 0, 512)
-    script = "x=$(head -c 30000000 /dev/zero | tr '\\0' x); while [ ! -e /tmp/end ]; do sleep 0.05; done"
-    role = Role("w", IMAGE, entrypoint="sh", args=["-c", script], num_replicas=2, resource=size)
-    app_id = scheduler.submit(AppDef("job", [role]), {"grace_period": 0.1})
-    try:
+@pytest.mark.parametrize("replicas", [1, 2])  # without a supervisor for its rules, and with one
+def test_measurements_are_kept_after_the_end(jobs: Jobs, replicas: int) -> None:
+    app_id = jobs.submit(sh(SCRIPT, replicas, resource=Resource(1, 0, 512)), grace_period=0.1)
 
-        def look() -> AppUsage | None:
-            found = scheduler.usage(app_id)
-            large = found is not None and len(found.replicas) == 2 and (found.peak_memory or 0) > 15 * MB
-            return found if large else None
+    def look() -> AppUsage | None:
+        found = scheduler().usage(app_id)
+        large = found is not None and len(found.replicas) == replicas and (found.peak_memory or 0) > 15 * MB
+        return found if large and not found.current else None
 
-        found = wait_until(look, "both are measured")
-        assert [replica.name for replica in found.replicas] == ["w/0", "w/1"]
-        for replica in found.replicas:
-            assert replica.running
-            assert (replica.total.cpu or 0) > 0
-            assert replica.total.gpu is None
-            assert replica.requested == Requested(1, 512 * MB, None)
-        assert found.current == ("memory",)
-    finally:
-        scheduler.kill(app_id)
-    wait_until(lambda: scheduler.usage(app_id) is None, "ended containers have no statistics")
-    scheduler.delete(app_id)
-    assert scheduler.usage(app_id) is None
+    running = wait_until(look, "all are measured", timeout=60)
+    assert all(replica.running and replica.samples for replica in running.replicas)
+    scheduler().kill(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+    found = scheduler().usage(app_id)
+    assert found is not None
+    assert (found.source, found.current) == ("control groups", ())
+    assert (found.peak_memory or 0) > 15 * MB
+    assert [replica.name for replica in found.replicas] == [f"w/{n}" for n in range(replicas)]
+    for replica in found.replicas:
+        assert not replica.running
+        assert (replica.total.cpu or 0) > 0
+        assert replica.total.gpu is None
+        assert replica.requested == Requested(1, 512 * MB, None)
+    with get_runner() as runner:
+        kinds = [event.kind for event in runner.events(f"local_docker://torchx/{app_id}")]
+    assert kinds[-2:] == ["measured", "ended"]
+    path = usage_path(app_id)
+    assert path.stat().st_mode & 0o777 == 0o600
+    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "its supervisor has ended")
+    scheduler().delete(app_id)
+    assert not path.exists()
+
+
+@pytest.mark.docker
+def test_without_a_file_the_engine_is_queried(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    app_id = jobs.submit(sh(SCRIPT, 2, resource=Resource(1, 0, 512)))
+    monkeypatch.setattr("torchx.schedulers.docker.usage.usage_path", lambda app_id: Path("/nonexistent"))
+
+    def look() -> AppUsage | None:
+        found = scheduler().usage(app_id)
+        return found if found is not None and len(found.replicas) == 2 else None
+
+    found = wait_until(look, "both are measured")
+    assert found.current == ("memory",)
+    assert [replica.name for replica in found.replicas] == ["w/0", "w/1"]
+    assert all(replica.running and replica.requested.cpu == 1 for replica in found.replicas)
+    scheduler().kill(app_id)
+    wait_until(lambda: scheduler().usage(app_id) is None, "ended containers have no statistics")
+
+
+@pytest.mark.docker
+def test_a_supervisor_that_only_measures_delays_nothing(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_launch, "MEASURED_AFTER", 600.0)  # it would be killed if not ready
+    app_id = jobs.submit(sh("true"))
+    assert ended(app_id).state is AppState.SUCCEEDED
+    assert locks.is_held(docker_home().job(app_id).lock), "it would have measured"
+    leader = supervisor_of(app_id)
+    assert leader is not None
+    os.kill(leader, signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{leader}").exists(), "it is reaped")
+
+
+def _progress(*containers: Container) -> Progress:
+    return SimpleNamespace(replicas=[[one] for one in containers])  # type: ignore[return-value]
+
+
+def _container(number: int, status: str = "running", **fields: Any) -> Container:
+    return Container(
+        f"id{number}", f"w-{number}", "", "app", "w", number, status=status, started=100.0, **fields
+    )
+
+
+class _Statistics:
+    """An engine on another machine, whose containers have used so much."""
+
+    address = SimpleNamespace(path="")
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def call(self, *request: object, **options: object) -> Any:
+        return self.answer
+
+
+def _sampler(path: Path, engine: object, clock: list[float], monkeypatch: pytest.MonkeyPatch) -> Sampler:
+    clocks = SimpleNamespace(monotonic=lambda: clock[0], thread_time=lambda: 0.0)
+    monkeypatch.setattr(sampling, "time", clocks)
+    monkeypatch.setattr(sampling, "Clock", lambda: SimpleNamespace(now=lambda: clock[0]))
+    return Sampler(engine, path)  # type: ignore[arg-type]
+
+
+def test_control_groups_elsewhere_are_measured_by_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, engine, path = [100.2], _Statistics(STATISTICS), tmp_path / "usage" / "app"
+    sampler = _sampler(path, engine, clock, monkeypatch)
+    assert sampler.pause() == math.inf, "nothing runs"
+    sampler.watch(_progress(_container(0), _container(1, "exited"), _container(2, attempt=3)))
+    assert sampler.pause() == pytest.approx(0.8)
+    sampler.sample_if_due()
+    assert not path.exists(), "not yet"
+    clock[0] = 110.0
+    sampler.sample_if_due()
+    assert sampler.pause() == sampling.INTERVAL
+    engine.answer = {**STATISTICS, "memory_stats": {"usage": 10 * MB}}
+    clock[0] = 120.0
+    sampler.sample_if_due()
+    samples = read_samples(path, 3)
+    assert sorted(samples) == [(0, 1), (2, 3)]
+    first, second = samples[0, 1]
+    assert (first.span, first.cpu, first.memory, first.write) == (10.0, 0.5, 70 * MB, 2.0)
+    assert (second.span, second.cpu, second.memory) == (10.0, 0.0, 10 * MB)
+    sampler.watch(_progress(_container(0, "exited"), _container(1, "exited"), _container(2, "exited")))
+    assert sampler.pause() == math.inf
+    sampler.close()
+
+
+def test_many_statistics_are_read_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [200.0]
+    sampler = _sampler(tmp_path / "usage", _Statistics({}), clock, monkeypatch)
+    sampler.watch(_progress(*(_container(n) for n in range(100))))
+    sampler.sample_if_due()
+    assert sampler.pause() == pytest.approx(100 * sampling.ENGINE_COST / sampling.SHARE)
+
+
+def test_a_defect_ends_only_the_measurements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock = [200.0]
+    sampler = _sampler(tmp_path / "usage", _Statistics(STATISTICS), clock, monkeypatch)
+    monkeypatch.setattr(sampling, "cgroup_of", lambda pid, name: 1 / 0)
+    sampler.watch(_progress(_container(0)))
+    sampler.sample_if_due()
+    assert sampler.pause() == math.inf
+    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 STATISTICS: dict[str, Any] = {

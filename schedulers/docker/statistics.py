@@ -1,0 +1,42 @@
+"""Parse the statistics of a container, as an engine reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.machine.cgroups import Totals
+from torchx.schedulers.docker.containers import mapping_in
+
+ONCE = {"stream": "false", "one-shot": "true"}
+"""Query for statistics without a second reading, for which the engine would wait a second."""
+
+
+def totals_of(statistics: Any) -> Totals | None:
+    """Returns the resources in an engine's answer; None if the container has ended."""
+    if not isinstance(statistics, dict):
+        return None
+    memory = mapping_in(statistics, "memory_stats")
+    used = _number(memory, "usage")
+    if used is None:
+        return None
+    details = mapping_in(memory, "stats")
+    # files in the page cache that the kernel can drop at any time, as `docker stats` shows it
+    cache = _number(details, "inactive_file") or _number(details, "total_inactive_file") or 0
+    cpu = _number(mapping_in(mapping_in(statistics, "cpu_stats"), "cpu_usage"), "total_usage")
+    read, write = (_storage(mapping_in(statistics, "blkio_stats"), kind) for kind in ("read", "write"))
+    return Totals(None if cpu is None else cpu / 1e9, max(used - cache, 0), read, write)
+
+
+def _number(data: Mapping[str, Any], name: str) -> int | None:
+    value = data.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _storage(data: Mapping[str, Any], kind: str) -> int | None:
+    """Returns the bytes that were read or written, of all devices; None if the engine counts none."""
+    entries = data.get("io_service_bytes_recursive")
+    if not isinstance(entries, list):
+        return None
+    found = [e for e in entries if isinstance(e, dict) and str(e.get("op")).lower() == kind]
+    return sum(_number(entry, "value") or 0 for entry in found)

@@ -1,0 +1,103 @@
+"""Read the resources that the processes of a control group use, in both versions of control groups."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torchx.machine.processes import read_proc
+
+ROOT = "/sys/fs/cgroup"
+
+
+class Totals(NamedTuple):
+    """Resources that a group uses; unknown values are None.
+
+    Attributes:
+        cpu: CPU seconds since its creation.
+        memory: bytes in use, without pages of files that the kernel can drop at any time.
+        read, write: bytes of storage since its creation.
+    """
+
+    cpu: float | None
+    memory: int
+    read: int | None
+    write: int | None
+
+
+class Cgroup(NamedTuple):
+    """A control group.
+
+    Attributes:
+        folders: its folder for each controller of version 1; that of version 2 by an empty name.
+    """
+
+    folders: Mapping[str, str]
+
+    def read(self) -> Totals | None:
+        """Returns the resources that it uses; None if it is gone, or without CPU time or memory."""
+        if (folder := self.folders.get("")) is not None:
+            time, unit = _named(f"{folder}/cpu.stat", b"usage_usec"), 1e6
+            size = _number(f"{folder}/memory.current")
+            cache = _named(f"{folder}/memory.stat", b"inactive_file")
+            storage = f"{folder}/io.stat"
+        else:
+            cpu, memory, disks = (self.folders.get(name, "") for name in ("cpuacct", "memory", "blkio"))
+            time, unit = _number(f"{cpu}/cpuacct.usage"), 1e9
+            size = _number(f"{memory}/memory.usage_in_bytes")
+            cache = _named(f"{memory}/memory.stat", b"total_inactive_file")
+            storage = f"{disks}/blkio.throttle.io_service_bytes_recursive"
+        if time is None or size is None:
+            return None
+        return Totals(time / unit, max(size - (cache or 0), 0), *_storage(storage))
+
+
+def cgroup_of(pid: int, name: str) -> Cgroup | None:
+    """Returns the control group of a process; None if it cannot be read here.
+
+    Args:
+        pid: the process.
+        name: text in the path of the group; another group is not accepted, as the pid may have been reused.
+    """
+    folders = {}
+    for line in os.fsdecode(read_proc(f"/proc/{pid}/cgroup")).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if name in path and not path.startswith("/.."):  # those are outside of our namespace
+            for controller in controllers.split(","):
+                folders[controller] = f"{ROOT}/{controller}{path}" if controller else f"{ROOT}{path}"
+    if "memory" in folders:  # a mixed system, whose groups of version 2 have no controllers
+        folders.pop("", None)
+    group = Cgroup(folders)
+    return group if folders and group.read() is not None else None
+
+
+def _number(path: str) -> int | None:
+    text = read_proc(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _named(path: str, name: bytes) -> int | None:
+    """Returns the value of a name in a file with a name and a number in each line."""
+    for line in read_proc(path).splitlines():
+        key, _, value = line.partition(b" ")
+        if key == name and value.isdigit():
+            return int(value)
+    return None
+
+
+def _storage(path: str) -> tuple[int | None, int | None]:
+    """Returns the bytes read from and written to all devices."""
+    read = write = None
+    for kind, size in _TRANSFER.findall(read_proc(path)):
+        if kind in (b"Read", b"rbytes"):
+            read = (read or 0) + int(size)
+        else:
+            write = (write or 0) + int(size)
+    return read, write
+
+
+_TRANSFER = re.compile(rb" (Read|Write|rbytes|wbytes)[ =]([0-9]+)\b")
+"""In lines such as ``8:0 Read 512`` or ``8:0 rbytes=512 wbytes=0``."""
