@@ -22,10 +22,25 @@ class ArgumentError(UsageError):
         message: the message.
         flag: the flag concerned; may be empty.
         hint: the next step for the user.
+        code: the stable code of the cause.
+        given: the given value, or None.
     """
 
-    def __init__(self, message: str, *, flag: str = "", hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
+    code = "invalid_value"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        flag: str = "",
+        hint: str | None = None,
+        code: str | None = None,
+        given: str | None = None,
+    ) -> None:
+        facts = {"flag": flag or None, "given": given}
+        super().__init__(
+            message, hint=hint, code=code, facts={k: v for k, v in facts.items() if v is not None}
+        )
         self.flag = flag
 
 
@@ -194,7 +209,11 @@ class FlagTable:
         flag = hit.flag
         if hit.negated or not flag.takes:
             if value is not None:
-                raise ArgumentError(f'{hit.spelling} takes no value, got "{value}"', flag=hit.spelling)
+                raise ArgumentError(
+                    f'{hit.spelling} takes no value, got "{value}"',
+                    flag=hit.spelling,
+                    code="unexpected_argument",
+                )
             return hit._replace(value="false" if hit.negated else None)
         if value is not None:
             return hit._replace(value=value)
@@ -204,12 +223,15 @@ class FlagTable:
         if following is None:
             split.pending = flag
         if following is None or following == "--" or self._is_flag(following):
-            raise ArgumentError(f"{hit.spelling} takes {flag.takes}, got nothing", flag=hit.spelling)
+            raise ArgumentError(
+                f"{hit.spelling} takes {flag.takes}, got nothing", flag=hit.spelling, code="missing_value"
+            )
         if looks_like_flag(following):
             raise ArgumentError(
                 f"{hit.spelling} takes {flag.takes}, and `{following}` looks like a flag",
                 flag=hit.spelling,
                 hint=f"if it is the value: {hit.spelling}={following}",
+                code="missing_value",
             )
         return hit._replace(value=remaining.pop())
 
@@ -228,7 +250,9 @@ class FlagTable:
             return
         if any(other.flag.name == flag.name for other in split.hits):
             first = flag.spellings[0]
-            raise ArgumentError(f"{first} is given twice; it takes one value", flag=first)
+            raise ArgumentError(
+                f"{first} is given twice; it takes one value", flag=first, code="repeated_flag"
+            )
 
     def find(self, name: str, notes: list[str]) -> Hit:
         """Returns the flag for its full or abbreviated form.
@@ -255,14 +279,18 @@ class FlagTable:
             raise self._unknown(name)
         if len({(hit.flag.name, hit.negated) for hit in hits}) > 1:
             meant = ", ".join(hit.spelling for hit in hits)
-            raise ArgumentError(f"`{name}` is ambiguous: {meant}", flag=name, hint="write it in full")
+            raise ArgumentError(
+                f"`{name}` is ambiguous: {meant}", flag=name, hint="write it in full", code="ambiguous_flag"
+            )
         notes.append(f"`{name}` was read as `{hits[0].spelling}`")
         return hits[0]
 
     def _unknown(self, name: str, where: str = "") -> ArgumentError:
         hints = [f"did you mean `{near}`?"] if (near := self._near(name)) else []
         hint = "   ".join([*hints, *self._hints]) or None
-        return ArgumentError(f"unknown flag `{name}`{where}{self._owner}", flag=name, hint=hint)
+        return ArgumentError(
+            f"unknown flag `{name}`{where}{self._owner}", flag=name, hint=hint, code="unknown_flag"
+        )
 
     def _near(self, name: str) -> str | None:
         """Returns the flag that was probably intended; never a request for help."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -11,15 +12,30 @@ class TorchxError(Exception):
     Args:
         message: the problem, its origin and the expected value, in one line.
         hint: the next step for the user, one line, or None.
+        code: the stable code of the cause (default: that of the class).
+        facts: data about the cause, such as the flag, for ``-o json``.
     """
 
     exit_code = 1
     """The exit code of the command line."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    code = "error"
+    """The stable code of the cause, as documented with the JSON output."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        code: str | None = None,
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.facts = dict(facts or {})
+        if code is not None:
+            self.code = code
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
@@ -40,27 +56,36 @@ class UsageError(TorchxError):
     """The request is invalid on any machine: a wrong argument, type or combination."""
 
     exit_code = 2
+    code = "usage"
 
 
 class PluginError(UsageError):
     """An extension of another package cannot be loaded or created; everything else works without it."""
 
+    code = "plugin_failed"
+
 
 class StateError(TorchxError):
     """The request is valid, but the state of this machine or engine prevents it."""
+
+    code = "state"
 
 
 class UnreachableError(StateError):
     """An engine that could have the application did not answer, so nothing is known of it."""
 
     exit_code = 69  # EX_UNAVAILABLE of sysexits.h
+    code = "engine_unreachable"
 
 
 class OwnershipError(StateError):
     """The application belongs to another user: only its owner may end or remove it."""
 
     exit_code = 77  # EX_NOPERM of sysexits.h
+    code = "not_owner"
 
 
 class AbsentError(StateError):
     """This machine has no such engine, and none was configured."""
+
+    code = "engine_absent"

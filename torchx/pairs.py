@@ -16,6 +16,8 @@ _QUOTED = re.compile(r"""(?P<quote>['"]).*?(?P=quote)(?=\s*(?:[,;]|$))""", re.DO
 class PairsError(UsageError, ValueError):
     """A text does not consist of ``key=value`` pairs (a UsageError, also a ValueError)."""
 
+    code = "invalid_value"
+
 
 def to_dict(text: str) -> dict[str, str]:
     """Parses ``key=value`` pairs separated by ``,`` or ``;``.

@@ -28,6 +28,8 @@ MOST = 100_000
 class YamlError(UsageError):
     """A YAML text is invalid or exceeds a limit; the message begins with its source."""
 
+    code = "invalid_yaml"
+
 
 def load_yaml(text: str, *, source: str, tuples: bool = False) -> object:
     """Returns the plain data of a YAML text with a single document.

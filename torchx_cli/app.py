@@ -144,7 +144,9 @@ class Torchx(TyperGroup):
         if args[0] not in COMMANDS and self.get_command(ctx, args[0]) is None:
             meant = next((name for name, others in OTHER_NAMES.items() if args[0] in others.split()), args[0])
             hint = did_you_mean(meant, self.list_commands(ctx), "all commands: torchx --help")
-            raise UsageError(f"unknown command `{args[0]}`", hint=hint)
+            raise UsageError(
+                f"unknown command `{args[0]}`", hint=hint, code="unknown_command", facts={"given": args[0]}
+            )
         return super().resolve_command(ctx, args)
 
 

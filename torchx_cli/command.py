@@ -71,7 +71,9 @@ def _skip_conversion(param: Any) -> None:
             if param.required:
                 name = param.metavar or param.human_readable_name
                 raise UsageError(
-                    f"missing {param.param_type_name} '{name}'", hint=f"see: {ctx.command_path} --help"
+                    f"missing {param.param_type_name} '{name}'",
+                    hint=f"see: {ctx.command_path} --help",
+                    code="missing_argument",
                 )
             value = () if getattr(param, "multiple", False) or param.nargs == -1 else None
         return value if param.callback is None else param.callback(ctx, param, value)

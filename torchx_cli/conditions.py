@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchx.errors import UsageError
+from torchx.command_line import ArgumentError
 from torchx.runner.reports import FIRST_PAUSE, LONGEST_INTERVAL, LONGEST_PAUSE, NEARBY_INTERVAL
 from torchx.scheduling.base import Reports
 from torchx.scheduling.logs import LogQuery, text_of
@@ -55,15 +55,20 @@ def check(condition: str) -> str:
         try:
             re.compile(condition[len(LOG) :])
         except re.error as error:
-            raise UsageError(f"--for log: takes a pattern, got `{condition[len(LOG) :]}`: {error}") from None
+            pattern = condition[len(LOG) :]
+            raise ArgumentError(
+                f"--for log: takes a pattern, got `{pattern}`: {error}", flag="--for", given=condition
+            ) from None
         if condition == LOG:
-            raise UsageError("--for log: takes a pattern", hint="e.g. --for 'log:epoch 1'")
+            raise ArgumentError("--for log: takes a pattern", flag="--for", hint="e.g. --for 'log:epoch 1'")
         return condition
     states = [state.name.lower() for state in AppState if state is not AppState.UNSUBMITTED]
     if condition.lower() not in (*NAMES[:-1], *states):
         known = list(dict.fromkeys((*NAMES, *states)))
         hint = did_you_mean(condition.lower(), known, f"conditions: {', '.join(known)}")
-        raise UsageError(f"--for takes a condition, got `{condition}`", hint=hint)
+        raise ArgumentError(
+            f"--for takes a condition, got `{condition}`", flag="--for", given=condition, hint=hint
+        )
     return condition.lower()
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from torchx.errors import UsageError
+from torchx.command_line import ArgumentError
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 
@@ -122,7 +122,7 @@ def count(flag: str, text: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit():
-        raise UsageError(f"{flag} takes a whole number, got `{text}`")
+        raise ArgumentError(f"{flag} takes a whole number, got `{text}`", flag=flag, given=text)
     return int(text)
 
 
@@ -148,8 +148,10 @@ def states_of(text: str) -> frozenset[str]:
     states = [state.lower() for state in split_list(text)]
     for state in states:
         if state not in known:
-            raise UsageError(
+            raise ArgumentError(
                 f"--state takes states, got `{state}`",
+                flag="--state",
+                given=state,
                 hint=did_you_mean(state, known, "states: " + ", ".join(known)),
             )
     return frozenset(state.upper() for state in states)

@@ -54,6 +54,7 @@ def from_record(handle: str, described: DescribeAppResponse) -> Submission:
         raise StateError(
             f"{described.app_id} cannot be submitted again: its record does not contain its roles",
             hint="it was submitted by another program or another user, or its record was removed",
+            code="not_repeatable",
         )
     app = AppDef(described.name or described.app_id, described.roles, described.metadata)
     return Submission(
@@ -139,14 +140,20 @@ def _check_kept(role: Role) -> None:
         raise StateError(
             f"the record does not contain the secret value of {', '.join(secret)} of role `{role.name}`",
             hint="provide it with the flag --secret, as NAME or NAME=@FILE",
+            code="missing_secret",
+            facts={"names": secret},
         )
     if any(_contains(part, MASK) for part in (role.entrypoint, role.args, role.metadata)):
-        raise StateError(f"role `{role.name}` has masked values, and its application is not on record")
+        raise StateError(
+            f"role `{role.name}` has masked values, and its application is not on record",
+            code="not_repeatable",
+        )
     if _contains(role.metadata, NOT_KEPT):
         raise StateError(
             f"role `{role.name}` has overlays with containers whose environment and arguments the record "
             "does not contain",
             hint="submit it with its component again: torchx run ...",
+            code="not_repeatable",
         )
 
 

@@ -85,6 +85,7 @@ def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]
     if setting is None:
         raise UsageError(
             "no component given" if not args else f"expected a component, got `{args[0]}`",
+            code="missing_argument",
             hint="e.g. torchx run utils.echo --msg hi   all components: torchx builtins",
         )
     return located_component(setting), list(args)
@@ -184,7 +185,9 @@ def check_stdin_alone(request: RunRequest) -> None:
     empty = RunRequest()
     for item in fields(RunRequest):
         if item.name not in WITH_STDIN and getattr(request, item.name) != getattr(empty, item.name):
-            raise UsageError("--stdin cannot be combined with a component or other flags")
+            raise UsageError(
+                "--stdin cannot be combined with a component or other flags", code="conflicting_flags"
+            )
 
 
 def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Notify | None:

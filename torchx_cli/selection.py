@@ -77,14 +77,20 @@ def selected(
     if not any(flags):
         if not handles:
             raise UsageError(
-                "no application given", hint="a handle, an app id, a name or @last; --all, --state or --name"
+                "no application given",
+                hint="a handle, an app id, a name or @last; --all, --state or --name",
+                code="missing_argument",
             )
         return list(handles)
     if handles:
-        raise UsageError("handles cannot be combined with --all, --state, --name or -s")
+        raise UsageError(
+            "handles cannot be combined with --all, --state, --name or -s", code="conflicting_flags"
+        )
     if not (selection.every or selection.state or selection.name):
         raise UsageError(
-            f"-s {selection.scheduler} selects nothing alone", hint="with it: --all, --state or --name"
+            f"-s {selection.scheduler} selects nothing alone",
+            hint="with it: --all, --state or --name",
+            code="missing_argument",
         )
     query = AppQuery(name=selection.name, states=states_of(selection.state) or frozenset(applicable))
     applications = [

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torchx import settings
-from torchx.errors import UsageError
+from torchx.command_line import ArgumentError
 from torchx.lazy import lazy_imports
 from torchx_cli.terminal.output import note, shown
 
@@ -50,7 +50,11 @@ class Session:
         self._config: Config | None = None
         level = (log_level or os.environ.get(settings.LOGLEVEL, "")).upper()
         if log_level and level not in LEVELS:
-            raise UsageError(f"--log_level takes one of {', '.join(LEVELS)}, got `{log_level}`")
+            raise ArgumentError(
+                f"--log_level takes one of {', '.join(LEVELS)}, got `{log_level}`",
+                flag="--log_level",
+                given=log_level,
+            )
         if level in LEVELS:
             _show_log(level)
 

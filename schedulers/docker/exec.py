@@ -47,7 +47,12 @@ def container_of(containers: Sequence[Container], app_id: str, role: str, replic
     paused = [c for c in mine if c.status == "paused"]
     if paused:
         name = ".".join(filter(None, (paused[0].name, paused[0].mark)))
-        raise StateError(f"{role}/{replica} of {app_id} is paused", hint=f"resume it: docker unpause {name}")
+        raise StateError(
+            f"{role}/{replica} of {app_id} is paused",
+            hint=f"resume it: docker unpause {name}",
+            code="not_running",
+            facts={"replica": f"{role}/{replica}"},
+        )
     running = [c for c in mine if c.status == "running"]
     if not running:
         raise not_running(app_id, role, replica)

@@ -72,6 +72,7 @@ def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, s
             raise StateError(
                 f"{total} GPUs are requested; this machine has {len(gpus)}, {len(free)} of them free",
                 hint="list the running jobs: torchx list   to share GPUs, name them: docs/docker.md",
+                code="insufficient_resources",
             )
         left = iter(free)
         for body in requesting:

@@ -60,7 +60,11 @@ def pod_of(facts: Facts, role: str, replica: int) -> Object:
     if not mine or not live(mine[-1]):
         raise not_running(facts.app_id, role, replica)
     if "running" not in (container_of(mine[-1]).get("state") or {}):
-        raise StateError(f"{role}/{replica} of {facts.app_id} is not running yet: {waits_for(mine[-1])}")
+        raise StateError(
+            f"{role}/{replica} of {facts.app_id} is not running yet: {waits_for(mine[-1])}",
+            code="not_running",
+            facts={"replica": f"{role}/{replica}"},
+        )
     return mine[-1]
 
 

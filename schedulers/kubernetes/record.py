@@ -82,6 +82,8 @@ _SHAPE = {
 class RecordError(StateError):
     """The record of an application is damaged, or was written by a newer version."""
 
+    code = "damaged_record"
+
 
 def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
     """Returns an application and its run options as text, or None if that is too long.

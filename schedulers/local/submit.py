@@ -119,7 +119,9 @@ def _lease_gpus(app: AppDef, request: PopenRequest, leases: Leases, *, required:
         free_here = f"this machine has {len(visible)}, {len(taken)} of them free"
         short = f"{app.name} requests {total} GPUs; {free_here}"
         if required:
-            raise StateError(short, hint="list the running applications: torchx list")
+            raise StateError(
+                short, hint="list the running applications: torchx list", code="insufficient_resources"
+            )
         seen = "none is reserved, all replicas see all of them"
         return [f"{short}: {seen}" if visible else f"{app.name} requests {total} GPUs; none is visible"]
     leased = iter(taken)

@@ -16,7 +16,11 @@ AT_A_TIME = 1 << 16
 
 def not_running(app_id: str, role: str, replica: int) -> StateError:
     """Returns the error for a replica that has not started, or has ended."""
-    return StateError(f"{role}/{replica} of {app_id} is not running")
+    return StateError(
+        f"{role}/{replica} of {app_id} is not running",
+        code="not_running",
+        facts={"replica": f"{role}/{replica}"},
+    )
 
 
 class Caller:

@@ -57,4 +57,5 @@ def require_own(app: str, owner: str, verb: str, hint: str | None) -> None:
         raise OwnershipError(
             f"{app} was not {verb}: it was submitted by the user {owner}, and you are {user_name()}",
             hint=hint,
+            facts={"owner": owner},
         )

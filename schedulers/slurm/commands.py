@@ -43,6 +43,8 @@ class SlurmError(StateError):
         output: its unmodified output.
     """
 
+    code = "engine_error"
+
     def __init__(self, message: str, *, output: str = "", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.output = output
@@ -50,6 +52,8 @@ class SlurmError(StateError):
 
 class NoAnswerError(SlurmError, UnavailableError):
     """The controller or the accounting database does not respond."""
+
+    code = "engine_unreachable"
 
 
 def call(

@@ -19,6 +19,8 @@ CONFIG_FILE = ".torchxconfig"
 class ConfigNotFoundError(ConfigError, FileNotFoundError):
     """`$TORCHXCONFIG` names a file that does not exist."""
 
+    code = "config_not_found"
+
 
 class Found(NamedTuple):
     """The configuration files in use, highest precedence first.

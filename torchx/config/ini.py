@@ -35,6 +35,8 @@ DEFAULT = "DEFAULT"
 class ConfigError(UsageError):
     """A configuration file is invalid; the message begins with the place."""
 
+    code = "invalid_config"
+
 
 def shown_path(path: Path) -> str:
     """Returns a path for display: relative near the working directory, `~` below home."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class ComponentNotFoundException(UsageError):
     """No component has this name."""
 
+    code = "unknown_component"
+
 
 class ComponentValidationException(UsageError):
     """A function was found that is not a valid component.
@@ -24,6 +26,8 @@ class ComponentValidationException(UsageError):
         messages: all of its problems.
         hint: the next step for the user.
     """
+
+    code = "invalid_component"
 
     def __init__(self, what: str, messages: Sequence[LinterMessage] = (), *, hint: str | None = None) -> None:
         self.messages = tuple(messages)
@@ -46,9 +50,11 @@ class ComponentError(UsageError):
         hint: the next step for the user.
     """
 
+    code = "component_failed"
+
     def __init__(
         self, message: str, *, path: str | None = None, line: int | None = None, hint: str | None = None
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, facts={"path": path, "line": line})
         self.path = path
         self.line = line

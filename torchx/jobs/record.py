@@ -148,6 +148,7 @@ class JobRecord(NamedTuple):
                 raise StateError(
                     f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",
                     hint="upgrade torchx to read it",
+                    code="newer_record",
                 )
             record = _record(data)
             _check_place(record, path.parent.name)
@@ -180,6 +181,7 @@ def damaged(path: Path, why: object) -> StateError:
     return StateError(
         f"the record {path} is damaged: {why}",
         hint=f"remove it: torchx delete {shlex.quote(folder.name)}   or: rm -r {shlex.quote(str(folder))}",
+        code="damaged_record",
     )
 
 

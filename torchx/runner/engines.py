@@ -146,7 +146,11 @@ class Engines:
         """
         scheduler, app_id = self._of(app_handle)
         if not isinstance(scheduler, Executes):
-            raise UsageError(f"{scheduler.backend} cannot run programs in its replicas")
+            raise UsageError(
+                f"{scheduler.backend} cannot run programs in its replicas",
+                code="not_supported",
+                facts={"scheduler": scheduler.backend},
+            )
         return scheduler.execute(app_id, role_name, k, command, streams)
 
     def select(

@@ -128,6 +128,7 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
     return UnreachableError(
         f"{name} did not answer: {why or type(reason).__name__}{others}; {known}",
         hint=f"to diagnose: torchx doctor {name}   all applications: torchx list",
+        facts={"scheduler": name},
     )
 
 
@@ -175,6 +176,8 @@ def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
     return StateError(
         f"`{text}` matches {len(matching)} applications: {listed}{more}",
         hint=f"the one last submitted is {LAST}",
+        code="ambiguous_name",
+        facts={"given": text, "matches": [app.app_handle for app in matching[:_LISTED]]},
     )
 
 
@@ -194,7 +197,12 @@ def _last(runner: Applications) -> str:
     if not dated and silent:
         raise _unreachable(silent, f"no other scheduler of this machine has an application for {LAST}")
     if not dated:
-        raise StateError(f"no application is known for {LAST}", hint="all applications: torchx list")
+        raise StateError(
+            f"no application is known for {LAST}",
+            hint="all applications: torchx list",
+            code="unknown_application",
+            facts={"given": LAST},
+        )
     return max(dated, key=lambda app: (app.submitted_at, app.app_id)).app_handle
 
 

@@ -61,7 +61,12 @@ def require_application(info: AppDryRunInfo[Any]) -> AppDef:
 
 def unknown_application(scheduler: str, app_id: str) -> StateError:
     """Returns the error for an application that an engine does not know."""
-    return StateError(f"{scheduler} knows no application `{app_id}`", hint="all applications: torchx list")
+    return StateError(
+        f"{scheduler} knows no application `{app_id}`",
+        hint="all applications: torchx list",
+        code="unknown_application",
+        facts={"scheduler": scheduler, "given": app_id},
+    )
 
 
 def replicas_in(roles: Iterable[RoleStatus]) -> dict[str, list[int]]:
@@ -83,7 +88,7 @@ def require_role(app: str, roles: Iterable[str], role: str) -> None:
     known = list(roles)
     if role not in known:
         hint = did_you_mean(role, known, f"its roles: {', '.join(known)}")
-        raise StateError(f"{app} has no role `{role}`", hint=hint)
+        raise StateError(f"{app} has no role `{role}`", hint=hint, code="unknown_role", facts={"given": role})
 
 
 def require_replicas(
@@ -109,4 +114,8 @@ def require_replicas(
                 if len(known) > 1
                 else f"only replica is {known[0]}"
             )
-            raise StateError(f"{app} has no replica {role}/{replica}; its {valid}")
+            raise StateError(
+                f"{app} has no replica {role}/{replica}; its {valid}",
+                code="unknown_replica",
+                facts={"given": f"{role}/{replica}"},
+            )

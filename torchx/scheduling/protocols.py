@@ -27,6 +27,8 @@ class UnavailableError(StateError):
             None.
     """
 
+    code = "engine_unreachable"
+
     last_known: DescribeAppResponse | None = None
 
 

@@ -158,6 +158,8 @@ class AppDef:
         raise UsageError(
             f"application `{self.name}` has no role `{name}`",
             hint=did_you_mean(name, known, f"roles: {', '.join(known)}"),
+            code="unknown_role",
+            facts={"given": name},
         )
 
 

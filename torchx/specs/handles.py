@@ -25,10 +25,13 @@ class MalformedAppHandleException(UsageError):
         app_handle: the text.
     """
 
+    code = "invalid_handle"
+
     def __init__(self, app_handle: str) -> None:
         super().__init__(
             f"`{app_handle}` is not an application handle",
             hint="a handle reads SCHEDULER://SESSION/APP_ID, e.g. local_cwd://torchx/train-x7k2m9cd",
+            facts={"given": app_handle},
         )
         self.app_handle = app_handle
 
@@ -41,11 +44,15 @@ class UnknownSchedulerException(UsageError):
         known: the existing names, for the hint.
     """
 
+    code = "unknown_scheduler"
+
     def __init__(self, scheduler_backend: str, known: Iterable[str] = ()) -> None:
         names = list(known)
         every = f"all schedulers: {', '.join(names)}" if names else None
         super().__init__(
-            f"unknown scheduler `{scheduler_backend}`", hint=did_you_mean(scheduler_backend, names, every)
+            f"unknown scheduler `{scheduler_backend}`",
+            hint=did_you_mean(scheduler_backend, names, every),
+            facts={"scheduler": scheduler_backend},
         )
         self.scheduler_backend = scheduler_backend
 
@@ -58,16 +65,21 @@ class UnknownAppException(StateError):
         known: the existing handles or ids, for the hint.
     """
 
+    code = "unknown_application"
+
     def __init__(self, app_handle: AppHandle, known: Iterable[str] = ()) -> None:
         super().__init__(
             f"there is no application `{app_handle}`",
             hint=did_you_mean(app_handle, known, "all applications: torchx list"),
+            facts={"handle": app_handle},
         )
         self.app_handle = app_handle
 
 
 class PartOfJobException(UsageError):
     """An id belongs to a part of an application, such as a step of a job."""
+
+    code = "part_of_job"
 
 
 class ParsedAppHandle(NamedTuple):

@@ -102,6 +102,8 @@ _HINT = "e.g. type=bind,src=/data,dst=/data,readonly"
 class MountError(UsageError, ValueError, KeyError):
     """The options of a mount are invalid (a UsageError, also a ValueError and a KeyError)."""
 
+    code = "invalid_mount"
+
 
 def parse_mounts(opts: Sequence[str]) -> list[Mount]:
     """Parses mounts from the arguments of a command line.

@@ -17,6 +17,8 @@ _PUT, _JOIN, _DEL = "__put__:", "__join__:", "__del__:"
 class OverlayTypeError(UsageError, TypeError):
     """An overlay does not fit its request (a UsageError, also a TypeError)."""
 
+    code = "invalid_overlay"
+
 
 def PUT(key: str) -> str:  # noqa: N802 (its documented name)
     """As the key of an overlay: the value replaces the existing one instead of being merged.

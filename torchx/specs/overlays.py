@@ -49,6 +49,8 @@ _BY_KIND = "__torchx_overlays__"
 class OverlayError(UsageError, ValueError):
     """An overlay has forbidden content (a UsageError, also a ValueError)."""
 
+    code = "invalid_overlay"
+
 
 def set_overlay(target: AppDef | Role, namespace: str, kind: str, overlay: Any) -> None:
     """Adds an overlay to the metadata of an application or a role; keeps earlier ones.

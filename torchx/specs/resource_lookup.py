@@ -24,6 +24,8 @@ with lazy_imports:
 class UnknownResourceError(UsageError, KeyError):
     """No resource has this name (a UsageError, also a KeyError)."""
 
+    code = "unknown_resource"
+
 
 class NamedResources:
     """All named resources; reads like a mapping of names to resources.

@@ -30,13 +30,15 @@ class InvalidRunConfigException(UsageError, ValueError):
         invalid_reason: the problem, one line.
         cfg_key: the option.
         cfg: all given options.
-        hint: what to type next.
+        more: the hint and the code, as for :class:`torchx.errors.TorchxError`.
     """
 
+    code = "invalid_run_option"
+
     def __init__(
-        self, invalid_reason: str, cfg_key: str, cfg: Mapping[str, CfgVal], *, hint: str | None = None
+        self, invalid_reason: str, cfg_key: str, cfg: Mapping[str, CfgVal], **more: str | None
     ) -> None:
-        super().__init__(invalid_reason, hint=hint)
+        super().__init__(invalid_reason, facts={"option": cfg_key} if cfg_key else None, **more)
         self.cfg_key = cfg_key
         self.cfg = dict(cfg)
 
@@ -189,11 +191,9 @@ class runopts:
             resolved[key] = self._checked(key, value, cfg)
         for key, opt in self._opts.items():
             if opt.is_required and resolved.get(key) is None:
+                hint = f"e.g. -cfg {key}={key.upper()}   {opt.help}"
                 raise InvalidRunConfigException(
-                    f"run option `{key}` is required",
-                    key,
-                    cfg,
-                    hint=f"e.g. -cfg {key}={key.upper()}   {opt.help}",
+                    f"run option `{key}` is required", key, cfg, hint=hint, code="missing_run_option"
                 )
             if resolved.get(key) is None:  # not given, or given as None: no value
                 resolved[key] = copy.deepcopy(opt.default)
@@ -319,8 +319,9 @@ class runopts:
 
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
         options = f"all options: {', '.join(self._opts)}" if self._opts else "no options"
+        hint = did_you_mean(name, self._opts, options)
         return InvalidRunConfigException(
-            f"unknown run option `{name}`", name, cfg, hint=did_you_mean(name, self._opts, options)
+            f"unknown run option `{name}`", name, cfg, hint=hint, code="unknown_run_option"
         )
 
 

@@ -313,6 +313,8 @@ class AppStatusError(TorchxError):
         status: its status.
     """
 
+    code = "application_failed"
+
     def __init__(self, status: AppStatus, *args: object) -> None:
         more = f": {status.msg}" if status.msg else ""
         super().__init__(f"the application did not succeed, it is {status.state.name}{more}")

@@ -103,7 +103,9 @@ class StructuredOpts(Mapping[str, Any]):
                     value = cfg[name]
             lacks = value is MISSING or (value is None and not _takes_none(cls, field))
             if lacks and _default(field) is MISSING:
-                raise InvalidRunConfigException(f"run option `{key}` is required", key, cfg)
+                raise InvalidRunConfigException(
+                    f"run option `{key}` is required", key, cfg, code="missing_run_option"
+                )
             if not lacks:
                 values[field.name] = copy.deepcopy(value)
         options = cls(**values)

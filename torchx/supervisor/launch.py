@@ -48,6 +48,7 @@ def launch(
         raise UsageError(
             f"application {record.app_id} already exists; a dry-run can be submitted only once",
             hint="make a new dry-run",
+            code="already_exists",
         )
     # written under a temporary name, so that listings never see a job without a supervisor
     making = JobPaths(paths.folder.with_name(f".{paths.folder.name}"))

@@ -74,6 +74,7 @@ def build_trackers(
                 raise UsageError(
                     f"the tracker `{name}` needs the package `{error.name}` where it is used",
                     hint=f"pip install {error.name}",
+                    code="missing_package",
                 ) from error
         yield tracker
 
@@ -96,5 +97,8 @@ def _factory(name: str) -> Callable[[str | None], TrackerBase]:
         return factory  # type: ignore[no-any-return]  # the table above says what it is
     known = [*BUILT_IN, *plugins]
     raise UsageError(
-        f"unknown tracker `{name}`", hint=did_you_mean(name, known, f"trackers: {', '.join(known)}")
+        f"unknown tracker `{name}`",
+        hint=did_you_mean(name, known, f"trackers: {', '.join(known)}"),
+        code="unknown_tracker",
+        facts={"given": name},
     )

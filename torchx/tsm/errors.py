@@ -14,6 +14,8 @@ class SessionMismatchException(UsageError):
         session_name: the session of the call.
     """
 
+    code = "other_session"
+
     def __init__(self, app_handle: AppHandle, session_name: str) -> None:
         super().__init__(
             f"`{app_handle}` does not belong to the session `{session_name}`",
@@ -30,6 +32,8 @@ class AppNotReRunnableException(StateError):
         name: the application.
         missing: the unknown part.
     """
+
+    code = "not_repeatable"
 
     def __init__(self, name: str, missing: str) -> None:
         super().__init__(

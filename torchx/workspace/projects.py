@@ -253,7 +253,7 @@ def set_id_notes(paths: list[str]) -> list[str]:
 def missing(name: str, error: OSError) -> UsageError:
     """Returns the error for a project that cannot be opened."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return UsageError(f"workspace `{name}` does not exist")
+        return UsageError(f"workspace `{name}` does not exist", code="unknown_workspace")
     return UsageError(f"workspace `{name}` cannot be opened: {error.strerror or error}")
 
 

@@ -53,7 +53,7 @@ class Remote:
             root = self._root.rstrip("/")
             infos: dict[str, dict[str, Any]] = self._fs.find(root, withdirs=True, detail=True)
             if not infos and not self._fs.exists(self._root):
-                raise UsageError(f"workspace `{self.name}` does not exist")
+                raise UsageError(f"workspace `{self.name}` does not exist", code="unknown_workspace")
             infos = {path.rstrip("/"): info for path, info in infos.items()}
             if infos.get(root, {}).get("type") == "file":  # the project is this one file
                 self._root = root.rpartition("/")[0]
@@ -175,7 +175,7 @@ def open_fs(name: str, url: str) -> tuple[Any, str]:
             f"workspace `{name}` needs a package that is not installed", hint=_package(url, error)
         ) from None
     except FileNotFoundError:
-        raise UsageError(f"workspace `{name}` does not exist") from None
+        raise UsageError(f"workspace `{name}` does not exist", code="unknown_workspace") from None
     except Exception as error:  # fsspec protocols have no common error class
         protocol = _protocol(url)
         if isinstance(error, ValueError) and protocol not in registry.known_implementations:

@@ -55,6 +55,8 @@ def delete_(
                 raise StateError(
                     f"{described.app_id} has not ended, it is {described.state.name}",
                     hint=f"torchx cancel {name}   or both: torchx delete --force {name}",
+                    code="not_ended",
+                    facts={"handle": handle, "state": described.state.name},
                 )
         for handle, described in applications:
             runner.delete(handle)

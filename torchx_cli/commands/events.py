@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.command_line import ArgumentError
 from torchx.errors import UsageError
 from torchx.printable import one_line
 from torchx.specs.handles import parse_app_handle
@@ -72,9 +73,11 @@ def events_(
     """
     form = output_format(output, json)
     if form == "yaml":
-        raise UsageError("-o takes text or json, got `yaml`")
+        raise ArgumentError("-o takes text or json, got `yaml`", flag="-o", given=form)
     if handle and scheduler:
-        raise UsageError("-s cannot be combined with a handle, which names its scheduler")
+        raise UsageError(
+            "-s cannot be combined with a handle, which names its scheduler", code="conflicting_flags"
+        )
     tail = count("-n", lines)
     begin = parse_time("--since", since) if since else None
     end = parse_time("--until", until) if until else None

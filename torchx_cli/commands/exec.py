@@ -49,7 +49,7 @@ def exec_(
     parsed = parse_log_target(target)
     command = command[1:] if command[0] == "--" else command
     if not command:
-        raise UsageError("no program given, e.g. torchx exec @last nvidia-smi")
+        raise UsageError("no program given, e.g. torchx exec @last nvidia-smi", code="missing_argument")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with session_of(ctx).runner() as runner:
         handle, described = find(runner, parsed.handle)

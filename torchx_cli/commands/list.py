@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.command_line import ArgumentError
 from torchx.config.options import valid_options
 from torchx.errors import AbsentError, UsageError
 from torchx.lazy import lazy_imports
@@ -104,9 +105,9 @@ def list_(
     """List running and ended applications, newest first."""
     form = output_format(output, json)
     if quiet and form != "text":
-        raise UsageError(f"-q cannot be combined with -o {form}")
+        raise UsageError(f"-q cannot be combined with -o {form}", code="conflicting_flags")
     if quiet and columns:
-        raise UsageError("-q cannot be combined with --columns")
+        raise UsageError("-q cannot be combined with --columns", code="conflicting_flags")
     chosen = _columns(columns)
     limit = count("-n", lines)
     query = AppQuery(
@@ -149,8 +150,10 @@ def _columns(text: str) -> list[str]:
     chosen = split_list(text)
     for name in chosen:
         if name not in COLUMNS:
-            raise UsageError(
+            raise ArgumentError(
                 f"--columns: unknown column `{name}`",
+                flag="--columns",
+                given=name,
                 hint=did_you_mean(name, COLUMNS, f"columns: {', '.join(COLUMNS)}"),
             )
     return list(dict.fromkeys(chosen)) or list(DEFAULT)
@@ -218,7 +221,12 @@ def gather(
         elif own and ALL_USERS in options:
             options[ALL_USERS] = False
         elif all_users and scheduler:
-            raise UsageError(f"{backend} cannot list applications of other users", hint="omit --all-users")
+            raise UsageError(
+                f"{backend} cannot list applications of other users",
+                hint="omit --all-users",
+                code="not_supported",
+                facts={"scheduler": backend},
+            )
         return _prefetch(runner.select(backend, query, options or None))
 
     if scheduler:

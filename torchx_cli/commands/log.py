@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchx.errors import UsageError
+from torchx.command_line import ArgumentError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
@@ -81,7 +81,7 @@ def log_(
     """
     form = output_format(output, json)
     if form == "yaml":
-        raise UsageError("-o takes text or json, got `yaml`")
+        raise ArgumentError("-o takes text or json, got `yaml`", flag="-o", given=form)
     query = make_query(regex, since, until, lines, streams, follow or tail)
     ranks = parse_ranks(rank) if rank else None
     parsed = parse_log_target(target)
@@ -183,9 +183,13 @@ def make_query(regex: str, since: str, until: str, lines: str, streams: str, fol
     try:
         re.compile(regex)
     except re.error as error:
-        raise UsageError(f"--regex takes a pattern, got `{regex}`: {error}") from None
+        raise ArgumentError(
+            f"--regex takes a pattern, got `{regex}`: {error}", flag="--regex", given=regex
+        ) from None
     if streams not in ("", *(stream.value for stream in Stream)):
-        raise UsageError(f"--streams takes stdout, stderr or combined, got `{streams}`")
+        raise ArgumentError(
+            f"--streams takes stdout, stderr or combined, got `{streams}`", flag="--streams", given=streams
+        )
     return LogQuery(
         regex=regex or None,
         since=times.parse_time("--since", since) if since else None,

@@ -219,9 +219,9 @@ def check_combination(request: RunRequest, form: str) -> None:
         UsageError: they cannot be combined.
     """
     if request.detach and (request.wait or request.log):
-        raise UsageError("--detach cannot be combined with --wait or --log")
+        raise UsageError("--detach cannot be combined with --wait or --log", code="conflicting_flags")
     if form == "yaml" and not request.dryrun:
-        raise UsageError("-o yaml requires --dryrun")
+        raise UsageError("-o yaml requires --dryrun", code="conflicting_flags")
 
 
 def record_command(app: AppDef, request: RunRequest) -> None:

@@ -149,6 +149,7 @@ def check_watch_format(form: str) -> None:
         raise UsageError(
             f"--watch cannot be combined with -o {form}",
             hint="for the final result as JSON: torchx wait -o json",
+            code="conflicting_flags",
         )
 
 

@@ -43,7 +43,7 @@ def top_(
     """
     form = output_format(output, json)
     if handles and (scheduler or cfg):
-        raise UsageError("HANDLE cannot be combined with -s or -cfg")
+        raise UsageError("HANDLE cannot be combined with -s or -cfg", code="conflicting_flags")
     session = session_of(ctx)
     with session.runner() as runner:
         chosen = [find(runner, handle)[0] for handle in handles]

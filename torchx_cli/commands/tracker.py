@@ -165,6 +165,7 @@ def _trackers(ctx: typer.Context) -> list[TrackerBase]:
         raise errors.UsageError(
             "no tracker is configured",
             hint="in .torchxconfig: `fsspec =` in [torchx:tracker], `config = FOLDER` in [tracker:fsspec]",
+            code="unknown_tracker",
         )
     return list(tracker_configured.build_trackers(configured, factories))
 
@@ -183,7 +184,9 @@ def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:
             return ends[0]
 
         hint = suggestions.did_you_mean(text, known, "all runs: torchx tracker jobs")
-        raise errors.UsageError(f"no tracked run `{text}`", hint=hint) from None
+        raise errors.UsageError(
+            f"no tracked run `{text}`", hint=hint, code="unknown_run", facts={"given": text}
+        ) from None
 
 
 def _is_source(tracker: TrackerBase, text: str) -> bool:

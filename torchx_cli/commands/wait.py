@@ -72,7 +72,7 @@ def wait_(
     limit = seconds("--timeout", timeout) if timeout else None
     condition = conditions.check(condition)
     if first and every:
-        raise UsageError("--any cannot be combined with --all")
+        raise UsageError("--any cannot be combined with --all", code="conflicting_flags")
     session = session_of(ctx)
     with session.runner() as runner:
         selection = Selection(handles or (), every and not handles, state, name, scheduler)

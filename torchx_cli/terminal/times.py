@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 
-from torchx.errors import UsageError
+from torchx.command_line import ArgumentError
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _UNIT = "seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw]"
@@ -94,7 +94,9 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
     try:
         return datetime.fromisoformat(stripped).astimezone()
     except (ValueError, OverflowError):
-        raise UsageError(f"{flag} takes a time, got `{text}`", hint=f"a time is {FORMS}") from None
+        raise ArgumentError(
+            f"{flag} takes a time, got `{text}`", flag=flag, given=text, hint=f"a time is {FORMS}"
+        ) from None
 
 
 def _days_before(name: str, now: datetime) -> int | None:
@@ -138,7 +140,9 @@ def seconds(flag: str, text: str) -> float:
     """
     length = _length(text.strip() + "s") if text.strip()[-1:].isdigit() else _length(text.strip())
     if length is None:
-        raise UsageError(f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`")
+        raise ArgumentError(
+            f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`", flag=flag, given=text
+        )
     return length
 
 

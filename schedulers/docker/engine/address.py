@@ -30,6 +30,8 @@ _NO = ("0", "false", "no", "off")
 class NoEngineError(StateError):
     """No engine answers."""
 
+    code = "engine_unreachable"
+
 
 @dataclass(frozen=True)
 class Address:

@@ -54,6 +54,8 @@ class EngineError(StateError):
         message: the engine's message.
     """
 
+    code = "engine_error"
+
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status

@@ -47,6 +47,8 @@ def provide(engine: Engine, image: str, report: Callable[[str], None]) -> str | 
         raise StateError(
             f"the image {image} is not on the engine and cannot be pulled: {_short(error.message)}",
             hint="list the engine's images: docker images; name one with --image or in the component",
+            code="unknown_image",
+            facts={"image": image},
         ) from error
     return None
 

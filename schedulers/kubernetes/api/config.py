@@ -20,6 +20,8 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 class NoPackageError(AbsentError):
     """The package ``kubernetes`` is not installed."""
 
+    code = "missing_package"
+
 
 def kubeconfigs(kubeconfig: str | None = None) -> list[Path]:
     """Returns the existing kubeconfig files: those given, those of KUBECONFIG, or ``~/.kube/config``."""

@@ -33,6 +33,8 @@ class ClusterError(StateError):
         hopeless: an immediate retry would fail too.
     """
 
+    code = "engine_error"
+
     def __init__(
         self,
         message: str,
@@ -42,7 +44,8 @@ class ClusterError(StateError):
         reason: str = "",
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
+        code = {0: "engine_unreachable", 401: "access_denied", 403: "access_denied"}.get(status)
+        super().__init__(message, hint=hint, code=code)
         self.status, self.reason, self.retry_after = status, reason, retry_after
         self.hopeless = False
 

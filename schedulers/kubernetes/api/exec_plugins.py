@@ -22,6 +22,8 @@ _MAX_LENGTH = 300
 class PluginError(StateError):
     """A credential plugin is missing or has failed."""
 
+    code = "access_denied"
+
 
 @dataclass(frozen=True)
 class Plugin:

@@ -116,7 +116,12 @@ def _named(
             found[name] = RawValue(value, where, key)
         elif strict:
             hint = did_you_mean(key, known, f"arguments of {component.name}: {', '.join(known)}")
-            raise ArgumentError(f"unknown argument `{key}` for {component.name} (from {where})", hint=hint)
+            raise ArgumentError(
+                f"unknown argument `{key}` for {component.name} (from {where})",
+                flag=key,
+                hint=hint,
+                code="unknown_flag",
+            )
     return found
 
 
@@ -225,7 +230,9 @@ def _missing(parameter: Parameter, given: Mapping[str, Any]) -> Iterator[str]:
 def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentError:
     listing = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
     hint = f"its arguments: torchx run {component.name} --help"
-    return ArgumentError(f"{component.name} needs {listing}", flag=missing[0], hint=hint)
+    return ArgumentError(
+        f"{component.name} needs {listing}", flag=missing[0], hint=hint, code="missing_argument"
+    )
 
 
 def _bad(component: Component, parameter: Parameter, given: RawValue, error: BadValue) -> ArgumentError:

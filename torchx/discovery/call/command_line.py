@@ -55,7 +55,9 @@ def parse_command_line(component: Component, argv: Sequence[str], *, last_wins: 
         first = next((p for top in component.parameters for p in top.leaves()), None)
         if first:
             hint = f"every argument has a flag, e.g. {first.flags[0]}   {hint}"
-        raise ArgumentError(f'{component.name} takes flags only, got "{split.rest[0]}"', hint=hint)
+        raise ArgumentError(
+            f'{component.name} takes flags only, got "{split.rest[0]}"', hint=hint, code="unexpected_argument"
+        )
     return split
 
 

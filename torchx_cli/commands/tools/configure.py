@@ -48,6 +48,7 @@ def configure_(
         raise StateError(
             f"{config.CONFIG_FILE} already exists",
             hint="torchx configure --print shows the new content; --force overwrites the file",
+            code="already_exists",
         ) from None
     except OSError as error:
         raise StateError(f"{config.CONFIG_FILE} cannot be written: {error.strerror}") from error

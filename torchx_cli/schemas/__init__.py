@@ -1,0 +1,1 @@
+"""JSON Schemas of the output of the commands, and the codes of errors."""
