@@ -11,6 +11,9 @@ with lazy_imports:
     import difflib
 
 
+_MEANT = re.compile("did you mean `([^`]*)`")
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Returns the known name that is closest to the given one, None if no name is close.
 
@@ -36,6 +39,16 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) 
     close = nearest(word, known)
     parts = ([f"did you mean `{close}`?"] if close else []) + ([otherwise] if otherwise else [])
     return "   ".join(parts) or None
+
+
+def meant_in(hint: str) -> str | None:
+    """Returns the name that a hint of :func:`did_you_mean` suggests, None if it suggests none.
+
+    >>> meant_in("did you mean `echo`?   all components: torchx builtins")
+    'echo'
+    """
+    found = _MEANT.match(hint)
+    return found[1] if found else None
 
 
 def without_password(text: str) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import cast
 
 import typer
 
-from torchx.errors import TorchxError, UsageError
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.app import build
-from torchx_cli.terminal.output import discard_output, error_line, prepare_streams, print_stderr
+from torchx_cli.terminal import error_output
+from torchx_cli.terminal.output import prepare_streams
 
 with lazy_imports:
     import traceback
@@ -24,11 +24,6 @@ with lazy_imports:
 PROG = "torchx"
 COMPLETE = "__complete"
 """The hidden command that completion scripts call."""
-
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
-EXIT_PIPE = 141
-"""128 + SIGPIPE: the reader of stdout has closed it, as `head` does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,33 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _invoke(args)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        discard_output()
-        return EXIT_PIPE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except TorchxError as error:
-        _debug(args)
-        _print_error(error.message, error.hint)
-        return error.exit_code
-    except OSError as error:
-        _debug(args)
-        where = f": {error.filename}" if error.filename else ""
-        if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
-            _print_error(
-                "the working directory does not exist: it has been removed", "cd to another folder first"
-            )
-        else:
-            _print_error(f"{error.strerror or error}{where}", None)
-        discard_output()
-        return EXIT_FAILED
-    except Exception as error:  # a defect in torchx or a plugin, reported in one line
-        _debug(args)
-        _print_error(
-            f"{type(error).__name__}: {error}",
-            "this is a bug in torchx; for a traceback: torchx --debug ...",
-        )
-        return EXIT_FAILED
+    except (Exception, KeyboardInterrupt) as error:
+        if not isinstance(error, (BrokenPipeError, KeyboardInterrupt)):
+            _debug(args)
+        return error_output.report(error, args)
 
 
 def _invoke(args: list[str]) -> int:
@@ -90,12 +62,14 @@ def _invoke(args: list[str]) -> int:
     except typer.Exit as end:
         return int(end.exit_code)
     except typer.Abort:
-        return EXIT_INTERRUPTED
+        raise KeyboardInterrupt from None
     except click_error as error:
         ctx_of = getattr(error, "ctx", None)
         path = ctx_of.command_path if ctx_of is not None else PROG
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-        raise UsageError(message[:1].lower() + message[1:], hint=f"see: {path} --help") from error
+        message = message[:1].lower() + message[1:]
+        code = error_output.click_code(error, message)
+        raise UsageError(message, hint=f"see: {path} --help", code=code) from error
 
 
 def _base_named(cls: type, name: str) -> type:
@@ -113,18 +87,3 @@ def _debug(args: list[str]) -> None:
     if "--debug" in before_command:
         with contextlib.suppress(OSError):  # stderr is closed
             display.show_code(masking.mask_text(traceback.format_exc()), "pytb", sys.stderr)
-
-
-def _working_directory_removed() -> bool:
-    try:
-        os.getcwd()  # noqa: PTH109  # called for its error
-    except FileNotFoundError:
-        return True
-    return False
-
-
-def _print_error(message: str, hint: str | None) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    with contextlib.suppress(OSError):  # stderr is closed: the exit code reports it
-        print_stderr(error_line(message, hint, sys.stderr))

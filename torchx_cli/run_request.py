@@ -223,7 +223,9 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
     except UsageError as error:
         places = [place for place in (setting, None if kinds else named) if place is not None]
         origin = f" (from {places[0].origin})" if places else ""
-        raise UsageError(f"{error.message}{origin}", hint=error.hint) from None
+        raise UsageError(
+            f"{error.message}{origin}", hint=error.hint, code=error.code, facts=error.facts
+        ) from None
 
 
 def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Config) -> dict[str, CfgVal]:
@@ -282,4 +284,4 @@ class _origin:
         hint = f"{first}   {more}" if first.startswith("did you mean") else more
         unknown = error.message.startswith("unknown run option")
         where = f"for {self._scheduler} (from {self._origin})" if unknown else f"(from {self._origin})"
-        raise UsageError(f"{error.message} {where}", hint=hint) from error
+        raise UsageError(f"{error.message} {where}", hint=hint, code=error.code, facts=error.facts) from error

@@ -104,6 +104,31 @@ def offers(args: list[str], current: str) -> Iterator[Offer]:
     yield from line.offers(name, current)
 
 
+def parse(args: Sequence[str]) -> tuple[str, Line] | None:
+    """Returns the command of a command line with its arguments, parsed leniently.
+
+    Args:
+        args: all arguments.
+
+    Returns:
+        The name of the command, such as ``status`` or ``config show``, and its arguments; None if the command
+        is unknown or one of a plugin.
+    """
+    line = Line(app.build(), list(args), interspersed=False)
+    name, *rest = line.rest or [""]
+    if name not in app.COMMANDS:
+        return None
+    command: Any = app.load(name)
+    while (below := getattr(command, "commands", None)) is not None:
+        line = Line(command, rest, interspersed=False)
+        if not line.rest or line.rest[0] not in below:
+            return None
+        command, rest = below[line.rest[0]], line.rest[1:]
+        name = f"{name} {line.rest[0]}"
+    settings = command.context_settings
+    return name, Line(command, rest, interspersed=settings.get("allow_interspersed_args", True))
+
+
 class Line:
     """The arguments after a command, parsed leniently.
 
@@ -118,6 +143,7 @@ class Line:
         self._table = flag_table(self._params.values(), interspersed, "", lenient=True)
         split = self._table.split(args)
         self.values, self.rest, self.pending = split.values(), split.rest, split.pending
+        self.given = {hit.flag.name for hit in split.hits}
         self._ended = split.ended
 
     def offers(self, command: str, current: str) -> Iterator[Offer]:

@@ -1,0 +1,167 @@
+"""Errors as the user sees them: text on stderr, or with ``-o json`` and ``-o yaml`` an object on stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
+from torchx.printable import printable
+from torchx.suggestions import meant_in
+from torchx_cli.terminal.output import discard_output, error_line, print_stderr, yaml_text
+
+with lazy_imports:
+    import json
+
+    from torchx_cli.completion import complete
+    from torchx_cli.terminal import masking
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+"""128 + SIGPIPE: the reader of stdout has closed it, as `head` does."""
+
+_CLICK_CODES = {
+    "MissingParameter": "missing_argument",
+    "NoSuchOption": "unknown_flag",
+    "BadParameter": "invalid_value",
+    "missing command": "missing_argument",
+    "no such command": "unknown_command",
+    "got unexpected extra": "unexpected_argument",
+}
+"""Name of an error of click, or the beginning of its message, and the code."""
+
+
+class Failure(NamedTuple):
+    """An error, as printed.
+
+    Attributes:
+        code: its stable code.
+        message: its message.
+        hint: the next step, or None.
+        exit_code: the exit code.
+        facts: data about the cause.
+    """
+
+    code: str
+    message: str
+    hint: str | None
+    exit_code: int
+    facts: dict[str, Any]
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns the error as plain data, without secrets and control characters."""
+        facts = dict(self.facts)
+        if masking.looks_secret(str(facts.get("flag", ""))) and "given" in facts:
+            facts["given"] = masking.MASK
+        if near := meant_in(self.hint or ""):
+            facts.setdefault("did_you_mean", near)
+        data = {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+            **{name: value for name, value in facts.items() if value is not None},
+        }
+        shown: dict[str, Any] = _printable(masking.mask(data))
+        return shown
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Returns the description of an error."""
+    if isinstance(error, TorchxError):
+        return Failure(error.code, error.message, error.hint, error.exit_code, error.facts)
+    if isinstance(error, KeyboardInterrupt):
+        return Failure("interrupted", "interrupted", None, EXIT_INTERRUPTED, {})
+    if isinstance(error, BrokenPipeError):
+        return Failure("broken_pipe", "the reader of the output has closed it", None, EXIT_PIPE, {})
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        name = errno.errorcode.get(error.errno or 0)
+        facts = {"errno": name, "path": None if error.filename is None else os.fsdecode(error.filename)}
+        if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
+            gone = "the working directory does not exist: it has been removed"
+            return Failure("file_error", gone, "cd to another folder first", EXIT_FAILED, facts)
+        return Failure("file_error", f"{error.strerror or error}{where}", None, EXIT_FAILED, facts)
+    # a defect in torchx or a plugin, reported in one line
+    hint = "this is a bug in torchx; for a traceback: torchx --debug ..."
+    return Failure("internal", f"{type(error).__name__}: {error}", hint, EXIT_FAILED, {})
+
+
+def _working_directory_removed() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  # called for its error
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def click_code(error: Exception, message: str) -> str | None:
+    """Returns the code for an error of click, which has no codes; None if it has no narrower one."""
+    names = {base.__name__ for base in type(error).__mro__}
+    found = (code for key, code in _CLICK_CODES.items() if key in names or message.startswith(key))
+    return next(found, None)
+
+
+def report(error: BaseException, args: Sequence[str]) -> int:
+    """Prints an error in the format that the command line requests, and returns the exit code.
+
+    An interrupt and a closed output are printed only as data: in text, the exit code reports them.
+    """
+    failure, form = failure_of(error), requested_format(args)
+    if isinstance(error, BrokenPipeError):
+        discard_output()  # if the closed output is stdout, data is discarded too
+    if form != "text":
+        with contextlib.suppress(OSError, ValueError):  # closed: the exit code reports it
+            data = {"error": failure.as_data()}
+            print(json.dumps(data) if form == "json" else yaml_text(data, unicode=False).rstrip(), flush=True)
+    elif not isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            print_stderr(error_line(failure.message, failure.hint, sys.stderr))
+    if isinstance(error, OSError):
+        discard_output()
+    return failure.exit_code
+
+
+def requested_format(args: Sequence[str]) -> str:
+    """Returns the output format of a command line that may be invalid: text, json or yaml."""
+    if not any("json" in arg or "yaml" in arg or arg.startswith("--j") for arg in args):
+        return "text"
+    with contextlib.suppress(Exception):  # the error that is reported may be one of loading the command
+        parsed = complete.parse(args)
+        if parsed is not None:
+            _, line = parsed
+            return _first_format([*line.values.get("output", ()), "json" if "json" in line.given else ""])
+    return _first_format(_formats_in(args))  # of an unknown command, or of a plugin
+
+
+def _first_format(formats: Iterable[str]) -> str:
+    return next((each for each in formats if each in ("json", "yaml")), "text")
+
+
+def _formats_in(args: Sequence[str]) -> Iterator[str]:
+    """Yields the formats that flags of an unknown command request."""
+    for arg, following in zip(args, [*args[1:], ""], strict=True):
+        if arg == "--":
+            return
+        if arg == "--json":
+            yield "json"
+        elif arg in ("-o", "--output"):
+            yield following
+        elif arg.startswith(("-o", "--output=")):
+            yield arg.removeprefix("--output").removeprefix("-o").removeprefix("=")
+
+
+def _printable(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _printable(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_printable(value) for value in data]
+    return printable(data) if isinstance(data, str) else data
