@@ -3,6 +3,7 @@
 from torchx.compat.logs import split_lines_iterator as split_lines_iterator
 from torchx.scheduling.base import DescribeAppResponse as DescribeAppResponse
 from torchx.scheduling.base import Glances as Glances
+from torchx.scheduling.base import KeepsProvenance as KeepsProvenance
 from torchx.scheduling.base import Kills as Kills
 from torchx.scheduling.base import ListAppResponse as ListAppResponse
 from torchx.scheduling.base import LogChunks as LogChunks

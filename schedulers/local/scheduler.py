@@ -18,6 +18,8 @@ with lazy_imports:
     from torchx.schedulers.local import wait as local_wait
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchx.jobs.view import JobView
     from torchx.schedulers.local.images import CWDImageProvider as CWDImageProvider
     from torchx.schedulers.local.images import ImageProvider as ImageProvider
@@ -147,6 +149,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements that the supervisor of a job recorded."""
         return local_usage.usage(self._jobs, app_id)
+
+    def provenance_folder(self, app_id: str) -> Path | None:
+        """Returns the folder for the source of a job, within that of its record."""
+        return self._jobs.provenance_folder(app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 

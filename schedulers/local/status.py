@@ -86,6 +86,11 @@ class LocalJobs:
         """Returns a job or None; one whose supervisor is dead counts as ended."""
         return self._view(app_id, read)
 
+    def provenance_folder(self, app_id: str) -> Path | None:
+        """Returns the folder for the source of a job, None without such a job."""
+        paths = paths_of(self.home, app_id)
+        return paths.provenance if paths.folder.is_dir() else None
+
     def reconcile(self, app_id: str) -> JobView | None:
         """Returns a job or None; finalizes it first if its supervisor is dead.
 

@@ -48,7 +48,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.apps",
         "torchx.distributed",
     ),
-    ("torchx.jobs", "torchx.supervisor", "torchx.notifications"),
+    ("torchx.jobs", "torchx.supervisor", "torchx.notifications", "torchx.provenance"),
     ("torchx.scheduling.base", "torchx.scheduling.protocols", "torchx.scheduling.responses"),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),

@@ -96,6 +96,11 @@ class Home(NamedTuple):
         return self.path / "notifications"
 
     @property
+    def provenance(self) -> Path:
+        """The source of applications of engines without a folder for each: a folder for each engine."""
+        return self.path / "provenance"
+
+    @property
     def images(self) -> Path:
         """The unpacked archives, a folder each."""
         return self.path / "images"
@@ -158,6 +163,11 @@ class JobPaths(NamedTuple):
     def notifications(self) -> Path:
         """The targets and the journal of its notifications; exists if it has any."""
         return self.folder / "notifications"
+
+    @property
+    def provenance(self) -> Path:
+        """The source that it was submitted from."""
+        return self.folder / "provenance"
 
     @property
     def supervisor_log(self) -> Path:

@@ -26,12 +26,14 @@ from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException
 
 with lazy_imports:
+    from torchx.provenance import store
     from torchx.runner import logs, notifications, reports
     from torchx.scheduling import checks
     from torchx.specs import app
 
 if TYPE_CHECKING:
     from torchx.notifications.store import Delivery
+    from torchx.provenance.model import File, Provenance
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
     from torchx.scheduling.usage import AppUsage
@@ -151,6 +153,37 @@ class Applications(Engines):
             return []
         status = self.status(app_handle)
         return [] if status is None else notifications.left(self, app_handle, status.state)
+
+    def provenance(self, app_handle: str) -> Provenance | None:
+        """Returns the source, the Python and the machine that an application was submitted from.
+
+        Returns None if they were not recorded, or not where this machine can read them.
+
+        Raises:
+            StateError: the record cannot be read.
+        """
+        folder = self._provenance_folder(app_handle)
+        return None if folder is None else store.Store(folder).read()
+
+    def source_diff(self, app_handle: str) -> bytes | None:
+        """Returns the diff of the tracked files against the commit of :meth:`provenance`, None without one.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        folder = self._provenance_folder(app_handle)
+        return None if folder is None else store.Store(folder).diff()
+
+    def source_file(self, app_handle: str, file: File) -> bytes:
+        """Returns the recorded content of a changed or untracked file of :meth:`provenance`.
+
+        Raises:
+            StateError: it was not kept, or cannot be read.
+        """
+        folder = self._provenance_folder(app_handle)
+        if folder is None:
+            raise UnknownAppException(app_handle)
+        return store.Store(folder).content(file)
 
     def wakes(self, app_handle: str) -> bool:
         """Returns True if :meth:`wait` is woken at the end of an application, False if it polls."""

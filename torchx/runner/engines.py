@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
-from torchx.scheduling.base import Diagnoses, Executes, ListAppResponse, Prunes, Scheduler, Selects
+from torchx.scheduling.base import (
+    Diagnoses,
+    Executes,
+    KeepsProvenance,
+    ListAppResponse,
+    Prunes,
+    Scheduler,
+    Selects,
+)
 from torchx.scheduling.query import Pruned
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 
@@ -45,6 +53,11 @@ def _deleting(engine: Scheduler[Any]) -> Callable[..., Iterator[Pruned]]:
             yield Pruned(make_app_handle(engine.backend, engine.session_name, app_id), 0, app_id)
 
     return prune
+
+
+def _place(scheduler: Scheduler[Any], app_id: str) -> str:
+    """Returns the path of an application's files in a folder of the state home."""
+    return f"{paths.file_name(scheduler.backend)}/{paths.file_name(app_id)[-LONGEST_NAME:]}"
 
 
 def _load_config() -> Config:
@@ -220,9 +233,14 @@ class Engines:
         home = paths.Home(paths.user_home())
         if scheduler.sends_notifications:
             return home.job(app_id).notifications
-        return (
-            home.notifications / paths.file_name(scheduler.backend) / paths.file_name(app_id)[-LONGEST_NAME:]
-        )
+        return home.notifications / _place(scheduler, app_id)
+
+    def _provenance_folder(self, app_handle: str) -> Path | None:
+        """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
+        scheduler, app_id = self._of(app_handle)
+        if isinstance(scheduler, KeepsProvenance):
+            return scheduler.provenance_folder(app_id)
+        return paths.Home(paths.user_home()).provenance / _place(scheduler, app_id)
 
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
         """Parses run options such as ``a=1,b=x;y``; the last value of a repeated option counts.

@@ -22,6 +22,7 @@ from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
 from torchx.scheduling.protocols import Diagnoses as Diagnoses
 from torchx.scheduling.protocols import Executes as Executes
 from torchx.scheduling.protocols import Glances as Glances
+from torchx.scheduling.protocols import KeepsProvenance as KeepsProvenance
 from torchx.scheduling.protocols import Kills as Kills
 from torchx.scheduling.protocols import LogChunks as LogChunks
 from torchx.scheduling.protocols import Measures as Measures

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from torchx.errors import StateError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
@@ -176,4 +178,16 @@ class Measures(Protocol):
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, running or ended, or None if there are none."""
+        ...
+
+
+@runtime_checkable
+class KeepsProvenance(Protocol):
+    """A scheduler with a folder for each application, which can hold the record of its source.
+
+    Those of other schedulers are in the state home of the submitting machine.
+    """
+
+    def provenance_folder(self, app_id: str) -> Path | None:
+        """Returns the folder for the provenance of an application, which may not exist; None if unknown."""
         ...

@@ -1,0 +1,1 @@
+"""The origin of an application: its source, its Python, and the machine that submitted it."""

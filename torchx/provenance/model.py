@@ -1,0 +1,318 @@
+"""The provenance of an application as plain data: source, Python, machine, command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from torchx.jobs import shape
+
+SCHEMA = 1
+"""Version of the format; all older versions can be read."""
+
+MODIFIED, ADDED, DELETED, UNTRACKED = "modified", "added", "deleted", "untracked"
+CHANGES = (MODIFIED, ADDED, DELETED, UNTRACKED)
+"""The kinds of changed files; an added one is known to git, but not part of the commit."""
+
+PROGRAM, LAUNCHER = "program", "launcher"
+"""The origin of the recorded Python: the one that the first role runs, or the one that runs torchx."""
+
+LINK, EXECUTABLE, PLAIN = 0o120000, 0o100755, 0o100644
+MODES = (0, PLAIN, EXECUTABLE, LINK)
+"""The modes of files, as git has them; 0 for a deleted file."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Item = TypeVar("Item")
+
+
+class File(NamedTuple):
+    """A file of the working tree that differs from the commit.
+
+    Attributes:
+        path: its path in the working tree, with ``/``; it may have escaped bytes.
+        change: one of :data:`CHANGES`.
+        mode: one of :data:`MODES`.
+        size: bytes; of a link, those of its target.
+        digest: SHA-256 of the content; empty if the content is not kept.
+        omitted: the reason why the content is not kept.
+    """
+
+    path: str
+    change: str
+    mode: int = 0
+    size: int = 0
+    digest: str = ""
+    omitted: str = ""
+
+
+class Submodule(NamedTuple):
+    """A submodule; its changed files are in the list of all changed files.
+
+    Attributes:
+        path: its folder in the working tree.
+        commit: its commit; empty if it was not checked out, or has no commit yet.
+        objects: the folder with its objects; empty if it was not checked out.
+    """
+
+    path: str
+    commit: str = ""
+    objects: str = ""
+
+
+class Source(NamedTuple):
+    """The state of a git repository.
+
+    Attributes:
+        folder: the root of the working tree.
+        commit: the commit; empty before the first.
+        branch: the branch; empty if none is checked out.
+        remote: the address of the remote, without credentials.
+        objects: the folder with the objects of the repository.
+        files: the changed and untracked files.
+        diff_size: bytes of the diff of the tracked files, None without one.
+        submodules: the submodules.
+        notes: the parts that are missing, and other facts, one sentence each.
+        complete: the files were compared; False if only the commit is known.
+    """
+
+    folder: str
+    commit: str = ""
+    branch: str = ""
+    remote: str = ""
+    objects: str = ""
+    files: tuple[File, ...] = ()
+    diff_size: int | None = None
+    submodules: tuple[Submodule, ...] = ()
+    notes: tuple[str, ...] = ()
+    complete: bool = False
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a file differs from the commit."""
+        return bool(self.files)
+
+
+class Editable(NamedTuple):
+    """A package that is installed from a folder, which may have changed since.
+
+    Attributes:
+        path: the folder.
+        commit: the commit of its repository; empty outside of one.
+        dirty: whether a tracked file of its repository differed from the commit; None if not known.
+    """
+
+    path: str
+    commit: str = ""
+    dirty: bool | None = None
+
+
+class Python(NamedTuple):
+    """A Python and its packages.
+
+    Attributes:
+        version: its version.
+        executable: its path.
+        origin: :data:`PROGRAM` or :data:`LAUNCHER`.
+        packages: the version of each installed package by its name.
+        editable: those that are installed from a folder.
+    """
+
+    version: str
+    executable: str
+    origin: str = LAUNCHER
+    packages: Mapping[str, str] = {}
+    editable: Mapping[str, Editable] = {}
+
+
+class Machine(NamedTuple):
+    """The machine of the submission.
+
+    Attributes:
+        host: its name.
+        user: the user.
+        platform: operating system, kernel and architecture.
+        gpus: the names of its GPUs.
+        driver: the version of their driver.
+    """
+
+    host: str
+    user: str = ""
+    platform: str = ""
+    gpus: tuple[str, ...] = ()
+    driver: str = ""
+
+
+class Provenance(NamedTuple):
+    """The origin of an application.
+
+    Attributes:
+        submitted_at: the time of the submission, seconds since the epoch.
+        torchx_version: the version of torchx.
+        command_line: the command line, with secrets masked; empty for a submission from Python.
+        directory: the working directory of the submission.
+        live: the program runs in the working tree itself, which could change before it was read.
+        recorded_at: the time at which the working tree had been read; None if that has not happened.
+        source: the repository of the working directory; None without one, or if it is not known yet.
+        python: the Python of the program, or that of torchx; None if it is not known yet.
+        machine: the machine of the submission.
+        notes: the parts that are missing, and other facts, one sentence each.
+        recording: it is being recorded; the missing parts may follow.
+    """
+
+    submitted_at: float
+    torchx_version: str = ""
+    command_line: str = ""
+    directory: str = ""
+    live: bool = False
+    recorded_at: float | None = None
+    source: Source | None = None
+    python: Python | None = None
+    machine: Machine | None = None
+    notes: tuple[str, ...] = ()
+    recording: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain data for ``json``."""
+        data = {"schema": SCHEMA, **self._asdict(), "notes": list(self.notes)}
+        if self.source is not None:
+            parts = {
+                "files": [file._asdict() for file in self.source.files],
+                "notes": list(self.source.notes),
+            }
+            parts["submodules"] = [submodule._asdict() for submodule in self.source.submodules]
+            data["source"] = {**self.source._asdict(), **parts}
+        if self.python is not None:
+            editable = {name: each._asdict() for name, each in self.python.editable.items()}
+            packages = dict(self.python.packages)
+            data["python"] = {**self.python._asdict(), "packages": packages, "editable": editable}
+        if self.machine is not None:
+            data["machine"] = {**self.machine._asdict(), "gpus": list(self.machine.gpus)}
+        return data
+
+    @classmethod
+    def from_json(cls, data: Any) -> Provenance:
+        """Returns the provenance of plain data; ignores unknown fields.
+
+        Raises:
+            KeyError: a required field is missing.
+            TypeError: a field has another type.
+            ValueError: a field is invalid, or the format is newer.
+        """
+        data = shape.mapping(data, "provenance")
+        if shape.integer(data["schema"], "schema", minimum=1) > SCHEMA:
+            raise ValueError(f"a newer version wrote it (schema {data['schema']}, known: {SCHEMA})")
+        return cls(
+            submitted_at=shape.timestamp(data["submitted_at"], "submitted_at"),
+            torchx_version=shape.text(data.get("torchx_version", ""), "torchx_version"),
+            command_line=shape.text(data.get("command_line", ""), "command_line"),
+            directory=shape.system_text(data.get("directory", ""), "directory"),
+            live=_flag(data.get("live", False), "live"),
+            recorded_at=_optional(data.get("recorded_at"), lambda at: shape.timestamp(at, "recorded_at")),
+            source=_optional(data.get("source"), _source),
+            python=_optional(data.get("python"), _python),
+            machine=_optional(data.get("machine"), _machine),
+            notes=_texts(data.get("notes", []), "notes"),
+            recording=_flag(data.get("recording", False), "recording"),
+        )
+
+
+def _source(data: Any) -> Source:
+    data = shape.mapping(data, "source")
+    return Source(
+        folder=shape.system_text(data["folder"], "folder"),
+        commit=_matching(_COMMIT, data.get("commit", ""), "commit"),
+        branch=shape.text(data.get("branch", ""), "branch"),
+        remote=shape.text(data.get("remote", ""), "remote"),
+        objects=shape.system_text(data.get("objects", ""), "objects"),
+        files=tuple(_file(item) for item in shape.sequence(data.get("files", []), "files")),
+        diff_size=_optional(data.get("diff_size"), lambda size: shape.integer(size, "diff_size")),
+        submodules=tuple(
+            _submodule(item) for item in shape.sequence(data.get("submodules", []), "submodules")
+        ),
+        notes=_texts(data.get("notes", []), "notes"),
+        complete=_flag(data.get("complete", False), "complete"),
+    )
+
+
+def _file(data: Any) -> File:
+    data = shape.mapping(data, "files")
+    return File(
+        path=_path(data["path"]),
+        change=CHANGES[CHANGES.index(data["change"])],
+        mode=MODES[MODES.index(data.get("mode", 0))],
+        size=shape.integer(data.get("size", 0), "size"),
+        digest=_matching(_DIGEST, data.get("digest", ""), "digest"),
+        omitted=shape.text(data.get("omitted", ""), "omitted"),
+    )
+
+
+def _submodule(data: Any) -> Submodule:
+    data = shape.mapping(data, "submodules")
+    commit = _matching(_COMMIT, data.get("commit", ""), "commit")
+    return Submodule(_path(data["path"]), commit, shape.system_text(data.get("objects", ""), "objects"))
+
+
+def _python(data: Any) -> Python:
+    data = shape.mapping(data, "python")
+    packages = shape.mapping(data.get("packages", {}), "packages")
+    editable = shape.mapping(data.get("editable", {}), "editable")
+    return Python(
+        version=shape.text(data["version"], "version"),
+        executable=shape.system_text(data["executable"], "executable"),
+        origin=PROGRAM if data.get("origin") == PROGRAM else LAUNCHER,
+        packages={shape.text(k, "packages"): shape.text(v, "packages") for k, v in packages.items()},
+        editable={shape.text(name, "editable"): _editable(value) for name, value in editable.items()},
+    )
+
+
+def _editable(data: Any) -> Editable:
+    data = shape.mapping(data, "editable")
+    return Editable(
+        path=shape.system_text(data["path"], "path"),
+        commit=_matching(_COMMIT, data.get("commit", ""), "commit"),
+        dirty=_optional(data.get("dirty"), lambda dirty: _flag(dirty, "dirty")),
+    )
+
+
+def _machine(data: Any) -> Machine:
+    data = shape.mapping(data, "machine")
+    return Machine(
+        host=shape.text(data["host"], "host"),
+        user=shape.text(data.get("user", ""), "user"),
+        platform=shape.text(data.get("platform", ""), "platform"),
+        gpus=_texts(data.get("gpus", []), "gpus"),
+        driver=shape.text(data.get("driver", ""), "driver"),
+    )
+
+
+def _path(value: Any) -> str:
+    """Returns a relative path that stays in its folder, and names no part of a repository's own files."""
+    path = shape.system_text(value, "path")
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+        raise ValueError("`path` is not a path of a working tree")
+    return path
+
+
+def _matching(pattern: re.Pattern[str], value: Any, name: str) -> str:
+    text = shape.handle_text(value, name)
+    if text and not pattern.fullmatch(text):
+        raise ValueError(f"`{name}` is invalid")
+    return text
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` is not true or false")
+    return value
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    return tuple(shape.text(item, name) for item in shape.sequence(value, name))
+
+
+def _optional(value: Any, convert: Callable[[Any], Item]) -> Item | None:
+    return None if value is None else convert(value)
