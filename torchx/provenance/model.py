@@ -12,8 +12,10 @@ SCHEMA = 1
 """Version of the format; all older versions can be read."""
 
 MODIFIED, ADDED, DELETED, UNTRACKED = "modified", "added", "deleted", "untracked"
-CHANGES = (MODIFIED, ADDED, DELETED, UNTRACKED)
-"""The kinds of changed files; an added one is known to git, but not part of the commit."""
+CONVERTED = "converted"
+CHANGES = (MODIFIED, ADDED, DELETED, UNTRACKED, CONVERTED)
+"""The kinds of changed files. An added one is known to git, but not part of the commit. A converted one is
+unchanged for git, but has other bytes than the commit: other line ends, or the content of Git LFS."""
 
 PROGRAM, LAUNCHER = "program", "launcher"
 """The origin of the recorded Python: the one that the first role runs, or the one that runs torchx."""
@@ -55,11 +57,13 @@ class Submodule(NamedTuple):
         path: its folder in the working tree.
         commit: its commit; empty if it was not checked out, or has no commit yet.
         objects: the folder with its objects; empty if it was not checked out.
+        expected: the commit that the outer repository has for it.
     """
 
     path: str
     commit: str = ""
     objects: str = ""
+    expected: str = ""
 
 
 class Source(NamedTuple):
@@ -90,9 +94,15 @@ class Source(NamedTuple):
     complete: bool = False
 
     @property
+    def changed(self) -> tuple[File, ...]:
+        """The files that differ from the commit for git too."""
+        return tuple(file for file in self.files if file.change != CONVERTED)
+
+    @property
     def dirty(self) -> bool:
-        """Whether a file differs from the commit."""
-        return bool(self.files)
+        """Whether a file, or the commit of a submodule, differs from the commit."""
+        moved = any(each.commit not in ("", each.expected) for each in self.submodules)
+        return moved or bool(self.changed)
 
 
 class Editable(NamedTuple):
@@ -251,8 +261,12 @@ def _file(data: Any) -> File:
 
 def _submodule(data: Any) -> Submodule:
     data = shape.mapping(data, "submodules")
-    commit = _matching(_COMMIT, data.get("commit", ""), "commit")
-    return Submodule(_path(data["path"]), commit, shape.system_text(data.get("objects", ""), "objects"))
+    return Submodule(
+        path=_path(data["path"]),
+        commit=_matching(_COMMIT, data.get("commit", ""), "commit"),
+        objects=shape.system_text(data.get("objects", ""), "objects"),
+        expected=_matching(_COMMIT, data.get("expected", ""), "expected"),
+    )
 
 
 def _python(data: Any) -> Python:

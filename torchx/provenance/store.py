@@ -27,7 +27,7 @@ LARGEST_RECORD = 1 << 26
 LARGEST_DIFF = 1 << 25
 """Maximum bytes of a diff."""
 
-LARGEST_FILE = 1 << 25
+LARGEST_FILE = 1 << 23
 """Maximum bytes of a file whose content is kept."""
 
 INTERRUPTED = "the recording was interrupted: the process that reads the source was killed"

@@ -116,15 +116,24 @@ class Folder:
                 raise UsageError(f"workspace `{self.name}` is neither a folder nor a file")
             yield Entry(self._single, "file", self._mode(self._single, status.st_mode), status.st_size)
             return
-        files = () if self._unfiltered else FILES
-        rules = Rules(
-            [rule for file in files for rule in parse(self._text(file), file)], unfiltered=self._unfiltered
-        )
+        rules = self.rules()
         waiting = [_Below("", rules.top, True)]
         while waiting:
             yield from self._folder(waiting.pop(), rules, waiting)
         self.notes += rules.notes()
         self.notes += set_id_notes(self.set_id)
+
+    def rules(self) -> Rules:
+        """Returns the exclusion rules of the folder.
+
+        Raises:
+            UsageError: an ignore file has an invalid line.
+            StateError: an ignore file cannot be read.
+        """
+        files = () if self._unfiltered else FILES
+        return Rules(
+            [rule for file in files for rule in parse(self._text(file), file)], unfiltered=self._unfiltered
+        )
 
     def _text(self, file: str) -> str:
         try:

@@ -1,0 +1,399 @@
+"""The differences between a working tree and its commit, compared byte by byte."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from torchx.machine import files
+from torchx.provenance.git import Deadline, Git, GitError
+from torchx.provenance.model import (
+    ADDED,
+    CONVERTED,
+    DELETED,
+    EXECUTABLE,
+    LINK,
+    MODIFIED,
+    PLAIN,
+    UNTRACKED,
+    File,
+)
+from torchx.provenance.repository import Repository
+from torchx.provenance.selection import Selection
+from torchx.provenance.store import LARGEST_DIFF, LARGEST_FILE, Store
+
+MOST_FILES = 10_000
+"""Maximum number of files whose content is kept."""
+
+LARGEST_TOTAL = 1 << 26
+"""Maximum bytes of the content of all files that is kept."""
+
+LARGEST_READ = 1 << 32
+"""Maximum bytes of unchanged files that are read to find those with converted content."""
+
+GITLINK = 0o160000
+_CONVERSIONS = re.compile(rb"\b(?:text|eol|crlf|ident|filter|working-tree-encoding)\b")
+_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n")
+_LARGEST_POINTER = 1024
+
+
+class Known(NamedTuple):
+    """An entry of a commit or of the index.
+
+    Attributes:
+        mode: its mode.
+        name: the name of its object.
+    """
+
+    mode: int
+    name: str
+
+
+class Found(NamedTuple):
+    """A file of the working tree.
+
+    Attributes:
+        mode: its mode, as git has it.
+        size: its bytes.
+        content: its content; None if it is too large.
+        name: the name that git would give to its object.
+        digest: the SHA-256 of its content.
+        changed_at: the time of its last change.
+    """
+
+    mode: int
+    size: int
+    content: bytes | None
+    name: str
+    digest: str
+    changed_at: float
+
+
+class Budget:
+    """The time, the number and the bytes of files that may still be kept.
+
+    Args:
+        deadline: the time until which files are read.
+    """
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._files, self._bytes = MOST_FILES, LARGEST_TOTAL
+
+    @property
+    def is_late(self) -> bool:
+        """Whether no further file is read."""
+        return not self._deadline.left
+
+    def refuses(self, size: int) -> str:
+        """Returns the reason why a further file is not kept; empty, and counts it, if it is."""
+        if size > LARGEST_FILE:
+            return f"it has more than {LARGEST_FILE >> 20} MB"
+        if not self._files or size > self._bytes:
+            return f"the changed files have more than {MOST_FILES:,} files or {LARGEST_TOTAL >> 20} MB"
+        self._files -= 1
+        self._bytes -= size
+        return ""
+
+
+class WorkingTree:
+    """The working tree of a repository or of a submodule.
+
+    Args:
+        repository: the repository.
+        git: runs git on it.
+        commit: the commit to compare with; empty before the first.
+        budget: counts the files that are kept.
+        store: the content of changed files is kept there; None to only compare.
+        sha256: the names of objects are SHA-256.
+        prefix: begins the paths in the results; ends with a slash, or is empty.
+        home: the state home.
+
+    Attributes:
+        submodules: the commits of submodules by path, without the prefix, as the commit has them.
+        diff: the diff of the tracked files.
+        notes: facts for the user.
+        latest: the paths and the times of the last change of the changed files, without the prefix.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        git: Git,
+        commit: str,
+        budget: Budget,
+        store: Store | None = None,
+        *,
+        sha256: bool = False,
+        prefix: str = "",
+        home: str = "",
+    ) -> None:
+        self._top, self._git, self._store, self._prefix = repository.top, git, store, prefix
+        self._sha256, self._budget = sha256, budget
+        self._base = commit or EMPTY_TREES[sha256]
+        self._home = home
+        self._folders: dict[str, bool] = {"": True}
+        self.submodules: dict[str, str] = {}
+        self.diff = b""
+        self.notes: list[str] = []
+        self.latest: dict[str, float] = {}
+
+    def compare(self, *, converts: bool) -> list[File]:
+        """Returns the changed and untracked files, sorted by path.
+
+        Args:
+            converts: git may convert contents, so that files which are unchanged for git are read too.
+
+        Raises:
+            GitError: git failed.
+            OSError: a content cannot be written.
+        """
+        index, flagged = self._index()
+        before, changed = self._changed()
+        self.submodules = self._expected([path for path, known in index.items() if known.mode == GITLINK])
+        untracked = self._untracked()
+        chosen = Selection(self._top, untracked, self._home)
+        self.notes += [chosen.note] if chosen.note else []
+        found: dict[str, File | None] = {}
+        for path in changed:
+            # after `git rm --cached`, the file may be left, untracked or ignored
+            gone = path not in index
+            found[path] = File(path, DELETED) if gone else self._compare(path, before.get(path), chosen)
+        for path in flagged:
+            if path not in found and path not in self.submodules:
+                found[path] = self._compare(path, index[path], chosen)
+        if converts or self._has_attributes(index):
+            for path in self._converted(index, found):
+                found[path] = self._compare(path, index[path], chosen, CONVERTED)
+        for path in untracked:
+            found[path] = self._compare(path, None, chosen, UNTRACKED)
+        self._make_diff([path for path in changed if _has_diff(found.get(path))])
+        prefix = self._prefix
+        return [
+            file._replace(path=prefix + file.path) for _, file in sorted(found.items()) if file is not None
+        ]
+
+    def is_changed(self) -> bool:
+        """Returns True if a tracked file differs from the commit; keeps nothing.
+
+        Raises:
+            GitError: git failed.
+        """
+        before, changed = self._changed()
+        return any(
+            found is None or known is None or (found.mode, found.name) != known
+            for path in changed
+            for known, found in [(before.get(path), self._read(path))]
+            if known is not None or found is not None
+        )
+
+    # --- git ------------------------------------------------------------------------------------------
+
+    def _index(self) -> tuple[dict[str, Known], list[str]]:
+        """Returns the entries of the index, and the paths of those whose files git does not look at."""
+        entries, flagged = {}, []
+        for line in self._lines("ls-files", "-s", "-v", "-z"):
+            head, _, path = line.partition("\t")
+            tag, mode, name, _ = head.split(" ")
+            entries[path] = Known(int(mode, 8), name)
+            if tag == "S" or tag.islower():
+                flagged.append(path)
+        return entries, flagged
+
+    def _changed(self) -> tuple[dict[str, Known], list[str]]:
+        """Returns the entries of the commit whose files may be changed, and the paths of all such files."""
+        before: dict[str, Known] = {}
+        changed: dict[str, None] = {}  # an unmerged path is listed twice
+        options = ("--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=all")
+        lines = self._lines("diff-index", *options, self._base)
+        for head, path in zip(lines, lines, strict=True):
+            mode, _, name, *_ = head.removeprefix(":").split(" ")
+            changed[path] = None
+            if int(mode, 8):
+                before[path] = Known(int(mode, 8), name)
+        return before, list(changed)
+
+    def _expected(self, paths: list[str]) -> dict[str, str]:
+        """Returns the commit of each submodule in the commit; empty if it is new."""
+        expected = dict.fromkeys(paths, "")
+        if paths and self._base not in EMPTY_TREES.values():
+            for line in self._lines("ls-tree", "-r", "-z", "--full-tree", self._base, "--", *paths):
+                head, _, path = line.partition("\t")
+                expected[path] = head.split(" ")[2]
+        return expected
+
+    def _untracked(self) -> list[str]:
+        paths = list(self._lines("ls-files", "--others", "--exclude-standard", "-z"))
+        nested = [path for path in paths if path.endswith("/")]
+        self.notes += [f"{self._prefix}{path} is a repository of its own: left out" for path in nested[:10]]
+        return [path for path in paths if not path.endswith("/")]
+
+    def _lines(self, *arguments: str) -> Iterator[str]:
+        """Returns the items of an output that are separated by zero bytes."""
+        output = self._git.run(*arguments)
+        return (os.fsdecode(item) for item in output.split(b"\0") if item)
+
+    def _make_diff(self, paths: list[str]) -> None:
+        """Adds the diff of tracked files, unless it is too large."""
+        parts, size = [], 0
+        for start in range(0, len(paths), 500):
+            some = [os.fsencode(path) for path in paths[start : start + 500]]
+            prefixes = (f"--src-prefix=a/{self._prefix}", f"--dst-prefix=b/{self._prefix}")
+            options = (
+                "--binary",
+                "--full-index",
+                "--no-renames",
+                "--no-color",
+                "--no-ext-diff",
+                "--no-textconv",
+            )
+            try:
+                parts.append(
+                    self._git.run(
+                        "diff-index", "-p", *options, *prefixes, "--ignore-submodules=all", self._base, "--",
+                        *some, limit=LARGEST_DIFF - size,
+                    )
+                )  # fmt: skip
+            except GitError as error:
+                self.notes.append(f"the diff is not kept: {error}")
+                return
+            size += len(parts[-1])
+        self.diff = b"".join(parts)
+
+    def _has_attributes(self, index: Iterable[str]) -> bool:
+        """Returns True if a file of attributes may request the conversion of contents."""
+        for path in index:
+            if path == ".gitattributes" or path.endswith("/.gitattributes"):
+                try:
+                    found = self._read(path)
+                except OSError:
+                    continue
+                if found is not None and found.content is not None and _CONVERSIONS.search(found.content):
+                    return True
+        return False
+
+    def _converted(self, index: dict[str, Known], found: dict[str, File | None]) -> Iterator[str]:
+        """Yields the paths of files that are unchanged for git, but have other bytes than the commit."""
+        left = LARGEST_READ
+        for path, known in index.items():
+            if path in found or known.mode == GITLINK:
+                continue
+            try:
+                read = self._read(path)
+            except OSError:
+                continue
+            left -= 0 if read is None else read.size
+            if left < 0 or self._budget.is_late:
+                self.notes.append("not all files with converted line ends were found: the tree is too large")
+                return
+            if read is None or (read.mode, read.name) != known:
+                yield path
+
+    # --- files ----------------------------------------------------------------------------------------
+
+    def _compare(self, path: str, known: Known | None, chosen: Selection, change: str = "") -> File | None:
+        """Returns the change of a file, and keeps its content; None if it is unchanged."""
+        try:
+            if self._budget.is_late:
+                return File(path, change or MODIFIED, omitted="reading the files took too long")
+            found = self._read(path, whole=change != UNTRACKED)
+        except OSError as error:
+            return File(path, change or MODIFIED, omitted=f"it cannot be read: {error.strerror}")
+        if found is None:
+            return None if known is None or change == UNTRACKED else File(path, DELETED)
+        if known == (found.mode, found.name):
+            return None
+        self.latest[path] = found.changed_at
+        file = File(path, change or (ADDED if known is None else MODIFIED), found.mode, found.size)
+        why = chosen.reason_against(path, tracked=change != UNTRACKED)
+        if not why and change == CONVERTED and known is not None and self._is_in_lfs(known, found.digest):
+            return file._replace(digest=found.digest, omitted="Git LFS has it")
+        why = why or self._budget.refuses(found.size)
+        if not why and found.content is not None:
+            why = chosen.reason_against_content(path, found.content)
+        if why or found.content is None:
+            return file._replace(omitted=why)
+        digest = found.digest if self._store is None else self._store.keep(found.content)
+        return file._replace(digest=digest)
+
+    def _is_in_lfs(self, known: Known, digest: str) -> bool:
+        """Returns True if the commit has a pointer to a content in Git LFS."""
+        try:
+            content = self._git.run("cat-file", "blob", known.name, limit=_LARGEST_POINTER)
+        except GitError:
+            return False
+        pointer = _POINTER.match(content)
+        return pointer is not None and pointer[1].decode() == digest
+
+    def _read(self, path: str, *, whole: bool = True) -> Found | None:
+        """Returns a file of the working tree, None without one.
+
+        Args:
+            path: the file.
+            whole: read it even if it is too large to be kept.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        if not self._is_folder(path.rpartition("/")[0]):
+            return None
+        full = f"{self._top}/{path}"
+        try:
+            status = os.lstat(full)
+            if stat.S_ISLNK(status.st_mode):
+                target = os.fsencode(os.readlink(full))  # noqa: PTH115  # paths of any bytes
+                return self._found(LINK, [target], len(target), status)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            mode = EXECUTABLE if status.st_mode & 0o100 else PLAIN
+            with open(files.open_file(full, own=False), "rb") as opened:
+                if status.st_size <= LARGEST_FILE:
+                    content = opened.read(LARGEST_FILE + 1)
+                    if len(content) <= LARGEST_FILE:
+                        return self._found(mode, [content], len(content), status)
+                    opened.seek(0)
+                size = os.fstat(opened.fileno()).st_size
+                pieces = iter(lambda: opened.read(1 << 20) if whole else b"", b"")
+                return self._found(mode, pieces, size, status)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL):  # removed or replaced meanwhile
+                return None
+            raise
+
+    def _found(self, mode: int, pieces: Iterable[bytes], size: int, status: os.stat_result) -> Found:
+        digest = hashlib.sha256()
+        name = hashlib.sha256() if self._sha256 else hashlib.sha1(usedforsecurity=False)
+        name.update(b"blob %d\0" % size)
+        for piece in pieces:
+            digest.update(piece)
+            name.update(piece)
+        content = pieces[0] if isinstance(pieces, list) else None
+        changed_at = max(status.st_mtime, status.st_ctime)
+        return Found(mode, size, content, name.hexdigest(), digest.hexdigest(), changed_at)
+
+    def _is_folder(self, path: str) -> bool:
+        """Returns True if a path in the tree is a folder, and no part of it is a link."""
+        if path not in self._folders:
+            try:
+                is_dir = stat.S_ISDIR(os.lstat(f"{self._top}/{path}").st_mode)
+            except OSError:
+                is_dir = False
+            self._folders[path] = is_dir and self._is_folder(path.rpartition("/")[0])
+        return self._folders[path]
+
+
+EMPTY_TREES = {
+    False: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    True: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+"""The name of the tree without files, which git knows in each repository; by whether it is a SHA-256."""
+
+
+def _has_diff(file: File | None) -> bool:
+    """Returns True if a file is part of the diff: its content is kept, or it was deleted."""
+    return file is not None and (bool(file.digest) or file.change == DELETED)

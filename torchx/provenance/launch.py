@@ -1,0 +1,83 @@
+"""Begins the record of a submission: what takes no time is read here, the rest by a process of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from torchx.machine import files, locks, processes
+from torchx.provenance import repository as repositories
+from torchx.provenance.model import Provenance, Source
+from torchx.provenance.store import Store
+from torchx.supervisor.process import python_command
+from torchx.version import __version__
+
+MODULE = "torchx.provenance.recorder"
+
+
+class Submission(NamedTuple):
+    """The facts of a submission that could change after it, read before it.
+
+    Attributes:
+        directory: the working directory.
+        at: the time, seconds since the epoch.
+        source: the repository with its commit and its branch; None without one.
+    """
+
+    directory: str
+    at: float
+    source: Source | None
+
+
+def look() -> Submission:
+    """Reads the facts of a submission that could change after it; takes well under a millisecond."""
+    directory = os.getcwd()  # noqa: PTH109  # a string
+    repository = repositories.find(directory)
+    if repository is None:
+        return Submission(directory, time.time(), None)
+    head = repositories.head(repository)
+    source = Source(repository.top, head.commit or "", head.branch, objects=repository.objects)
+    return Submission(directory, time.time(), source)
+
+
+def start(
+    folder: Path, submission: Submission, command_line: str, home: Path, program: str, *, live: bool
+) -> int:
+    """Begins a record and starts the process that completes it, without waiting for it.
+
+    Args:
+        folder: the folder of the record.
+        submission: the facts that were read before the submission.
+        command_line: the command line, with secrets masked.
+        home: the state home.
+        program: the path of the first role's program; empty if it does not run on this machine.
+        live: the program runs in the working tree itself.
+
+    Returns:
+        The pid of the process, which ends as soon as the recording one has separated from the caller.
+
+    Raises:
+        OSError: the record cannot be written, or the process cannot be started.
+    """
+    files.make_folder(folder)
+    store = Store(folder)
+    held = locks.acquire(store.lock)
+    if held is None:
+        raise FileExistsError(f"{folder} is being recorded")
+    try:
+        begun = Provenance(
+            submitted_at=submission.at,
+            torchx_version=__version__,
+            command_line=command_line,
+            directory=submission.directory,
+            live=live,
+            source=submission.source,
+            recording=True,
+        )
+        store.write(begun)
+        args = [str(folder), str(home), program]
+        return processes.spawn(python_command(MODULE, args), pass_fds=[held]).pid
+    finally:
+        os.close(held)
