@@ -42,6 +42,9 @@ TORCHX_CUSTOM_NAMED_RESOURCES = "TORCHX_CUSTOM_NAMED_RESOURCES"
 TORCHX_PLUGINS_SOURCE = "TORCHX_PLUGINS_SOURCE"
 """The sources of plugins, a bit mask: 1 namespace packages, 2 entry points. Default: 3."""
 
+TORCHX_PROVENANCE = "TORCHX_PROVENANCE"
+"""``0`` to record no source, packages and machine at a submission."""
+
 LOGLEVEL = "LOGLEVEL"
 """The level of this project's own log messages."""
 
@@ -65,3 +68,5 @@ COMMAND_LINE = "torchx/command"
 COMMAND_NAMES = "torchx/command_names"
 """Key in the metadata of an application: its component and flags without values, for engines whose records
 other users can read."""
+SOURCE = "torchx/source"
+"""Key in the metadata of an application: the commit and the branch that it was submitted from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import StateError, UsageError
@@ -36,12 +36,16 @@ class Submission(NamedTuple):
         scheduler: the scheduler.
         cfg: its run options.
         workspaces: the folder with the copy of each role's workspace.
+        handle: the submitted application; may be empty.
+        restored: the roles whose workspaces are restored already.
     """
 
     app: AppDef
     scheduler: str
     cfg: Mapping[str, CfgVal]
     workspaces: Mapping[str, str]
+    handle: str = ""
+    restored: Collection[str] = ()
 
 
 def from_record(handle: str, described: DescribeAppResponse) -> Submission:
@@ -57,9 +61,8 @@ def from_record(handle: str, described: DescribeAppResponse) -> Submission:
             code="not_repeatable",
         )
     app = AppDef(described.name or described.app_id, described.roles, described.metadata)
-    return Submission(
-        app, handles.parse_app_handle(handle).scheduler_backend, described.cfg, described.workspaces
-    )
+    scheduler = handles.parse_app_handle(handle).scheduler_backend
+    return Submission(app, scheduler, described.cfg, described.workspaces, handle)
 
 
 def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
@@ -80,7 +83,9 @@ def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
     if isinstance(handle, str) and _contains(data, MASK):
         original = _recorded(handle, runner)
         app, cfg = _unmasked(app, original["app"]), _unmasked(cfg, original["cfg"])
-    return Submission(serialize.app_from_dict(app), scheduler, cfg, workspaces)
+    return Submission(
+        serialize.app_from_dict(app), scheduler, cfg, workspaces, handle if isinstance(handle, str) else ""
+    )
 
 
 def _recorded(handle: str, runner: Runner) -> dict[str, Any]:
@@ -157,19 +162,30 @@ def _check_kept(role: Role) -> None:
         )
 
 
+def is_in_image(role: Role, submission: Submission) -> bool:
+    """Returns True if the image of a role contains its workspace."""
+    repository = role.image.rpartition(":")[0]
+    return bool(repository) and repository in (BUILT, submission.cfg.get("image_repo"))
+
+
+def existing_copy(role: Role, submission: Submission) -> str:
+    """Returns the folder with the copy of a role's workspace; empty if it does not exist any more."""
+    folder = submission.workspaces.get(role.name)
+    return folder if folder and os.path.isdir(folder) else ""  # noqa: PTH112  # a string, not a Path
+
+
 def _restore_workspace(role: Role, submission: Submission) -> Iterator[str]:
     """Sets the workspace of a role to the files of the earlier submission, where these still exist.
 
     Yields:
         Notes for the user.
     """
-    if role.workspace is None or not role.workspace.projects:
+    if role.workspace is None or not role.workspace.projects or role.name in submission.restored:
         return
-    repository = role.image.rpartition(":")[0]
-    folder = submission.workspaces.get(role.name)
-    if repository and repository in (BUILT, submission.cfg.get("image_repo")):
-        role.workspace = None  # the image contains it
-    elif folder and os.path.isdir(folder):  # noqa: PTH112  # a string, not a Path
+    folder = existing_copy(role, submission)
+    if is_in_image(role, submission):
+        role.workspace = None
+    elif folder:
         role.workspace = Workspace({folder: ""})
         yield f"the workspace of role `{role.name}` is copied from that of the earlier application"
     else:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torchx.notifications.plan import Notify
     from torchx.runner.api import Runner
     from torchx.specs.run_options import CfgVal, runopts
+    from torchx_cli.recording import Recording
 
 NO_TARGET = "none"
 """The target of `--notify` that disables the configured ones."""
@@ -51,6 +52,7 @@ class RunRequest:
         environment: variables for all roles.
         description: a submitted application to run again, as printed by `describe -o json`.
         notify: the notifications to send.
+        recording: the record of the source.
     """
 
     component: str = ""
@@ -68,6 +70,7 @@ class RunRequest:
     environment: Environment = field(default_factory=Environment)
     description: dict[str, Any] | None = None
     notify: Notify | None = None
+    recording: Recording | None = None
 
 
 def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:

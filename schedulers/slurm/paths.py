@@ -98,6 +98,11 @@ class SlurmPaths:
         return self.folder / "outcome.json"
 
     @property
+    def provenance(self) -> Path:
+        """The source that it was submitted from; no folder of a role begins with a dot."""
+        return self.folder / ".provenance"
+
+    @property
     def batch_log(self) -> Path:
         """The output of the script and of Slurm itself."""
         return self.folder / "batch.log"

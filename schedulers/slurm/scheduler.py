@@ -17,6 +17,8 @@ with lazy_imports:
     from torchx.schedulers.slurm import wait as slurm_wait
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torchx.schedulers.slurm.options import SlurmOptions
     from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
     from torchx.scheduling.findings import Finding
@@ -105,6 +107,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""
         return slurm_usage.usage(app_id)
+
+    def provenance_folder(self, app_id: str) -> Path | None:
+        """Returns the folder for the source of a job, within that of its logs."""
+        return status.provenance_folder(app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 

@@ -68,6 +68,12 @@ def describe_native(app_id: str) -> list[JobFacts] | None:
     return None if job is None else list(job.queue)
 
 
+def provenance_folder(app_id: str) -> Path | None:
+    """Returns the folder for the source of a job, None without a folder of the job."""
+    record = find_record(app_id)
+    return record.paths.provenance if record is not None and record.paths.folder.is_dir() else None
+
+
 def exists(app_id: str) -> bool:
     """Returns True if a job is known; queries Slurm only if it has no record."""
     return find_record(app_id) is not None or _find(app_id) is not None

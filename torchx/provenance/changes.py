@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from torchx.machine import files
@@ -26,6 +27,7 @@ from torchx.provenance.model import (
 from torchx.provenance.repository import Repository
 from torchx.provenance.selection import Selection
 from torchx.provenance.store import LARGEST_DIFF, LARGEST_FILE, Store
+from torchx.workspace.ignore import is_built_in
 
 MOST_FILES = 10_000
 """Maximum number of files whose content is kept."""
@@ -35,6 +37,9 @@ LARGEST_TOTAL = 1 << 26
 
 LARGEST_READ = 1 << 32
 """Maximum bytes of unchanged files that are read to find those with converted content."""
+
+MOST_IGNORED = 100
+"""Maximum number of ignored files and folders that are named."""
 
 GITLINK = 0o160000
 _CONVERSIONS = re.compile(rb"\b(?:text|eol|crlf|ident|filter|working-tree-encoding)\b")
@@ -233,6 +238,16 @@ class WorkingTree:
         self.notes += [f"{self._prefix}{path} is a repository of its own: left out" for path in nested[:10]]
         return [path for path in paths if not path.endswith("/")]
 
+    def ignored(self) -> list[str]:
+        """Returns the files and folders that git ignores, without generated ones; not all of many.
+
+        Raises:
+            GitError: git failed.
+        """
+        options = ("--others", "--ignored", "--exclude-standard", "--directory", "-z")
+        paths = (path for path in self._lines("ls-files", *options) if not is_built_in(_name(path)))
+        return [self._prefix + path for path in islice(paths, MOST_IGNORED)]
+
     def _lines(self, *arguments: str) -> Iterator[str]:
         """Returns the items of an output that are separated by zero bytes."""
         output = self._git.run(*arguments)
@@ -397,3 +412,7 @@ EMPTY_TREES = {
 def _has_diff(file: File | None) -> bool:
     """Returns True if a file is part of the diff: its content is kept, or it was deleted."""
     return file is not None and (bool(file.digest) or file.change == DELETED)
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]

@@ -24,11 +24,15 @@ class Submission(NamedTuple):
         directory: the working directory.
         at: the time, seconds since the epoch.
         source: the repository with its commit and its branch; None without one.
+        earlier: the folder of an earlier record with the content of a complete source; empty for none.
+        notes: facts for the user, one sentence each.
     """
 
     directory: str
     at: float
     source: Source | None
+    earlier: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def look() -> Submission:
@@ -74,10 +78,11 @@ def start(
             directory=submission.directory,
             live=live,
             source=submission.source,
+            notes=submission.notes,
             recording=True,
         )
         store.write(begun)
-        args = [str(folder), str(home), program]
+        args = [str(folder), str(home), program, submission.earlier]
         return processes.spawn(python_command(MODULE, args), pass_fds=[held]).pid
     finally:
         os.close(held)

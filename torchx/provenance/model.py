@@ -80,6 +80,7 @@ class Source(NamedTuple):
         submodules: the submodules.
         notes: the parts that are missing, and other facts, one sentence each.
         complete: the files were compared; False if only the commit is known.
+        ignored: files and folders of the working tree that git ignores, such as data; not all of many.
     """
 
     folder: str
@@ -92,6 +93,7 @@ class Source(NamedTuple):
     submodules: tuple[Submodule, ...] = ()
     notes: tuple[str, ...] = ()
     complete: bool = False
+    ignored: tuple[str, ...] = ()
 
     @property
     def changed(self) -> tuple[File, ...]:
@@ -188,11 +190,12 @@ class Provenance(NamedTuple):
         """Returns plain data for ``json``."""
         data = {"schema": SCHEMA, **self._asdict(), "notes": list(self.notes)}
         if self.source is not None:
-            parts = {
+            parts: dict[str, Any] = {
                 "files": [file._asdict() for file in self.source.files],
                 "notes": list(self.source.notes),
             }
             parts["submodules"] = [submodule._asdict() for submodule in self.source.submodules]
+            parts["ignored"] = list(self.source.ignored)
             data["source"] = {**self.source._asdict(), **parts}
         if self.python is not None:
             editable = {name: each._asdict() for name, each in self.python.editable.items()}
@@ -244,6 +247,7 @@ def _source(data: Any) -> Source:
         ),
         notes=_texts(data.get("notes", []), "notes"),
         complete=_flag(data.get("complete", False), "complete"),
+        ignored=tuple(shape.system_texts(data.get("ignored", []), "ignored")),
     )
 
 
@@ -306,7 +310,7 @@ def _path(value: Any) -> str:
     """Returns a relative path that stays in its folder, and names no part of a repository's own files."""
     path = shape.system_text(value, "path")
     parts = path.split("/")
-    if "\0" in path or any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
+    if "\0" in path or any(part in ("", ".", "..") or part == ".git" for part in parts):
         raise ValueError("`path` is not a path of a working tree")
     return path
 

@@ -30,8 +30,9 @@ def main(argv: list[str]) -> None:
     """Completes the record of a submission.
 
     Args:
-        argv: the folder of the record, the state home, and the path of the first role's program, which may be
-            empty. This process also holds the lock of the record.
+        argv: the folder of the record, the state home, the path of the first role's program, and the folder
+            of an earlier record with the same source; the last two may be empty. This process also holds
+            the lock of the record.
     """
     separate()
     os.umask(0o077)
@@ -41,6 +42,8 @@ def main(argv: list[str]) -> None:
     try:
         begun = store.read()
         if begun is not None:
+            if argv[3] and begun.source is not None:
+                store.adopt(Store(Path(argv[3])), begun.source)
             store.write(complete(store, begun, home=argv[1], program=argv[2]))
     except (OSError, StateError):
         pass  # the application was deleted, or the disk is full: then the record says that it is incomplete
@@ -60,8 +63,8 @@ def complete(store: Store, begun: Provenance, *, home: str, program: str) -> Pro
     deadline, notes = Deadline(LONGEST), [*begun.notes]
     source = begun.source
     if source is None:
-        notes.append(NO_REPOSITORY)
-    else:
+        notes += [] if notes else [NO_REPOSITORY]
+    elif not source.complete:  # otherwise it is that of an earlier application
         reader = Reader(store, deadline, home, begun.submitted_at)
         source = reader.read(source)
         if reader.changed_since:

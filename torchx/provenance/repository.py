@@ -46,6 +46,11 @@ class Head(NamedTuple):
     commit: str | None = None
 
 
+def is_commit(text: str) -> bool:
+    """Returns True if a text is the whole name of a commit."""
+    return _COMMIT.fullmatch(text) is not None
+
+
 def find(folder: str) -> Repository | None:
     """Returns the repository that contains a folder, None without one."""
     at = os.path.realpath(folder)
@@ -75,7 +80,7 @@ def at_root(top: str) -> Repository | None:
 def head(repository: Repository) -> Head:
     """Returns the branch and the commit that are checked out; reads a few small files."""
     text = _first_line(f"{repository.git_dir}/HEAD") or ""
-    if _COMMIT.fullmatch(text):
+    if is_commit(text):
         return Head("", text)
     name = text.removeprefix("ref: ").strip()
     if not text.startswith("ref: refs/") or ".." in name or name == "refs/heads/.invalid":  # a reftable
@@ -84,7 +89,7 @@ def head(repository: Repository) -> Head:
     commit = _first_line(f"{repository.common_dir}/{name}")
     if commit is None:
         return Head(branch, _packed(repository, name))
-    return Head(branch, commit if _COMMIT.fullmatch(commit) else None)
+    return Head(branch, commit if is_commit(commit) else None)
 
 
 def _packed(repository: Repository, name: str) -> str | None:

@@ -49,6 +49,9 @@ def restore(provenance: Provenance, store: Store, folder: Path) -> list[str]:
         raise StateError(f"the source cannot be restored: {error}") from error
     except OSError as error:
         raise StateError(f"{error.filename or folder} cannot be restored: {error.strerror}") from error
+    if source.ignored:
+        them = "them" if len(source.ignored) > 1 else "it"
+        notes.append(f"{_named([*source.ignored])} not restored: git ignores {them}")
     if not source.complete:
         notes.append("the changed files are not restored: they were not recorded")
     return [*notes, *source.notes]

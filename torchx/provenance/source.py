@@ -44,6 +44,7 @@ class Reader:
         self._submodules: list[Submodule] = []
         self._notes: list[str] = []
         self._diff: list[bytes] = []
+        self._ignored: list[str] = []
         self.changed_since: list[str] = []
 
     def read(self, source: Source) -> Source:
@@ -70,6 +71,7 @@ class Reader:
             submodules=tuple(self._submodules),
             notes=tuple(self._notes),
             complete=True,
+            ignored=tuple(self._ignored),
         )
 
     def _commit(self, repository: Repository, source: Source) -> str:
@@ -95,6 +97,7 @@ class Reader:
                 sha256=sha256, prefix=prefix, home=self._home,
             )  # fmt: skip
             self._files += tree.compare(converts=converts(facts, repository))
+            self._ignored += tree.ignored()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         self._diff.append(tree.diff)

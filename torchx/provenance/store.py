@@ -6,6 +6,7 @@ changed or untracked file, compressed, by its SHA-256. Their process holds ``loc
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
-from torchx.provenance.model import File, Provenance
+from torchx.provenance.model import File, Provenance, Source
 
 with lazy_imports:
     import json
@@ -118,6 +119,20 @@ class Store(NamedTuple):
             files.make_folder(path.parent)
             files.write_file(path, zlib.compress(content, 1))
         return digest
+
+    def adopt(self, other: Store, source: Source) -> None:
+        """Copies the diff and the contents of a source from another record; those that are missing stay so.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        diff = other.diff()
+        if diff is not None:
+            files.write_file(self.diff_file, diff)
+        for file in source.files:
+            if file.digest:
+                with contextlib.suppress(StateError):
+                    self.keep(other.content(file))
 
     def content(self, file: File) -> bytes:
         """Returns the content of a file; of a link, its target.

@@ -16,7 +16,8 @@ from torchx.specs.handles import make_app_handle
 from torchx.suggestions import without_password
 
 with lazy_imports:
-    from torchx.runner import components, notifications
+    from torchx.provenance import launch
+    from torchx.runner import components, notifications, provenance
     from torchx.runner import prepare as runner_prepare
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
@@ -107,7 +108,7 @@ class Runner(Applications):
             UsageError: the component, its arguments, the scheduler or the options are invalid.
             StateError: the scheduler cannot accept it now.
         """
-        return self.schedule(
+        return self._schedule_recorded(
             self.dryrun_component(component, component_args, scheduler, cfg, workspace, parent_run_id)
         )
 
@@ -174,7 +175,16 @@ class Runner(Applications):
             StateError: the scheduler cannot accept it now.
         """
         info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
-        return info if dryrun else self.schedule(info)
+        return info if dryrun else self._schedule_recorded(info)
+
+    def _schedule_recorded(self, info: AppDryRunInfo[Any]) -> str:
+        """Submits a request, and begins the record of its source."""
+        if not provenance.is_enabled():
+            return self.schedule(info)
+        submission = launch.look()
+        handle = self.schedule(info)
+        info.notes += filter(None, [provenance.begin(self, handle, info, submission)])
+        return handle
 
     def dryrun(
         self,

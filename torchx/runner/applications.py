@@ -28,6 +28,7 @@ from torchx.specs.handles import UnknownAppException
 with lazy_imports:
     from torchx.provenance import store
     from torchx.runner import logs, notifications, reports
+    from torchx.runner import provenance as runner_provenance
     from torchx.scheduling import checks
     from torchx.specs import app
 
@@ -157,13 +158,15 @@ class Applications(Engines):
     def provenance(self, app_handle: str) -> Provenance | None:
         """Returns the source, the Python and the machine that an application was submitted from.
 
-        Returns None if they were not recorded, or not where this machine can read them.
+        Where this machine cannot read them, they have only the commit and the branch. Returns None if
+        nothing was recorded.
 
         Raises:
             StateError: the record cannot be read.
         """
         folder = self._provenance_folder(app_handle)
-        return None if folder is None else store.Store(folder).read()
+        found = None if folder is None else store.Store(folder).read()
+        return found or runner_provenance.from_metadata(self.description(app_handle))
 
     def source_diff(self, app_handle: str) -> bytes | None:
         """Returns the diff of the tracked files against the commit of :meth:`provenance`, None without one.
@@ -212,6 +215,7 @@ class Applications(Engines):
         with self._event("delete", scheduler.backend, app_id):
             scheduler.delete(app_id)
         notifications.forget(self, app_handle)
+        runner_provenance.forget(self, app_handle)
 
     def describe(self, app_handle: str) -> app.AppDef | None:
         """Returns an application as recorded by its scheduler, None if it is unknown."""

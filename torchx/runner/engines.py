@@ -25,7 +25,7 @@ with lazy_imports:
     from torchx import config
     from torchx import schedulers as torchx_schedulers
     from torchx.jobs import paths
-    from torchx.runner import events, notifications, survey
+    from torchx.runner import events, notifications, provenance, survey
     from torchx.scheduling import findings
 
 if TYPE_CHECKING:
@@ -224,7 +224,9 @@ class Engines:
         prune = engine.prune if isinstance(engine, Prunes) else _deleting(engine)
         for pruned in prune(app_ids, dryrun=dryrun):
             if pruned.app_id and not dryrun:
-                notifications.forget(self, make_app_handle(scheduler, self._name, pruned.app_id))
+                handle = make_app_handle(scheduler, self._name, pruned.app_id)
+                notifications.forget(self, handle)
+                provenance.forget(self, handle)
             yield pruned
 
     def _notifications_folder(self, app_handle: str) -> Path:

@@ -81,7 +81,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     """Returns an application as plain data with secrets masked."""
     scheduler, session, app_id = parse_app_handle(handle)
     status = status_of(described).to_json()
-    hidden = (settings.COMMAND_LINE, settings.COMMAND_NAMES)
+    hidden = (settings.COMMAND_LINE, settings.COMMAND_NAMES, settings.SOURCE)
     metadata = {key: value for key, value in described.metadata.items() if key not in hidden}
     app = AppDef(described.name or app_id, described.roles, metadata)
     command_line = described.metadata.get(settings.COMMAND_LINE)

@@ -55,7 +55,7 @@ with lazy_imports:
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
-    from torchx_cli import component_flags
+    from torchx_cli import component_flags, recording
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     remember(app)
     if not request.dryrun:
         record_command(app, request)
+        request.recording = recording.of_run(app)
     with opened as runner:
         code = submit(make_request(request, app, runner, config), request, form, runner)
     if code == EXIT_NOT_FOUND:
@@ -171,6 +172,8 @@ def submit_again(submission: Submission, request: RunRequest, form: str, runner:
     """Submits an application as it was submitted before, with the variables of the request."""
     request.environment.apply(submission.app)
     remember(submission.app)
+    if not request.dryrun and request.recording is None:
+        request.recording = recording.of_rerun(submission.app, submission.handle, runner)
     return submit(request_again(submission, runner), request, form, runner)
 
 
@@ -199,9 +202,14 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         if form == "text":
             print_handle(handle)
         ends = follow or request.wait
+        record = request.recording
+        if record is not None and (form == "text" or ends):
+            record.begin(runner, handle, info)
         code = attached.to_the_end() if ends else attached.leave()
         if form == "json":
             emit(attached.as_data(), "json", hide=True)
+            if record is not None:
+                record.begin(runner, handle, info)
         return code
 
 

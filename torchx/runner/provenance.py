@@ -1,0 +1,181 @@
+"""The record of the source of applications: begun at the submission, found by handle, removed with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torchx import settings
+from torchx.errors import StateError, TorchxError
+from torchx.jobs.paths import Home, state_home, user_home
+from torchx.lazy import lazy_imports
+from torchx.machine import files
+from torchx.masking import mask_text
+from torchx.provenance import launch
+from torchx.provenance.model import Provenance, Source
+from torchx.provenance.repository import is_commit
+from torchx.scheduling.base import KeepsProvenance, Scheduler
+
+with lazy_imports:
+    from torchx.provenance import restore, store
+
+if TYPE_CHECKING:
+    from torchx.scheduling.responses import DescribeAppResponse
+    from torchx.specs.app import AppDryRunInfo
+
+ELSEWHERE = "the other facts are on the machine of the submission, or were not recorded"
+OWNER = ".handle"
+"""The file beside a restored tree, followed by its name, with the handle of its application."""
+
+
+class Holder(Protocol):
+    """The methods of a runner that are needed here."""
+
+    def _provenance_folder(self, app_handle: str) -> Path | None:
+        """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
+        ...
+
+    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+        """Returns the scheduler of an application."""
+        ...
+
+
+def is_enabled() -> bool:
+    """Returns True unless the user disabled the record by ``TORCHX_PROVENANCE=0``."""
+    return os.environ.get(settings.TORCHX_PROVENANCE, "") not in ("0", "false", "off")
+
+
+def begin(
+    runner: Holder,
+    handle: str,
+    info: AppDryRunInfo[Any],
+    submission: launch.Submission,
+    command_line: str = "",
+) -> str:
+    """Begins the record of an application's source, and does not wait for its end.
+
+    Args:
+        runner: used to find the files.
+        handle: the application.
+        info: its request.
+        submission: the facts that were read before the submission.
+        command_line: the command line that submitted it, with secrets masked.
+
+    Returns:
+        The reason why the source is not recorded, or an empty string.
+    """
+    try:
+        home = state_home()
+        folder = runner._provenance_folder(handle)
+        if folder is None:
+            return ""  # deleted meanwhile
+        near = isinstance(runner.scheduler_of(handle), KeepsProvenance)
+        roles = info.app.roles if info.app is not None else []
+        live = near and not any(role.workspace for role in roles)
+        program = _program(roles[0].entrypoint, roles[0].env) if near and roles else ""
+        pid = launch.start(folder, submission, command_line, home, program, live=live)
+    except TorchxError as error:
+        return f"its source is not recorded: {error.message}"
+    except OSError as error:
+        return f"its source is not recorded: {error.filename or ''}: {error.strerror}"
+    threading.Thread(target=_reap, args=(pid,), daemon=True).start()
+    return ""
+
+
+def _reap(pid: int) -> None:
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _program(entrypoint: str, env: dict[str, str]) -> str:
+    """Returns the path of a program; empty if it does not exist."""
+    found = shutil.which(entrypoint, path=env.get("PATH"))
+    return "" if found is None else str(Path(found).absolute())
+
+
+def small_facts(submission: launch.Submission) -> dict[str, str]:
+    """Returns the metadata with the commit and the branch, which travel with an application to its engine."""
+    source = submission.source
+    if source is None or not source.commit:
+        return {}
+    return {settings.SOURCE: f"{source.commit} {source.branch}".strip()[:300]}
+
+
+def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
+    """Returns the commit and the branch that an application's metadata has, None without them."""
+    text = "" if described is None else described.metadata.get(settings.SOURCE, "")
+    commit, _, branch = text.partition(" ") if isinstance(text, str) else ("", "", "")
+    if described is None or not is_commit(commit):
+        return None
+    at = described.submitted_at.timestamp() if described.submitted_at is not None else 0.0
+    return Provenance(at, source=Source("", commit, mask_text(branch)), notes=(ELSEWHERE,))
+
+
+def inherited(
+    runner: Holder, handle: str, found: Provenance, now: launch.Submission, notes: Sequence[str] = ()
+) -> launch.Submission:
+    """Returns the facts of a submission whose source is that of an earlier application.
+
+    Args:
+        runner: used to find the files.
+        handle: the earlier application.
+        found: its provenance.
+        now: the facts of this submission.
+        notes: what differs from the earlier application.
+    """
+    folder = runner._provenance_folder(handle)
+    if found.source is None or not found.source.complete or folder is None:
+        return now._replace(source=None, notes=(f"the source is that of {handle}, which is not recorded",))
+    notes = (f"the source is that of {handle}", *notes)
+    return now._replace(directory=found.directory, source=found.source, earlier=str(folder), notes=notes)
+
+
+# --- restored trees -------------------------------------------------------------------------------------
+
+
+def restored_tree(runner: Holder, handle: str, found: Provenance) -> tuple[Path, list[str]]:
+    """Restores the source of an application in a new folder; returns it, and what is missing there.
+
+    Raises:
+        StateError: it cannot be restored.
+    """
+    folder = runner._provenance_folder(handle)
+    if folder is None:
+        raise StateError(f"no source is recorded for {handle}")
+    home = Home(state_home()).restored
+    files.make_folder(home)
+    target = home / os.urandom(6).hex()
+    try:
+        return target, restore.restore(found, store.Store(folder), target)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def give(tree: Path, handle: str) -> None:
+    """Makes an application the owner of a restored tree, which is removed with it."""
+    files.write_file(tree.with_name(f"{OWNER}-{tree.name}"), handle.encode())
+
+
+def discard(tree: Path) -> None:
+    """Removes a restored tree that has no owner."""
+    shutil.rmtree(tree, ignore_errors=True)
+
+
+def forget(runner: Holder, handle: str) -> None:
+    """Removes the source of an application that was removed, and the tree that was restored for it."""
+    with suppress(TorchxError, OSError):
+        if not isinstance(runner.scheduler_of(handle), KeepsProvenance):
+            folder = runner._provenance_folder(handle)
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+        home = Home(user_home()).restored
+        for owner in home.glob(f"{OWNER}-*"):
+            if files.read_file(owner, 1 << 16) == handle.encode():
+                discard(owner.with_name(owner.name.removeprefix(f"{OWNER}-")))
+                owner.unlink(missing_ok=True)
