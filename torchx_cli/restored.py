@@ -21,6 +21,7 @@ with lazy_imports:
     import tempfile
 
     from torchx.provenance import drift, git, launch, surroundings
+    from torchx_cli.terminal import source_text
 
 if TYPE_CHECKING:
     from torchx.provenance.model import Provenance
@@ -50,10 +51,7 @@ def source_of(submission: Submission, request: RunRequest, runner: Runner) -> It
     """
     found = runner.provenance(submission.handle)
     if found is None:
-        raise StateError(
-            f"the source of {submission.handle} is not recorded",
-            hint="it was submitted by an older version, from another machine, or with TORCHX_PROVENANCE=0",
-        )
+        raise source_text.not_recorded(submission.handle)
     roles = [role for role in submission.app.roles if found.live or _is_missing(role, submission)]
     tree: Path | None = None
     notes: list[str] = []

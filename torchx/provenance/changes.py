@@ -143,6 +143,7 @@ class WorkingTree:
         self._base = commit or EMPTY_TREES[sha256]
         self._home = home
         self._folders: dict[str, bool] = {"": True}
+        self._converts = False
         self.submodules: dict[str, str] = {}
         self.diff = b""
         self.notes: list[str] = []
@@ -165,6 +166,7 @@ class WorkingTree:
         chosen = Selection(self._top, untracked, self._home)
         self.notes += [chosen.note] if chosen.note else []
         found: dict[str, File | None] = {}
+        self._converts = converts or self._has_attributes(index)
         for path in changed:
             # after `git rm --cached`, the file may be left, untracked or ignored
             gone = path not in index
@@ -172,7 +174,7 @@ class WorkingTree:
         for path in flagged:
             if path not in found and path not in self.submodules:
                 found[path] = self._compare(path, index[path], chosen)
-        if converts or self._has_attributes(index):
+        if self._converts:
             for path in self._converted(index, found):
                 found[path] = self._compare(path, index[path], chosen, CONVERTED)
         for path in untracked:
@@ -326,8 +328,11 @@ class WorkingTree:
         self.latest[path] = found.changed_at
         file = File(path, change or (ADDED if known is None else MODIFIED), found.mode, found.size)
         why = chosen.reason_against(path, tracked=change != UNTRACKED)
-        if not why and change == CONVERTED and known is not None and self._is_in_lfs(known, found.digest):
-            return file._replace(digest=found.digest, omitted="Git LFS has it")
+        if self._converts and known is not None and known.mode == found.mode:
+            if self._is_in_lfs(known, found.digest):
+                return file._replace(change=CONVERTED, digest=found.digest, omitted="Git LFS has it")
+            if found.content is not None and self._name(found.content.replace(b"\r\n", b"\n")) == known.name:
+                file = file._replace(change=CONVERTED)
         why = why or self._budget.refuses(found.size)
         if not why and found.content is not None:
             why = chosen.reason_against_content(path, found.content)
@@ -381,15 +386,24 @@ class WorkingTree:
             raise
 
     def _found(self, mode: int, pieces: Iterable[bytes], size: int, status: os.stat_result) -> Found:
-        digest = hashlib.sha256()
-        name = hashlib.sha256() if self._sha256 else hashlib.sha1(usedforsecurity=False)
-        name.update(b"blob %d\0" % size)
+        digest, name = hashlib.sha256(), self._begin_name(size)
         for piece in pieces:
             digest.update(piece)
             name.update(piece)
         content = pieces[0] if isinstance(pieces, list) else None
         changed_at = max(status.st_mtime, status.st_ctime)
         return Found(mode, size, content, name.hexdigest(), digest.hexdigest(), changed_at)
+
+    def _begin_name(self, size: int) -> hashlib._Hash:
+        name = hashlib.sha256() if self._sha256 else hashlib.sha1(usedforsecurity=False)
+        name.update(b"blob %d\0" % size)
+        return name
+
+    def _name(self, content: bytes) -> str:
+        """Returns the name of an object."""
+        name = self._begin_name(len(content))
+        name.update(content)
+        return name.hexdigest()
 
     def _is_folder(self, path: str) -> bool:
         """Returns True if a path in the tree is a folder, and no part of it is a link."""
@@ -411,7 +425,7 @@ EMPTY_TREES = {
 
 def _has_diff(file: File | None) -> bool:
     """Returns True if a file is part of the diff: its content is kept, or it was deleted."""
-    return file is not None and (bool(file.digest) or file.change == DELETED)
+    return file is not None and file.change != CONVERTED and (bool(file.digest) or file.change == DELETED)
 
 
 def _name(path: str) -> str:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterable
 
 from torchx.errors import TorchxError
-from torchx.workspace.ignore import Rules, State, is_built_in, maybe_key
+from torchx.workspace.ignore import BUILT_IN, PRIVATE, Rules, State, is_built_in, maybe_key
 from torchx.workspace.private import holds_private_key
 from torchx.workspace.projects import Folder
 
+LISTED = "it is on the list of private and generated files"
 PRIVATE_KEY = "it has a private key"
 VIRTUAL_ENVIRONMENT = "it is part of a virtual environment"
 
@@ -47,8 +48,7 @@ class Selection:
             tracked: git knows it, so that only the built-in list counts.
         """
         if tracked:
-            listed = next((part for part in path.split("/") if is_built_in(part)), None)
-            return f"`{listed}` is on the list of private and generated files" if listed else ""
+            return LISTED if any(map(is_built_in, path.split("/"))) else ""
         if self.note:
             return self.note
         if f"{path}/".startswith(self._home):
@@ -56,6 +56,8 @@ class Selection:
         if path.startswith(self._venvs):
             return VIRTUAL_ENVIRONMENT
         why = self._state(path, is_dir=False)[0]
+        if why in (BUILT_IN, PRIVATE):
+            return LISTED
         return f"excluded by {why}" if why is not None else ""
 
     def reason_against_content(self, path: str, content: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -94,7 +95,11 @@ def _reap(pid: int) -> None:
 
 def _program(entrypoint: str, env: dict[str, str]) -> str:
     """Returns the path of a program; empty if it does not exist."""
-    found = shutil.which(entrypoint, path=env.get("PATH"))
+    # as for local jobs: last, the programs installed beside this one
+    path = os.pathsep.join(
+        [env.get("PATH") or os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    )
+    found = shutil.which(entrypoint, path=path)
     return "" if found is None else str(Path(found).absolute())
 
 

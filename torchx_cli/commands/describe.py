@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchx import settings
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
 from torchx.runner.status import status_of
@@ -39,14 +40,22 @@ from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 with lazy_imports:
     import json
 
-    from torchx_cli.terminal import usage_text
+    from torchx_cli.terminal import source_text, usage_text
 
 if TYPE_CHECKING:
+    from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
 
 
 def describe_(
-    ctx: typer.Context, handle: Handle, watched: Watch = False, output: Output = "", json: Json = False
+    ctx: typer.Context,
+    handle: Handle,
+    source: Annotated[
+        bool, typer.Option("--source", help="Show the source, the Python and the machine of its submission.")
+    ] = False,
+    watched: Watch = False,
+    output: Output = "",
+    json: Json = False,
 ) -> None:
     """Show the details of an application.
 
@@ -56,6 +65,11 @@ def describe_(
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle, full=True)
+        if source:
+            if watched:
+                raise UsageError("--source cannot be combined with --watch")
+            show_source(runner, full, form)
+            return
         roles = described.roles
 
         def lines_of(current: DescribeAppResponse) -> list[str]:
@@ -75,6 +89,21 @@ def describe_(
             if not is_terminal(sys.stdout):  # there, watch prints only changes
                 say("\n".join(_lines(as_data(full, described), described)))
             show_changes(runner, full, described, lines_of)
+
+
+def show_source(runner: Runner, handle: str, form: str) -> None:
+    """Prints the source, the Python and the machine of an application's submission.
+
+    Raises:
+        StateError: they were not recorded, or the record cannot be read.
+    """
+    found = runner.provenance(handle)
+    if found is None:
+        raise source_text.not_recorded(handle)
+    if form != "text":
+        emit(source_text.source_data(handle, found), form)
+    else:
+        say("\n".join(_aligned(source_text.source_rows(found), "")))
 
 
 def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
