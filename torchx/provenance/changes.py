@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from torchx.machine import files
 from torchx.provenance.git import Deadline, Git, GitError
 from torchx.provenance.model import (
     ADDED,
     CONVERTED,
     DELETED,
-    EXECUTABLE,
-    LINK,
     MODIFIED,
-    PLAIN,
     UNTRACKED,
     File,
 )
 from torchx.provenance.repository import Repository
 from torchx.provenance.selection import Selection
 from torchx.provenance.store import LARGEST_DIFF, LARGEST_FILE, Store
+from torchx.provenance.tree_files import TreeFiles
 from torchx.workspace.ignore import is_built_in
 
 MOST_FILES = 10_000
@@ -57,26 +51,6 @@ class Known(NamedTuple):
 
     mode: int
     name: str
-
-
-class Found(NamedTuple):
-    """A file of the working tree.
-
-    Attributes:
-        mode: its mode, as git has it.
-        size: its bytes.
-        content: its content; None if it is too large.
-        name: the name that git would give to its object.
-        digest: the SHA-256 of its content.
-        changed_at: the time of its last change.
-    """
-
-    mode: int
-    size: int
-    content: bytes | None
-    name: str
-    digest: str
-    changed_at: float
 
 
 class Budget:
@@ -139,10 +113,9 @@ class WorkingTree:
         home: str = "",
     ) -> None:
         self._top, self._git, self._store, self._prefix = repository.top, git, store, prefix
-        self._sha256, self._budget = sha256, budget
+        self._files, self._budget = TreeFiles(repository.top, sha256=sha256), budget
         self._base = commit or EMPTY_TREES[sha256]
         self._home = home
-        self._folders: dict[str, bool] = {"": True}
         self._converts = False
         self.submodules: dict[str, str] = {}
         self.diff = b""
@@ -195,14 +168,14 @@ class WorkingTree:
         return any(
             found is None or known is None or (found.mode, found.name) != known
             for path in changed
-            for known, found in [(before.get(path), self._read(path))]
+            for known, found in [(before.get(path), self._files.read(path))]
             if known is not None or found is not None
         )
 
     # --- git ------------------------------------------------------------------------------------------
 
     def _index(self) -> tuple[dict[str, Known], list[str]]:
-        """Returns the entries of the index, and the paths of those whose files git does not look at."""
+        """Returns the entries of the index, and the paths of those whose files git does not read."""
         entries, flagged = {}, []
         for line in self._lines("ls-files", "-s", "-v", "-z"):
             head, _, path = line.partition("\t")
@@ -287,7 +260,7 @@ class WorkingTree:
         for path in index:
             if path == ".gitattributes" or path.endswith("/.gitattributes"):
                 try:
-                    found = self._read(path)
+                    found = self._files.read(path)
                 except OSError:
                     continue
                 if found is not None and found.content is not None and _CONVERSIONS.search(found.content):
@@ -301,7 +274,7 @@ class WorkingTree:
             if path in found or known.mode == GITLINK:
                 continue
             try:
-                read = self._read(path)
+                read = self._files.read(path)
             except OSError:
                 continue
             left -= 0 if read is None else read.size
@@ -318,7 +291,7 @@ class WorkingTree:
         try:
             if self._budget.is_late:
                 return File(path, change or MODIFIED, omitted="reading the files took too long")
-            found = self._read(path, whole=change != UNTRACKED)
+            found = self._files.read(path, whole=change != UNTRACKED)
         except OSError as error:
             return File(path, change or MODIFIED, omitted=f"it cannot be read: {error.strerror}")
         if found is None:
@@ -331,7 +304,10 @@ class WorkingTree:
         if self._converts and known is not None and known.mode == found.mode:
             if self._is_in_lfs(known, found.digest):
                 return file._replace(change=CONVERTED, digest=found.digest, omitted="Git LFS has it")
-            if found.content is not None and self._name(found.content.replace(b"\r\n", b"\n")) == known.name:
+            if (
+                found.content is not None
+                and self._files.name(found.content.replace(b"\r\n", b"\n")) == known.name
+            ):
                 file = file._replace(change=CONVERTED)
         why = why or self._budget.refuses(found.size)
         if not why and found.content is not None:
@@ -349,71 +325,6 @@ class WorkingTree:
             return False
         pointer = _POINTER.match(content)
         return pointer is not None and pointer[1].decode() == digest
-
-    def _read(self, path: str, *, whole: bool = True) -> Found | None:
-        """Returns a file of the working tree, None without one.
-
-        Args:
-            path: the file.
-            whole: read it even if it is too large to be kept.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-        if not self._is_folder(path.rpartition("/")[0]):
-            return None
-        full = f"{self._top}/{path}"
-        try:
-            status = os.lstat(full)
-            if stat.S_ISLNK(status.st_mode):
-                target = os.fsencode(os.readlink(full))  # noqa: PTH115  # paths of any bytes
-                return self._found(LINK, [target], len(target), status)
-            if not stat.S_ISREG(status.st_mode):
-                return None
-            mode = EXECUTABLE if status.st_mode & 0o100 else PLAIN
-            with open(files.open_file(full, own=False), "rb") as opened:
-                if status.st_size <= LARGEST_FILE:
-                    content = opened.read(LARGEST_FILE + 1)
-                    if len(content) <= LARGEST_FILE:
-                        return self._found(mode, [content], len(content), status)
-                    opened.seek(0)
-                size = os.fstat(opened.fileno()).st_size
-                pieces = iter(lambda: opened.read(1 << 20) if whole else b"", b"")
-                return self._found(mode, pieces, size, status)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EINVAL):  # removed or replaced meanwhile
-                return None
-            raise
-
-    def _found(self, mode: int, pieces: Iterable[bytes], size: int, status: os.stat_result) -> Found:
-        digest, name = hashlib.sha256(), self._begin_name(size)
-        for piece in pieces:
-            digest.update(piece)
-            name.update(piece)
-        content = pieces[0] if isinstance(pieces, list) else None
-        changed_at = max(status.st_mtime, status.st_ctime)
-        return Found(mode, size, content, name.hexdigest(), digest.hexdigest(), changed_at)
-
-    def _begin_name(self, size: int) -> hashlib._Hash:
-        name = hashlib.sha256() if self._sha256 else hashlib.sha1(usedforsecurity=False)
-        name.update(b"blob %d\0" % size)
-        return name
-
-    def _name(self, content: bytes) -> str:
-        """Returns the name of an object."""
-        name = self._begin_name(len(content))
-        name.update(content)
-        return name.hexdigest()
-
-    def _is_folder(self, path: str) -> bool:
-        """Returns True if a path in the tree is a folder, and no part of it is a link."""
-        if path not in self._folders:
-            try:
-                is_dir = stat.S_ISDIR(os.lstat(f"{self._top}/{path}").st_mode)
-            except OSError:
-                is_dir = False
-            self._folders[path] = is_dir and self._is_folder(path.rpartition("/")[0])
-        return self._folders[path]
 
 
 EMPTY_TREES = {

@@ -1,4 +1,4 @@
-"""Begins the record of a submission: what takes no time is read here, the rest by a process of its own."""
+"""Begins the record of a submission; a process of its own reads the parts that take time."""
 
 from __future__ import annotations
 

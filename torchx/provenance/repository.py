@@ -1,4 +1,4 @@
-"""Git repositories as files: where they are and what is checked out, read without running git."""
+"""Git repositories as files: their folders, HEAD and references, read without running git."""
 
 from __future__ import annotations
 

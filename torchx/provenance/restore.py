@@ -24,7 +24,7 @@ MOST_NAMED = 3
 
 
 def restore(provenance: Provenance, store: Store, folder: Path) -> list[str]:
-    """Writes the source of an application into a new folder, as it was, and returns what is missing there.
+    """Writes the source of an application into a new folder, and returns notes on the missing parts.
 
     Args:
         provenance: the record.

@@ -158,7 +158,7 @@ class Applications(Engines):
     def provenance(self, app_handle: str) -> Provenance | None:
         """Returns the source, the Python and the machine that an application was submitted from.
 
-        Where this machine cannot read them, they have only the commit and the branch. Returns None if
+        If this machine cannot read them, only the commit and the branch are known. Returns None if
         nothing was recorded.
 
         Raises:

@@ -144,7 +144,7 @@ def inherited(
 
 
 def restored_tree(runner: Holder, handle: str, found: Provenance) -> tuple[Path, list[str]]:
-    """Restores the source of an application in a new folder; returns it, and what is missing there.
+    """Restores the source of an application in a new folder; returns it, and notes on missing parts.
 
     Raises:
         StateError: it cannot be restored.
