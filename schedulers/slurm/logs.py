@@ -41,8 +41,10 @@ class _Source:
         """Returns the pieces added to the index since the last call."""
         try:
             with os.fdopen(files.open_file(self.folder / "log.index"), "rb", buffering=0) as file:
+                # each entry is of at least one byte of the log: a damaged index may be larger
+                limit = LAYOUT.size * (self.folder / "combined.log").stat().st_size
                 file.seek(self.position)
-                data = file.read()
+                data = file.read(max(0, limit - self.position))
         except FileNotFoundError:
             return []
         whole = len(data) - len(data) % LAYOUT.size
