@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
+import outputs
 import pytest
 from no_skips import NoSkips
+
+import torchx_cli.main
 
 if TYPE_CHECKING:
     from hooks import Hooks
@@ -27,6 +30,9 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("torchx")
+
+# before any test imports it: JSON that a command prints in any test is checked against its schema
+torchx_cli.main.main = outputs.checked(torchx_cli.main.main)
 
 COLOUR = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE")
 """Variables of the terminal."""

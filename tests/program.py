@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import outputs
 from forks import fork
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +32,7 @@ def torchx(
 ) -> subprocess.CompletedProcess[str]:
     """Runs one command line to its end."""
     done = None if stdin else _forked(words, environment(env), cwd)
-    return done or subprocess.run(
+    done = done or subprocess.run(
         [*COMMAND, *words],
         input=stdin,
         capture_output=True,
@@ -40,6 +41,8 @@ def torchx(
         cwd=cwd,
         timeout=180,
     )
+    outputs.check(words, done.stdout)
+    return done
 
 
 def _forked(

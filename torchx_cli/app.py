@@ -49,6 +49,7 @@ TOOLS: dict[str, str] = {
     "lint": "Check the components of a file.",
     "doctor": "Check the configured engines and suggest fixes.",
     "plugins": "List the installed plugins.",
+    "schema": "Print the JSON Schemas of the output of the commands.",
     "completion": "Print a shell completion script.",
 }
 """The same for the commands that concern no application, in `torchx_cli.commands.tools`."""

@@ -41,3 +41,9 @@ def short_name(runner: Runner, handle: str) -> str:
     """Returns the app id on the default scheduler, the handle elsewhere."""
     backend, _, app_id = parse_app_handle(handle)
     return app_id if backend == runner.default_scheduler else handle
+
+
+def identity(handle: str) -> dict[str, str]:
+    """Returns the application of a handle as plain data."""
+    scheduler, _, app_id = parse_app_handle(handle)
+    return {"handle": handle, "app_id": app_id, "scheduler": scheduler}

@@ -9,7 +9,7 @@ import re
 from program import ROOT
 
 from torchx.errors import TorchxError
-from torchx_cli.schemas.codes import CODES
+from torchx_cli.schemas.errors import CODES
 
 FOLDERS = ("torchx", "torchx_cli", "schedulers", "components")
 
@@ -36,7 +36,7 @@ def used() -> set[str]:
 
 
 def test_every_code_is_described() -> None:
-    assert used() <= set(CODES), "describe new codes in torchx_cli/schemas/codes.py and docs/json.md"
+    assert used() <= set(CODES), "describe new codes in torchx_cli/schemas/errors.py and docs/json.md"
 
 
 def test_the_page_has_the_same_table() -> None:

@@ -61,7 +61,6 @@ def test_events_of_all_applications_name_them(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("-o", "yaml"), "-o takes text or json"),
         (("-n", "x"), "-n takes a whole number"),
         (("--since", "soon"), "--since takes a time"),
         (("x", "-s", "local_cwd"), "-s cannot be combined with a handle"),

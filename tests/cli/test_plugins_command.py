@@ -95,9 +95,7 @@ def test_people_read_a_table_and_the_problems_below_it(packages: Path) -> None:
 
 def test_broken_plugins_break_no_command(packages: Path, tmp_path: Path) -> None:
     assert torchx(packages, "hello").stdout == "hello\n"
-    assert (
-        "large" in torchx(packages, "run", "--dryrun", "-o", "json", "utils.sh", "--h", "nosuch", "x").stderr
-    )
+    assert "large" in torchx(packages, "run", "--dryrun", "utils.sh", "--h", "nosuch", "x").stderr
     done = torchx(packages, "run", "-s", "local_cwd", "utils.echo", "--msg", "hi")
     assert (done.returncode, "hi" in done.stderr) == (0, True)
     gone = torchx(packages, "run", "-s", "gone", "utils.echo")

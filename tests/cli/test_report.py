@@ -183,7 +183,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert torchx("report", app_id, "-o", "pipe").stdout == "pipe\n"
         assert page.result().endswith("</html>\n")
     wrong = torchx("report", app_id, "-o", "json")
-    assert (wrong.returncode, wrong.stderr.splitlines()[0]) == (2, "error: -o takes a file, got `json`")
+    assert (wrong.returncode, wrong.stderr) == (2, "")
+    assert json.loads(wrong.stdout)["error"]["message"] == "-o takes a file, got `json`"
     absent = torchx("report", app_id, "-o", "absent/x.html")
     assert (absent.returncode, absent.stderr) == (
         1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ import pytest
 from memory_scheduler import START, MemoryScheduler
 
 import torchx.runner
+from torchx.errors import OwnershipError
 from torchx.runner import Runner
 from torchx.scheduling.base import ListAppResponse
 from torchx.specs import AppDef, AppState, Resource, Role
@@ -96,6 +98,41 @@ def test_cancel_selects_running_applications_of_the_caller(
 ) -> None:
     assert main(line.split()) == 0
     assert engine.cancelled == cancelled
+
+
+def test_others_are_cancelled_and_deleted_after_an_error(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(call: str, chosen: str) -> None:
+        real = getattr(engine, call)
+
+        def one(app_id: str) -> None:
+            if app_id == chosen:
+                raise OwnershipError(f"{app_id} is not yours", hint="torchx list")
+            real(app_id)
+
+        monkeypatch.setattr(engine, call, one)
+
+    fail("_cancel_existing", "eval-2")
+    fail("delete", "eval-3")
+    assert main(["cancel", "-s", "memory", "--all", "-o", "json"]) == 77
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["app_id"], row["cancelled"]) for row in rows] == [("eval-2", False), ("train-1", True)]
+    assert rows[0]["error"] == {
+        "code": "not_owner", "message": "eval-2 is not yours", "hint": "torchx list", "exit_code": 77
+    }  # fmt: skip
+    assert (rows[0]["state"], rows[1]["error"]) == ("RUNNING", None)
+    assert engine.cancelled == ["train-1"]
+    assert main(["delete", "-s", "memory", "--state", "failed,succeeded", "--json"]) == 77
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["app_id"], row["deleted"]) for row in rows] == [("eval-3", False), ("train-0", True)]
+    assert engine.deleted == ["train-0"]
+    # in text, each error is printed; the error of a single application is the whole output
+    engine.add("last", AppState.SUCCEEDED, "last-1")
+    assert main(["delete", "eval-3", "last-1"]) == 77
+    assert capsys.readouterr().err == "error: eval-3 is not yours\n  torchx list\nlast-1 is deleted\n"
+    assert main(["delete", "eval-3", "--json"]) == 77
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "not_owner"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 import yaml
 from hypothesis import given
@@ -202,6 +203,7 @@ def test_data_has_the_same_texts_without_controls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(output, "supports_unicode", lambda stream: True)
+    monkeypatch.setattr(outputs, "check", lambda *_: None)  # such an engine returns values of wrong types too
     assert main([*words, "-o", form]) == 0
     shown = capfd.readouterr().out
     assert not CONTROLS.findall(shown)

@@ -58,7 +58,7 @@ class Absent(MemoryScheduler):
 
 
 @pytest.mark.parametrize(
-    "command", ["status", "describe", "log", "cancel", "delete", "wait", "attach", "exec", "status -o json"]
+    "command", ["status", "describe", "log", "cancel", "delete", "wait", "attach", "exec"]
 )
 def test_what_no_engine_that_answers_has_may_be_where_none_did(
     command: str, use: Use, capsys: pytest.CaptureFixture[str]

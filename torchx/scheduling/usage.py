@@ -218,7 +218,7 @@ class AppUsage(NamedTuple):
             "source": self.source,
             "interval": self.interval,
             "current": list(self.current),
-            **({} if total is None else _as_json(total)),
+            **_as_json(total or Sample(0.0, 0.0)),
             "largest": None if largest is None else largest.name,
             "replicas": [replica.to_json(samples) for replica in self.replicas],
         }

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from torchx.runner.status import status_of
-from torchx_cli.applications import ACTIVE, find
-from torchx_cli.flags import Name, States
+from torchx_cli.applications import ACTIVE, find, identity
+from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Handles, OfScheduler, Selection, Yes, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import last_line
-from torchx_cli.terminal.output import note, print_stderr
+from torchx_cli.terminal.error_output import Failures
+from torchx_cli.terminal.output import emit, note, output_format, print_stderr
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
+    from torchx.specs.status import AppState
 
 PATIENCE = 0.5
 """Seconds before a message says that the command is waiting."""
@@ -31,12 +33,16 @@ def cancel_(
     name: Name = "",
     scheduler: OfScheduler = "",
     yes: Yes = False,
+    output: Output = "",
+    json: Json = False,
 ) -> int:
     """Cancel applications: send TERM to all processes, and KILL after a grace period.
 
     On a local scheduler the command returns when they have ended. Ended applications are unchanged. Of
-    several applications with the same name, a running one is chosen.
+    several applications with the same name, a running one is chosen. If one cannot be cancelled, the others
+    are; the exit code is that of the first error.
     """
+    form = output_format(output, json)
     session = session_of(ctx)
     with session.runner() as runner:
         selection = Selection(handles or (), every, state, name, scheduler)
@@ -45,21 +51,34 @@ def cancel_(
             return 1
         # check all before cancelling any
         applications = [find(runner, text, prefer=ACTIVE) for text in texts]
-        for handle, described in applications:
-            if not status_of(described).is_terminal():
+        failures = Failures(len(applications) == 1, form)
+        active = [handle for handle, described in applications if not status_of(described).is_terminal()]
+        for handle in active:
+            with failures.of(handle):
                 runner.cancel(handle)
+        rows = []
         for handle, described in applications:
-            if status_of(described).is_terminal():
-                note(f"{described.app_id} has already ended: {described.state.name}")
-            elif runner.wakes(handle):
-                wait_for_end(runner, handle, described.app_id)
-            else:
+            now = described.state
+            if handle not in active:
+                note(f"{described.app_id} has already ended: {now.name}")
+            elif handle not in failures and runner.wakes(handle):
+                with failures.of(handle):
+                    now = wait_for_end(runner, handle, described.app_id) or now
+            elif handle not in failures:
                 note(f"{described.app_id} is being cancelled")
-    return 0
+            error = failures.as_data(handle)
+            done = handle in active and error is None
+            rows.append({**identity(handle), "state": now.name, "cancelled": done, "error": error})
+    if form != "text":
+        emit(rows, form, hide=True)
+    return failures.exit_code
 
 
-def wait_for_end(runner: Runner, handle: str, app_id: str) -> None:
-    """Waits until an application has ended and prints its state, with a message if it takes long."""
+def wait_for_end(runner: Runner, handle: str, app_id: str) -> AppState | None:
+    """Waits until an application has ended, prints its state and returns it.
+
+    A message is printed if it takes long. None is returned if the scheduler no longer knows the application.
+    """
     patience = threading.Timer(PATIENCE, note, [f"{app_id} is being cancelled, waiting for it to clean up"])
     patience.daemon = True
     patience.start()
@@ -69,3 +88,4 @@ def wait_for_end(runner: Runner, handle: str, app_id: str) -> None:
         patience.cancel()
     if status is not None:
         print_stderr(last_line(app_id, status, sys.stderr))
+    return None if status is None else status.state

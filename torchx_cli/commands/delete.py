@@ -12,11 +12,12 @@ from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
-from torchx_cli.applications import ACTIVE, find, short_name
-from torchx_cli.flags import Name, States
+from torchx_cli.applications import ACTIVE, find, identity, short_name
+from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Handles, OfScheduler, Selection, Yes, selected
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import note
+from torchx_cli.terminal.error_output import Failures
+from torchx_cli.terminal.output import emit, note, output_format
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -35,12 +36,16 @@ def delete_(
         bool, typer.Option("--force", help="Cancel applications that have not ended, then delete them.")
     ] = False,
     yes: Yes = False,
+    output: Output = "",
+    json: Json = False,
 ) -> int:
     """Delete ended applications from their scheduler, with their logs.
 
     If one of them has not ended, none is deleted without --force. With flags instead of handles, only ended
-    applications are selected without --force.
+    applications are selected without --force. If one cannot be deleted, the others are; the exit code is that
+    of the first error.
     """
+    form = output_format(output, json)
     session = session_of(ctx)
     with session.runner() as runner:
         states = ENDED | ACTIVE if force else ENDED
@@ -58,10 +63,18 @@ def delete_(
                     code="not_ended",
                     facts={"handle": handle, "state": described.state.name},
                 )
+        failures = Failures(len(applications) == 1, form)
+        rows = []
         for handle, described in applications:
-            runner.delete(handle)
-            note(f"{described.app_id} is deleted")
-    return 0
+            with failures.of(handle):
+                runner.delete(handle)
+                note(f"{described.app_id} is deleted")
+            error = failures.as_data(handle)
+            state = described.state.name
+            rows.append({**identity(handle), "state": state, "deleted": error is None, "error": error})
+    if form != "text":
+        emit(rows, form, hide=True)
+    return failures.exit_code
 
 
 def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:

@@ -11,8 +11,8 @@ import typer
 from torchx.errors import PluginError
 from torchx.scheduling.base import Prunes, Shared
 from torchx.scheduling.query import AppQuery
-from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, is_terminal
+from torchx_cli.applications import identity
 from torchx_cli.flags import Json, Output, States, count, option, scheduler_option, states_of
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
@@ -139,9 +139,7 @@ class Pruning:
             "dryrun": self.dryrun,
             "applications": [
                 {
-                    "handle": app.app_handle,
-                    "app_id": app.app_id,
-                    "scheduler": parse_app_handle(app.app_handle).scheduler_backend,
+                    **identity(app.app_handle),
                     "state": app.state.name,
                     "ended_at": iso(app.ended_at),
                     "bytes": pruned.bytes,

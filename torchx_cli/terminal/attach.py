@@ -123,11 +123,8 @@ def report_waiting(runner: Runner, handle: str) -> AbstractContextManager[object
 
 def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
     """Returns the result of an application as plain data."""
-    scheduler, _, app_id = parse_app_handle(handle)
     data = {
-        "handle": handle,
-        "app_id": app_id,
-        "scheduler": scheduler,
+        **applications.identity(handle),
         "state": status.state.name if status else "UNKNOWN",
         "ui_url": status.ui_url if status else None,
         "exit_code": exit_code(status) if status and status.is_terminal() else None,

@@ -13,7 +13,7 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
 from torchx.suggestions import meant_in
-from torchx_cli.terminal.output import discard_output, error_line, print_stderr, yaml_text
+from torchx_cli.terminal.output import discard_output, error_line, print_stderr, say, yaml_text
 
 with lazy_imports:
     import json
@@ -93,6 +93,46 @@ def failure_of(error: BaseException) -> Failure:
     return Failure("internal", f"{type(error).__name__}: {error}", hint, EXIT_FAILED, {})
 
 
+class Failures:
+    """Errors of some of several applications, after which the others are processed too.
+
+    The error of a single application is raised.
+
+    Args:
+        alone: whether there is only one application.
+        form: the output format: in text, errors are printed when they occur.
+    """
+
+    def __init__(self, alone: bool, form: str) -> None:
+        self._alone, self._form = alone, form
+        self._errors: dict[str, Failure] = {}
+
+    @contextlib.contextmanager
+    def of(self, handle: str) -> Iterator[None]:
+        """Keeps the error of an application."""
+        try:
+            yield
+        except TorchxError as error:
+            if self._alone:
+                raise
+            failure = self._errors[handle] = failure_of(error)
+            if self._form == "text":
+                print_stderr(error_line(failure.message, failure.hint, sys.stderr))
+
+    def __contains__(self, handle: object) -> bool:
+        return handle in self._errors
+
+    def as_data(self, handle: str) -> dict[str, Any] | None:
+        """Returns the error of an application as plain data, or None."""
+        failure = self._errors.get(handle)
+        return None if failure is None else failure.as_data()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the first error; 0 without an error."""
+        return next((failure.exit_code for failure in self._errors.values()), 0)
+
+
 def _working_directory_removed() -> bool:
     try:
         os.getcwd()  # noqa: PTH109  # called for its error
@@ -119,7 +159,7 @@ def report(error: BaseException, args: Sequence[str]) -> int:
     if form != "text":
         with contextlib.suppress(OSError, ValueError):  # closed: the exit code reports it
             data = {"error": failure.as_data()}
-            print(json.dumps(data) if form == "json" else yaml_text(data, unicode=False).rstrip(), flush=True)
+            say(json.dumps(data) if form == "json" else yaml_text(data, unicode=False).rstrip(), flush=True)
     elif not isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()

@@ -17,6 +17,7 @@ from torchx.errors import TorchxError
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import is_terminal
+from torchx_cli.applications import identity
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.status_text import how_ended
 
@@ -124,9 +125,7 @@ class AppRows:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data."""
         return {
-            "handle": self.handle,
-            "app_id": self.app_id,
-            "scheduler": parse_app_handle(self.handle).scheduler_backend,
+            **identity(self.handle),
             "state": self.state,
             "replicas": [replica.to_json() for replica in self.replicas],
         }
