@@ -100,6 +100,8 @@ def offered(shell: str, line: str) -> list[str]:
         ("torchx st", ["status"]),
         ("torchx --profile p conf", ["configure", "config"]),
         ("torchx config ", ["show", "trust"]),
+        ("torchx schema de", ["describe", "delete"]),
+        ("torchx schema tracker l", ["lineage", "list"]),
         ("torchx run --sch", ["--scheduler", "--scheduler_args"]),
         ("torchx run -s local_d", ["local_dir", "local_docker"]),
         ("torchx runopts local_c", ["local_cwd"]),

@@ -19,6 +19,7 @@ with lazy_imports:
     from torchx.discovery.source import docstrings
     from torchx.scheduling import query as scheduling_query
     from torchx_cli import applications, session
+    from torchx_cli.schemas import outputs
     from torchx_cli.terminal import times
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from schedulers()
     elif command == "lint" and not before:
         yield from files(current, ".py")
+    elif command == "schema":
+        names = (name.split() for name in (*outputs.OUTPUTS, "error"))
+        below = (name[len(before) :] for name in names if name[: len(before)] == before)
+        yield from (Offer(words[0]) for words in below if words)
     elif command == "completion" and not before:
         yield from map(Offer, ("bash", "zsh", "fish"))
 
