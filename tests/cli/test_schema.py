@@ -112,6 +112,7 @@ def test_the_output_of_every_command(
 ) -> None:
     """Each is checked by `outputs.check`, as in all tests."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHX_PROVENANCE")
     checked = set()
 
     def check(words: list[str], output: str) -> None:
@@ -140,7 +141,8 @@ def test_the_output_of_every_command(
     run("run --dryrun -o json utils.echo")
     run(f"rerun --dryrun {handle}")
     for line in (
-        f"describe {handle}", f"report {failed}", f"log {handle}", f"log --fold {handle}", f"events {handle}",
+        f"describe {handle}", f"describe --source {handle}", f"status --ranks {failed}", f"report {failed}",
+        f"log {handle}", f"log --fold {handle}", f"events {handle}",
         f"wait --for done {handle}", f"wait --for log:hi {handle}", f"top {handle}", "list",
         "list --columns cpu", "runopts", "builtins", "config show local_cwd", "plugins", "schema",
         "tracker jobs", "tracker list jobs",

@@ -67,7 +67,7 @@ def describe_(
         full, described = find(runner, handle, full=True)
         if source:
             if watched:
-                raise UsageError("--source cannot be combined with --watch")
+                raise UsageError("--source cannot be combined with --watch", code="conflicting_flags")
             show_source(runner, full, form)
             return
         roles = described.roles

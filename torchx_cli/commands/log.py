@@ -157,10 +157,14 @@ def parse_ranks(text: str) -> frozenset[int]:
         if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[0]) > int(
             ends[1]
         ):
-            raise UsageError(f"--rank takes ranks such as 3 or 0-3,8, got `{text}`")
+            raise ArgumentError(
+                f"--rank takes ranks such as 3 or 0-3,8, got `{text}`", flag="--rank", given=text
+            )
         found.update(range(int(ends[0]), int(ends[1]) + 1))
         if len(found) > MOST_RANKS:
-            raise UsageError(f"--rank takes at most {MOST_RANKS:,} ranks, got `{text}`")
+            raise ArgumentError(
+                f"--rank takes at most {MOST_RANKS:,} ranks, got `{text}`", flag="--rank", given=text
+            )
     return frozenset(found)
 
 

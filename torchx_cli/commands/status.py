@@ -57,7 +57,7 @@ def status_(
         for role in requested:
             checks.require_role(full, [known.role for known in status.roles], role)
         if watched and with_ranks:
-            raise UsageError("--watch cannot be combined with --ranks")
+            raise UsageError("--watch cannot be combined with --ranks", code="conflicting_flags")
         if watched:
             check_watch_format(form)
 

@@ -105,7 +105,26 @@ class Notification(TypedDict):
     message: Annotated[str, "the reason of the state"]
 
 
-class Status(Named, AppTimes):
+class Rank(TypedDict):
+    """A rank of torchrun."""
+
+    rank: Annotated[int, "the rank in the application"]
+    role: Annotated[str, "the role of its replica"]
+    replica: Annotated[int, "the number of its replica"]
+    local_rank: Annotated[int | None, "the rank in its replica; null unless it failed"]
+    host: Annotated[str | None, "its host; null unless it failed"]
+    exit_code: Annotated[int | None, "its exit code; null unless it failed"]
+    signal: Annotated[str | None, "the signal that ended it; null unless it failed"]
+    last_line: Annotated[str, "its last line in the log"]
+
+
+class StatusOptional(TypedDict, total=False):
+    """Keys of some statuses."""
+
+    ranks: Annotated[list[Rank], "torchrun's ranks that the log names; with --ranks"]
+
+
+class Status(Named, AppTimes, StatusOptional):
     """The output of `torchx status`."""
 
     state: Annotated[State, "the state of the application"]
@@ -211,6 +230,7 @@ class ReportFailure(TypedDict):
 
     description: Annotated[str, "a sentence about the replica that failed first"]
     meaning: Annotated[str | None, "the usual cause of the signal"]
+    rank: Annotated[str, "a sentence about the rank of torchrun that failed first; empty without one"]
     error_file: Annotated[list[str], "the lines of the error file"]
     last_lines: Annotated[list[str], "the last lines of the log"]
     log: Annotated[str, "the command that prints the whole log"]

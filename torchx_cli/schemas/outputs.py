@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchx_cli.schemas import applications, errors, streams, tools
+from torchx_cli.schemas import applications, errors, sources, streams, tools
 
 
 class Output(NamedTuple):
@@ -49,7 +49,11 @@ OUTPUTS: dict[str, Output] = {
     "top": Output(list[applications.TopApp], "An object for each application."),
     "report": Output(applications.Report, "The data of the page."),
     "list": Output(list[applications.Listed], "The applications, the newest first."),
-    "describe": Output(applications.Described, "The description of an application."),
+    "describe": Output(
+        applications.Described,
+        "The description of an application; with --source the origin of its source.",
+        {"--source": sources.SourceDetails},
+    ),
     "delete": Output(list[applications.Deleted], "An object for each application."),
     "prune": Output(applications.PruneResult, "The removed applications and files."),
     "tracker jobs": _JOBS,
