@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:
-    from torchx.specs import status
+    from torchx.specs import status, tags
 
 
 def option(*flags: str, metavar: str, help: str) -> Any:
@@ -67,6 +68,21 @@ Notify = Annotated[
 ]
 NotifyOn = Annotated[
     str, option("--notify-on", metavar="A,B", help="When: end, failure, stall (default: end,stall).")
+]
+Tags = Annotated[
+    list[str],
+    option(
+        "--tag", metavar="NAME[=VALUE]", help="A tag, to find and compare runs, as in sweep=lr (repeatable)."
+    ),
+]
+Note = Annotated[str, option("--note", metavar="TEXT", help="A note about this run.")]
+WithTags = Annotated[
+    list[str],
+    option(
+        "--tag",
+        metavar="NAME[=VALUE]",
+        help="Only applications with this tag; `sweep=lr*` works too (repeatable: with all of them).",
+    ),
 ]
 RequestOutput = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")
@@ -133,6 +149,47 @@ def split_list(text: str) -> list[str]:
     ['a', 'b']
     """
     return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def tags_given(texts: Sequence[str], origin: str = "--tag") -> dict[str, str]:
+    """Returns the tags given as `NAME=VALUE`, or as `NAME` with an empty value.
+
+    Raises:
+        UsageError: a tag is invalid or given twice.
+
+    >>> tags_given(["sweep=lr", "baseline"])
+    {'sweep': 'lr', 'baseline': ''}
+    """
+    given: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name in given:
+            raise UsageError(f"tag `{name}` is given twice (from {origin})")
+        given[name] = value
+    try:
+        tags.check_tags(given)
+    except UsageError as error:
+        raise UsageError(f"{error.message} (from {origin})", hint=error.hint) from None
+    return given
+
+
+def tags_text(tags: Mapping[str, str]) -> str:
+    """Returns tags as one line, as the flags take them.
+
+    >>> tags_text({"sweep": "lr", "baseline": ""})
+    'sweep=lr, baseline'
+    """
+    return ", ".join(f"{name}={value}" if value else name for name, value in tags.items())
+
+
+def tag_query(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
+    """Returns the wanted tags: names, each with a pattern of the value, or None for any value.
+
+    >>> tag_query(["sweep=l*", "baseline"])
+    (('sweep', 'l*'), ('baseline', None))
+    """
+    parts = (text.partition("=") for text in texts)
+    return tuple((name, value if equals else None) for name, equals, value in parts)
 
 
 def states_of(text: str) -> frozenset[str]:

@@ -12,7 +12,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
-from torchx_cli.flags import split_list
+from torchx_cli.flags import split_list, tags_given
 
 with lazy_imports:
     import json
@@ -53,6 +53,8 @@ class RunRequest:
         description: a submitted application to run again, as printed by `describe -o json`.
         notify: the notifications to send.
         recording: the record of the source.
+        tags: the tags of the application, by name.
+        note: its note.
     """
 
     component: str = ""
@@ -71,6 +73,8 @@ class RunRequest:
     description: dict[str, Any] | None = None
     notify: Notify | None = None
     recording: Recording | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    note: str = ""
 
 
 def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:
@@ -175,7 +179,7 @@ def _kind(value: Any) -> str:
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "a number")
 
 
-WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment", "notify")
+WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment", "notify", "tags", "note")
 """The fields whose flags may be combined with `--stdin`."""
 
 
@@ -191,6 +195,22 @@ def check_stdin_alone(request: RunRequest) -> None:
             raise UsageError(
                 "--stdin cannot be combined with a component or other flags", code="conflicting_flags"
             )
+
+
+def tags_of(texts: Sequence[str], config: Config) -> dict[str, str]:
+    """Returns the tags on the command line, with those of `tags` in section [cli:run].
+
+    Args:
+        texts: the tags on the command line.
+        config: in `tags`, commas or line ends separate them.
+
+    Raises:
+        UsageError: a tag is invalid.
+    """
+    setting = config.get("cli:run", "tags")
+    configured = split_list(setting.value.replace("\n", ",")) if setting is not None else []
+    origin = setting.origin if setting is not None else ""
+    return {**tags_given(configured, str(origin)), **tags_given(texts)}
 
 
 def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Notify | None:

@@ -25,6 +25,7 @@ from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.tags import own_entries
 
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
@@ -103,6 +104,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         ended_at=local_time(max(finished, default=max(c.created for c in containers))) if over else None,
         first_failure=_first_failure(progress),
         cfg=dict(progress.job.cfg),
+        metadata=own_entries(data.get("app", {}).get("metadata")),
     )
 
 

@@ -31,6 +31,7 @@ from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.tags import own_entries
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
@@ -129,6 +130,7 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
         ended_at=ended,
         first_failure=first,
         cfg=dict(record.get("cfg") or {}),
+        metadata=own_entries((record.get("app") or {}).get("metadata")),
     )
 
 

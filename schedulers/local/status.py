@@ -25,8 +25,9 @@ from torchx.machine import files
 from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.shared.listing import local_time
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
-from torchx.scheduling.query import AppQuery
+from torchx.scheduling.query import AppQuery, literal_of
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+from torchx.specs.tags import own_entries
 
 with lazy_imports:
     from torchx.specs import serialize
@@ -149,7 +150,9 @@ class LocalJobs:
         """Parses a line of the list of ended jobs; returns None early if it does not match the query."""
         if query.states and not any(state.encode() in line for state in query.states):
             return None
-        for text in (query.called, query.literal):
+        texts = (query.called, query.literal, *(name for name, _ in query.tags))
+        values = (literal_of(pattern) for _, pattern in query.tags if pattern)
+        for text in (*texts, *values):
             if text and json.dumps(text)[1:-1].encode() not in line:
                 return None
         job = ended.parse(line)
@@ -216,7 +219,7 @@ class LocalJobs:
 
 
 def _matches(query: AppQuery, app: ListAppResponse) -> bool:
-    return query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
+    return query.takes(app.app_id, app.name, app.state.name, app.submitted_at, app.tags)
 
 
 def describe_job(view: JobView) -> DescribeAppResponse:
@@ -258,6 +261,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         log_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
         cfg=record.cfg,
+        metadata=own_entries(record.app.get("metadata")),
         needs_reconcile=view.orphaned,
     )
 
@@ -296,4 +300,5 @@ def _line(job: EndedJob) -> ListAppResponse:
         ended_at=local_time(job.ended_at),
         exit_code=job.exit_code,
         msg=job.msg,
+        tags=job.tags or {},
     )

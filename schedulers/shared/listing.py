@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.status import AppState
+from torchx.specs.tags import tags_of
 
 
 def row_of(
@@ -35,6 +36,7 @@ def row_of(
         msg=status.msg or (first.msg if first is not None else ""),
         needs_reconcile=status.needs_reconcile,
         is_own=is_own,
+        tags=tags_of(status.metadata),
     )
 
 

@@ -34,6 +34,7 @@ from torchx.specs.status import (
     RoleStatus,
     is_terminal,
 )
+from torchx.specs.tags import own_entries
 
 with lazy_imports:
     from torchx.specs import serialize
@@ -129,6 +130,7 @@ def describe(
         first_failure=first,
         log_dir=record.folder or None,
         cfg=record.cfg,
+        metadata=own_entries(record.app.get("metadata")),
     )
 
 
@@ -155,6 +157,7 @@ def _without_replicas(record: SlurmRecord, app_id: str, outcome: Outcome) -> Des
         submitted_at=local_time(record.submitted_at),
         started_at=local_time(_start(outcome, record)),
         ended_at=local_time(_end(outcome, record)) if is_terminal(outcome.state) else None,
+        metadata=own_entries(record.app.get("metadata")),
     )
 
 

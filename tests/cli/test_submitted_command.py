@@ -66,9 +66,9 @@ def test_other_users_of_an_engine_see_the_command_line_without_values() -> None:
     app = AppDef("a", [Role("r", "", entrypoint="x")], {**metadata, "k": "v"})
     private = job_data(app, {}, "s")
     assert "canary" in json.dumps(private)
-    assert label_data(private)["app"]["metadata"] == {"k": "v", settings.COMMAND_LINE: "torchx run a --x …"}
+    assert label_data(private)["app"]["metadata"] == {"k": "v", settings.COMMAND_NAMES: "torchx run a --x …"}
     record = read_record(write_record(app, {}) or "")
-    assert record["app"]["metadata"] == {"k": "v", settings.COMMAND_LINE: "torchx run a --x …"}
+    assert record["app"]["metadata"] == {"k": "v", settings.COMMAND_NAMES: "torchx run a --x …"}
     older = AppDef("a", [Role("r", "", entrypoint="x")], {settings.COMMAND_LINE: "torchx run canary"})
     assert "canary" not in (write_record(older, {}) or "")
 

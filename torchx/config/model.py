@@ -20,7 +20,7 @@ with lazy_imports:
 PROFILE = "profile"
 
 COMMAND_KEYS: dict[str, tuple[str, ...]] = {
-    "run": ("component", "scheduler", "workspace", "notify", "notify_on"),
+    "run": ("component", "scheduler", "workspace", "notify", "notify_on", "tags"),
     "list": ("scheduler",),
 }
 """The keys of `[cli:COMMAND]`."""

@@ -15,6 +15,7 @@ from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import ENDS, JobView, load
 from torchx.machine import files
+from torchx.specs.tags import tags_of, valid_tags
 
 
 class EndedJob(NamedTuple):
@@ -30,6 +31,7 @@ class EndedJob(NamedTuple):
     ended_at: float | None = None
     exit_code: int | None = None
     msg: str = ""
+    tags: dict[str, str] | None = None
 
     @classmethod
     def of(cls, view: JobView) -> EndedJob:
@@ -46,6 +48,7 @@ class EndedJob(NamedTuple):
             view.ended_at,
             view.exit_code,
             view.msg or (failed[1].reason if failed is not None else ""),
+            tags_of(record.app.get("metadata")) or None,
         )
 
 
@@ -57,7 +60,10 @@ LARGEST = 1 << 28
 
 def remember(view: JobView, paths: JobPaths) -> None:
     """Appends a job to the list of ended jobs, which is a cache and may lack jobs."""
-    line = json.dumps(EndedJob.of(view)._asdict(), separators=(",", ":")) + "\n"
+    entry = EndedJob.of(view)._asdict()
+    if not entry["tags"]:
+        del entry["tags"]  # not known to earlier versions, which may read the list
+    line = json.dumps(entry, separators=(",", ":")) + "\n"
     home = Home(paths.folder.parent.parent)
     with contextlib.suppress(OSError):
         descriptor = _open_to_append(home.ended)
@@ -149,6 +155,7 @@ def parse(line: bytes) -> EndedJob | None:
             ended_at=None if ended is None else shape.timestamp(ended, "ended_at"),
             exit_code=shape.exit_code(job.exit_code, "exit_code"),
             msg=shape.text(job.msg, "msg"),
+            tags=valid_tags(job.tags) or None,
         )
     except (ValueError, TypeError, RecursionError):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchx.masking.names import looks_secret
 from torchx.masking.text import MASK, is_reference, mask_text
-from torchx.settings import COMMAND_LINE, COMMAND_NAMES
+from torchx.settings import COMMAND_LINE
 
 RECORD = "torchx.pytorch.org/app"
 """The annotation of a manifest with the whole application, including its environment."""
@@ -33,11 +33,8 @@ class SecretValue(str):
 
 
 def readable_by_others(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metadata of an application with a command line that contains no values of arguments."""
-    kept = dict(metadata)
-    kept.pop(COMMAND_LINE, None)
-    names = kept.pop(COMMAND_NAMES, None)
-    return {**kept, COMMAND_LINE: names} if names else kept
+    """Returns the metadata of an application without its command line; that without values is kept."""
+    return {key: value for key, value in metadata.items() if key != COMMAND_LINE}
 
 
 def mask(data: Any, values: Iterable[str] = ()) -> Any:

@@ -183,7 +183,9 @@ class Engines:
         else:
             listed = engine.list(resolved)
             found = (
-                app for app in listed if query.takes(app.app_id, app.name, app.state.name, app.submitted_at)
+                app
+                for app in listed
+                if query.takes(app.app_id, app.name, app.state.name, app.submitted_at, app.tags)
             )
         for app in found:
             if app.needs_reconcile:

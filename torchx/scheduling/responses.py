@@ -79,6 +79,7 @@ class ListAppResponse:
         msg: the reason for the state, one line.
         needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do.
         is_own: whether the caller submitted it; False if the owner on a shared engine is unknown.
+        tags: its tags.
     """
 
     app_id: str
@@ -92,6 +93,7 @@ class ListAppResponse:
     msg: str = ""
     needs_reconcile: bool = False
     is_own: bool = True
+    tags: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.state is AppState.SUCCEEDED and self.exit_code:

@@ -18,7 +18,7 @@ from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.applications import find
 from torchx_cli.commands.status import check_watch_format, failure_of, show_changes, usage_line
-from torchx_cli.flags import Handle, Json, Output, Watch
+from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
 from torchx_cli.terminal.output import (
@@ -40,6 +40,7 @@ from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 with lazy_imports:
     import json
 
+    from torchx.specs import tags
     from torchx_cli.terminal import source_text, usage_text
 
 if TYPE_CHECKING:
@@ -111,9 +112,10 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     scheduler, session, app_id = parse_app_handle(handle)
     status = status_of(described).to_json()
     hidden = (settings.COMMAND_LINE, settings.COMMAND_NAMES, settings.SOURCE)
+    names = described.metadata.get(settings.COMMAND_NAMES)  # without values, where other users can read it
     metadata = {key: value for key, value in described.metadata.items() if key not in hidden}
     app = AppDef(described.name or app_id, described.roles, metadata)
-    command_line = described.metadata.get(settings.COMMAND_LINE)
+    command_line = described.metadata.get(settings.COMMAND_LINE, names)
     allow_references(command_line or "", app)
     data: dict[str, Any] = mask(
         {
@@ -135,6 +137,8 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
             "workspaces": described.workspaces,
             "cfg": to_plain(described.cfg),
             "command_line": command_line,
+            "tags": tags.tags_of(metadata),
+            "note": tags.note_of(metadata),
             "app": app_to_dict(app, strict=False),
         },
         secret_values(app),
@@ -163,7 +167,9 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: str = ""
     rows.append(("usage", usage))
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
-    rows += [(f"metadata {key}", _text(value)) for key, value in data["app"]["metadata"].items()]
+    rows += [("tags", tags_text(data["tags"])), ("note", data["note"])]
+    own = tags.own_entries(data["app"]["metadata"])
+    rows += [(f"metadata {key}", _text(v)) for key, v in data["app"]["metadata"].items() if key not in own]
     lines += _aligned(rows, "")
     replicas = {role.role: role for role in described.roles_statuses}
     for role in data["app"]["roles"]:

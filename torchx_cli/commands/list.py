@@ -25,6 +25,7 @@ from torchx_cli.flags import (
     Name,
     Output,
     States,
+    WithTags,
     count,
     lines_option,
     option,
@@ -32,6 +33,8 @@ from torchx_cli.flags import (
     since_option,
     split_list,
     states_of,
+    tag_query,
+    tags_text,
 )
 from torchx_cli.session import Session, session_of
 from torchx_cli.terminal.display import table
@@ -60,13 +63,14 @@ COLUMNS = {
     "cpu": "CPU",
     "memory": "MEMORY",
     "gpu": "GPU",
+    "tags": "TAGS",
 }
 """The columns of the table, and their heads."""
 
 MEASURED = ("cpu", "memory", "gpu")
 """The columns with measurements: mean CPU cores, peak memory and mean GPU utilisation of a replica."""
 
-DEFAULT = tuple(name for name in COLUMNS if name not in MEASURED)
+DEFAULT = tuple(name for name in COLUMNS if name not in (*MEASURED, "tags"))
 
 TABLE_LIMIT = 100
 """Default number of applications in the table; JSON contains all."""
@@ -78,6 +82,7 @@ def list_(
     cfg: Cfg = [],  # noqa: B006  # typer makes a new one
     state: States = "",
     name: Name = "",
+    tag: WithTags = [],  # noqa: B006
     since: Annotated[str, since_option("those submitted")] = "",
     lines: Annotated[
         str,
@@ -111,7 +116,10 @@ def list_(
     chosen = _columns(columns)
     limit = count("-n", lines)
     query = AppQuery(
-        name=name, states=states_of(state), since=parse_time("--since", since) if since else None
+        name=name,
+        states=states_of(state),
+        since=parse_time("--since", since) if since else None,
+        tags=tag_query(tag),
     )
     session = session_of(ctx)
     with session.runner() as runner:
@@ -291,6 +299,7 @@ def _row(
         ),
         # no repetition of the state
         "message": ("" if str(app.msg).upper() == app.state.name else app.msg, "dim"),
+        "tags": (tags_text(app.tags), ""),
     }
     if runner is not None and any(name in MEASURED for name in chosen):
         cpu, memory, gpu = usage_text.cells(usage_text.usage_of(runner, app.app_handle))
@@ -320,5 +329,6 @@ def as_data(app: ListAppResponse, runner: Runner | None = None) -> dict[str, Any
         "duration": lasted,
         "exit_code": app.exit_code,
         "msg": app.msg,
+        "tags": app.tags,
         **({} if runner is None else usage_text.usage_data(runner, app.app_handle)),
     }

@@ -12,7 +12,20 @@ from torchx.lazy import lazy_imports
 from torchx_cli.applications import find
 from torchx_cli.commands.run import check_combination, submit_again
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
-from torchx_cli.flags import Detach, Dryrun, Handle, Log, Notify, NotifyOn, RequestOutput, ResultJson, Wait
+from torchx_cli.flags import (
+    Detach,
+    Dryrun,
+    Handle,
+    Log,
+    Note,
+    Notify,
+    NotifyOn,
+    RequestOutput,
+    ResultJson,
+    Tags,
+    Wait,
+    tags_given,
+)
 from torchx_cli.resubmission import from_record
 from torchx_cli.run_request import RunRequest, notifications_of
 from torchx_cli.session import session_of
@@ -38,6 +51,8 @@ def rerun_(
     log: Log = False,
     notify: Notify = [],  # noqa: B006
     notify_on: NotifyOn = "",
+    tag: Tags = [],  # noqa: B006
+    note: Note = "",
     output: RequestOutput = "",
     json: ResultJson = False,
 ) -> int:
@@ -50,7 +65,13 @@ def rerun_(
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
-        dryrun=dryrun, wait=wait, log=log, detach=detach, environment=Environment(env, env_file, secret)
+        dryrun=dryrun,
+        wait=wait,
+        log=log,
+        detach=detach,
+        environment=Environment(env, env_file, secret),
+        tags=tags_given(tag),
+        note=note,
     )
     check_combination(request, form)
     session = session_of(ctx)

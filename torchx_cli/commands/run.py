@@ -19,10 +19,12 @@ from torchx_cli.flags import (
     Detach,
     Dryrun,
     Log,
+    Note,
     Notify,
     NotifyOn,
     RequestOutput,
     ResultJson,
+    Tags,
     Wait,
     argument,
     option,
@@ -36,6 +38,7 @@ from torchx_cli.run_request import (
     read_stdin,
     run_options,
     split_component,
+    tags_of,
 )
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask_text, remember
@@ -55,6 +58,7 @@ with lazy_imports:
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
+    from torchx.specs import tags
     from torchx_cli import component_flags, recording
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
@@ -112,6 +116,8 @@ def run_(
     ] = False,
     notify: Notify = [],  # noqa: B006
     notify_on: NotifyOn = "",
+    tag: Tags = [],  # noqa: B006
+    note: Note = "",
     stdin: Annotated[
         bool,
         typer.Option(
@@ -132,17 +138,18 @@ def run_(
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
-        environment=Environment(env, env_file, secret),
+        environment=Environment(env, env_file, secret), note=note,
     )  # fmt: skip
     request.argv = list(arguments or ())
     if stdin:
         check_stdin_alone(request)
         flags, request = request, read_stdin(sys.stdin)
-        request.detach, request.environment = flags.detach, flags.environment
+        request.detach, request.environment, request.note = flags.detach, flags.environment, note
         request.dryrun, request.wait = request.dryrun or dryrun, request.wait or wait
         request.log = request.log or log
     session = session_of(ctx)
     request.notify = notifications_of(notify, notify_on, session.config)
+    request.tags = tags_of(tag, session.config)
     if not stdin:
         request.component, request.argv = split_component(request.argv, session.config)
     check_combination(request, form)
@@ -158,6 +165,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
         return 0  # help was printed
     request.environment.apply(app)
     remember(app)
+    tags.set_tags(app, request.tags, request.note)
     if not request.dryrun:
         record_command(app, request)
         request.recording = recording.of_run(app)
@@ -174,6 +182,7 @@ def submit_again(submission: Submission, request: RunRequest, form: str, runner:
     remember(submission.app)
     if not request.dryrun and request.recording is None:
         request.recording = recording.of_rerun(submission.app, submission.handle, runner)
+    tags.set_tags(submission.app, request.tags, request.note)
     return submit(request_again(submission, runner), request, form, runner)
 
 

@@ -13,18 +13,20 @@ from torchx.lazy import lazy_imports
 from torchx.runner.status import status_of
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.applications import find, short_name
-from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list
+from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import failure_lines
 from torchx_cli.terminal.masking import mask, mask_text
 from torchx_cli.terminal.output import emit, is_terminal, output_format, say
 from torchx_cli.terminal.status_text import status_lines
+from torchx_cli.terminal.wrapping import wrap_value
 
 with lazy_imports:
     import dataclasses
 
     from torchx.runner import notifications, ranks
     from torchx.scheduling import checks
+    from torchx.specs import tags
     from torchx_cli.terminal import rank_text, times, usage_text, watch
 
 if TYPE_CHECKING:
@@ -62,12 +64,13 @@ def status_(
             check_watch_format(form)
 
             def lines_of(current: DescribeAppResponse) -> list[str]:
-                return _lines(runner, full, status_of(current), requested, watched=True)
+                return _lines(runner, full, current, requested, watched=True)
 
             show_changes(runner, full, described, lines_of)
         elif form != "text":
             data = as_data(full, described.name, status, requested)
             sent = mask([delivery_data(each) for each in deliveries])
+            data |= mask({"tags": tags.tags_of(described.metadata), "note": tags.note_of(described.metadata)})
             data |= {**usage_text.usage_data(runner, full), "notifications": sent}
             if with_ranks:
                 data["ranks"] = mask(
@@ -76,7 +79,7 @@ def status_(
             emit(data, form)
         else:
             lines = [mask_text(_notification_line(each)) for each in deliveries]
-            say("\n".join(_lines(runner, full, status, requested) + lines))
+            say("\n".join(_lines(runner, full, described, requested) + lines))
             if with_ranks:
                 say(
                     "\n".join(rank_text.rank_lines(ranks.ranks_of(runner, full, status), sys.stdout)),
@@ -87,11 +90,17 @@ def status_(
 
 
 def _lines(
-    runner: Runner, handle: str, status: AppStatus, roles: list[str], *, watched: bool = False
+    runner: Runner, handle: str, described: DescribeAppResponse, roles: list[str], *, watched: bool = False
 ) -> list[str]:
+    status = status_of(described)
     nodes = not runner.scheduler_of(handle).on_this_machine
     usage = usage_line(runner, handle, watched=watched)
     lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=usage)
+    labels = (
+        ("tags", tags_text(tags.tags_of(described.metadata))),
+        ("note", tags.note_of(described.metadata)),
+    )
+    lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
 
 
