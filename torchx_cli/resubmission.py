@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchx.config import scheduler_options
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.specs.app import AppDef
 from torchx.specs.workspace import Workspace
+from torchx_cli.run_request import typed_options
 from torchx_cli.terminal.masking import MASK
 
 with lazy_imports:
     from torchx.specs import handles, serialize
 
 if TYPE_CHECKING:
+    from torchx.config import Config
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal
+    from torchx_cli.run_request import RunRequest
 
 NOT_KEPT = "<not kept>"
 """Replaces the environment and arguments of containers in overlays, in a record."""
@@ -38,6 +43,7 @@ class Submission(NamedTuple):
         workspaces: the folder with the copy of each role's workspace.
         handle: the submitted application; may be empty.
         restored: the roles whose workspaces are restored already.
+        images: the image of each role before its workspace was built into it, as far as it is known.
     """
 
     app: AppDef
@@ -46,6 +52,7 @@ class Submission(NamedTuple):
     workspaces: Mapping[str, str]
     handle: str = ""
     restored: Collection[str] = ()
+    images: Mapping[str, str] = MappingProxyType({})
 
 
 def from_record(handle: str, described: DescribeAppResponse) -> Submission:
@@ -114,24 +121,70 @@ def _contains(data: Any, text: str) -> bool:
     return isinstance(data, str) and text in data
 
 
-def request_again(submission: Submission, runner: Runner) -> AppDryRunInfo[Any]:
-    """Makes the request for an application as it was submitted.
+def request_again(
+    submission: Submission, request: RunRequest, runner: Runner, config: Config
+) -> AppDryRunInfo[Any]:
+    """Makes the request for an application as it was submitted, with the options of a new request.
+
+    Args:
+        submission: the application.
+        request: another scheduler, and run options.
+        runner: makes the request.
+        config: the configuration, which has options of another scheduler.
 
     Raises:
         StateError: parts of the application were not kept.
+        UsageError: an option is invalid.
     """
     notes: list[str] = []
+    scheduler = request.scheduler or submission.scheduler
     for role in submission.app.roles:
         _check_kept(role)
-        notes += _restore_workspace(role, submission)
-    opts = runner.scheduler_run_opts(submission.scheduler)
-    cfg = {key: value for key, value in submission.cfg.items() if value is not None}
-    for key in [key for key in cfg if opts.get(key) is None]:
-        notes.append(f"{submission.scheduler} has no run option `{key}` any more; it is omitted")
-        del cfg[key]
-    info = runner.dryrun(submission.app, submission.scheduler, cfg)
+        notes += _restore_workspace(role, submission, scheduler)
+    if scheduler == submission.scheduler:
+        cfg, missing = _kept_options(submission, runner)
+    else:
+        cfg, missing = _transferred_options(submission, scheduler, runner)
+        opts = runner.scheduler_run_opts(scheduler)
+        for key, option in scheduler_options(config, scheduler, opts).items():
+            cfg.setdefault(key, option.value)
+    notes += [f"{scheduler} has no run option `{key}`{why}; it is omitted" for key, why in missing.items()]
+    if request.scheduler_args:
+        cfg |= typed_options(request.scheduler_args, scheduler, runner.scheduler_run_opts(scheduler))
+    info = runner.dryrun(submission.app, scheduler, cfg)
     info.notes[:0] = notes
     return info
+
+
+def _kept_options(submission: Submission, runner: Runner) -> tuple[dict[str, CfgVal], dict[str, str]]:
+    """Returns the options that the scheduler still has, and the others, each with a remark."""
+    opts = runner.scheduler_run_opts(submission.scheduler)
+    cfg = {key: value for key, value in submission.cfg.items() if value is not None}
+    missing = {key: " any more" for key in cfg if opts.get(key) is None}
+    return {key: value for key, value in cfg.items() if key not in missing}, missing
+
+
+def _transferred_options(
+    submission: Submission, scheduler: str, runner: Runner
+) -> tuple[dict[str, CfgVal], dict[str, str]]:
+    """Returns the options for another scheduler, and those that it does not have, each with a remark.
+
+    Options with their default value are left to the other scheduler.
+    """
+    opts, former = runner.scheduler_run_opts(scheduler), runner.scheduler_run_opts(submission.scheduler)
+    cfg: dict[str, CfgVal] = {}
+    missing: dict[str, str] = {}
+    for key, value in submission.cfg.items():
+        before, now = former.get(key), opts.get(key)
+        if value is None or (before is not None and before.default == value):
+            continue
+        if now is None:
+            missing[key] = ""
+        elif before is not None and before.opt_type != now.opt_type:
+            missing[key] = f" like that of {submission.scheduler}"
+        else:
+            cfg[key] = value
+    return cfg, missing
 
 
 def _check_kept(role: Role) -> None:
@@ -174,18 +227,28 @@ def existing_copy(role: Role, submission: Submission) -> str:
     return folder if folder and os.path.isdir(folder) else ""  # noqa: PTH112  # a string, not a Path
 
 
-def _restore_workspace(role: Role, submission: Submission) -> Iterator[str]:
+def _restore_workspace(role: Role, submission: Submission, scheduler: str) -> Iterator[str]:
     """Sets the workspace of a role to the files of the earlier submission, where these still exist.
 
     Yields:
         Notes for the user.
+
+    Raises:
+        StateError: its image was built for another scheduler, and the one it was built on is not known.
     """
     if role.workspace is None or not role.workspace.projects or role.name in submission.restored:
         return
-    folder = existing_copy(role, submission)
     if is_in_image(role, submission):
-        role.workspace = None
-    elif folder:
+        if scheduler == submission.scheduler:
+            role.workspace = None
+            return
+        if role.name not in submission.images:
+            raise StateError(
+                f"the image {role.image} of role `{role.name}` was built for {submission.scheduler}",
+                hint=f"to build one for {scheduler}: torchx run -s {scheduler} COMPONENT ...",
+            )
+        role.image = submission.images[role.name]
+    if folder := existing_copy(role, submission):
         role.workspace = Workspace({folder: ""})
         yield f"the workspace of role `{role.name}` is copied from that of the earlier application"
     else:

@@ -55,6 +55,7 @@ class RunRequest:
         recording: the record of the source.
         tags: the tags of the application, by name.
         note: its note.
+        named: the application on the command line, and its name that stays valid.
     """
 
     component: str = ""
@@ -75,6 +76,7 @@ class RunRequest:
     recording: Recording | None = None
     tags: dict[str, str] = field(default_factory=dict)
     note: str = ""
+    named: tuple[str, str] = ("", "")
 
 
 def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:

@@ -45,9 +45,10 @@ def test_the_names_and_files_of_secrets_are_shown() -> None:
     described = torchx("describe", "@last", "-o", "json")
     assert json.loads(described.stdout)["command_line"] == line
     assert re.search(rf"^submitted by +{re.escape(line)}$", torchx("describe", "@last").stdout, re.MULTILINE)
+    app_id = done.stdout.strip().rpartition("/")[2]
     rerun = torchx("rerun", "@last", "--secret=HF_TOKEN", *flags[2:], env=env)
     assert rerun.stderr.splitlines()[-1] == (
-        "  again:    torchx rerun @last --secret=HF_TOKEN --secret 'API_KEY=@my token'"
+        f"  again:    torchx rerun {app_id} --secret=HF_TOKEN --secret 'API_KEY=@my token'"
     )
     assert not any("canary" in text.stdout + text.stderr for text in (done, described, rerun))
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from torchx import settings
+from torchx.errors import StateError
 from torchx.lazy import lazy_imports
-from torchx_cli.applications import find
+from torchx_cli.applications import find, short_name
 from torchx_cli.commands.run import check_combination, submit_again
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
+    Cfg,
     Detach,
     Dryrun,
     Handle,
@@ -24,6 +26,9 @@ from torchx_cli.flags import (
     ResultJson,
     Tags,
     Wait,
+    argument,
+    option,
+    scheduler_option,
     tags_given,
 )
 from torchx_cli.resubmission import from_record
@@ -33,16 +38,39 @@ from torchx_cli.terminal.output import output_format
 
 with lazy_imports:
     from torchx_cli import restored
+    from torchx_cli.again import rebuild, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torchx.runner.api import Runner
+    from torchx_cli.resubmission import Submission
+    from torchx_cli.session import Session
 
 
 def rerun_(
     ctx: typer.Context,
     handle: Handle,
+    arguments: Annotated[
+        list[str] | None,
+        argument(metavar="[-- ARGS...]", help="Arguments that replace all positional ones of the component."),
+    ] = None,
+    changes: Annotated[
+        list[str],
+        option(
+            "--set",
+            metavar="FLAG=VALUE",
+            help="Another value for a flag of the component, or of its program if the component has no such "
+            "flag (repeatable).",
+        ),
+    ] = [],  # noqa: B006  # typer makes a new one
     as_it_was: Annotated[
         bool,
         typer.Option("--as-it-was", help="With the source that it was submitted from, restored from git."),
     ] = False,
-    env: Env = [],  # noqa: B006  # typer makes a new one
+    scheduler: Annotated[str, scheduler_option("Another scheduler (default: the same).")] = "",
+    cfg: Cfg = [],  # noqa: B006
+    env: Env = [],  # noqa: B006
     env_file: EnvFile = [],  # noqa: B006
     secret: Secrets = [],  # noqa: B006
     dryrun: Dryrun = False,
@@ -58,27 +86,61 @@ def rerun_(
 ) -> int:
     """Submit an application again, from its record: the same roles, options and scheduler.
 
-    It may be running or have ended, successfully or not. The workspace is that of the earlier submission if
-    its copy or image still exists. With --as-it-was, the commit, the changes and the untracked files are
-    restored in a new folder, and it runs there. The output and the exit code are those of `torchx run`.
+    It may be running or have ended, successfully or not. --set changes arguments, -s and -cfg change the
+    scheduler and its options. The workspace is that of the earlier submission if its copy or image still
+    exists. With --as-it-was, the commit, the changes and the untracked files are restored in a new folder,
+    and it runs there. The output and the exit code are those of `torchx run`.
     """
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
-        dryrun=dryrun,
-        wait=wait,
-        log=log,
-        detach=detach,
-        environment=Environment(env, env_file, secret),
-        tags=tags_given(tag),
-        note=note,
-    )
+        scheduler=scheduler, scheduler_args=list(cfg), dryrun=dryrun, wait=wait, log=log, detach=detach,
+        environment=Environment(env, env_file, secret), tags=tags_given(tag), note=note,
+    )  # fmt: skip
     check_combination(request, form)
     session = session_of(ctx)
     request.notify = notifications_of(notify, notify_on, session.config)
     with session.runner() as runner:
-        submission = from_record(*find(runner, handle, full=True))
+        full, described = find(runner, handle, full=True)
+        request.named = (handle, short_name(runner, full))
+        submission = from_record(full, described)
+        if scheduler or cfg or changes or arguments:
+            submission = _changed(submission, full, session, runner, request, changes, arguments or [])
         if not as_it_was:
-            return submit_again(submission, request, form, runner)
+            return submit_again(submission, request, form, runner, session.config)
         with restored.source_of(submission, request, runner) as submission:
-            return submit_again(submission, request, form, runner)
+            return submit_again(submission, request, form, runner, session.config)
+
+
+def _changed(
+    submission: Submission,
+    handle: str,
+    session: Session,
+    runner: Runner,
+    request: RunRequest,
+    changes: Sequence[str],
+    arguments: Sequence[str],
+) -> Submission:
+    """Returns a submission with other arguments of its component, and the command line that repeats it.
+
+    Raises:
+        StateError: its arguments are not on record.
+        UsageError: an argument is invalid.
+    """
+    app = submission.app
+    command = recorded.recorded_command(app.metadata, runner, handle)
+    if command is None:
+        if changes or arguments:
+            raise StateError(
+                f"the arguments of {handle} are not on record here, so they cannot be changed",
+                hint="submit it with its component: torchx run ...",
+            )
+        return submission
+    other = request.scheduler if request.scheduler != submission.scheduler else ""
+    if changes or arguments or (other and any(role.workspace for role in app.roles)):
+        rebuilt = rebuild.Rebuilt(command, session.config, handle)
+        submission = submission._replace(images={role.name: role.image for role in rebuilt.before.roles})
+        if changes or arguments:
+            app, command = rebuilt.with_changes(app, changes, arguments)
+    app.metadata = {**app.metadata, **command.on(other, request.scheduler_args).metadata()}
+    return submission._replace(app=app)

@@ -159,7 +159,8 @@ def run_(
 def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     if request.description is not None:
         with opened as runner:
-            return submit_again(from_description(request.description, runner), request, form, runner)
+            submission = from_description(request.description, runner)
+            return submit_again(submission, request, form, runner, config)
     app = make_app(request, config)
     if app is None:
         return 0  # help was printed
@@ -176,14 +177,16 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     return code
 
 
-def submit_again(submission: Submission, request: RunRequest, form: str, runner: Runner) -> int:
-    """Submits an application as it was submitted before, with the variables of the request."""
+def submit_again(
+    submission: Submission, request: RunRequest, form: str, runner: Runner, config: Config
+) -> int:
+    """Submits an application as it was submitted before, with the variables and options of the request."""
     request.environment.apply(submission.app)
     remember(submission.app)
     if not request.dryrun and request.recording is None:
         request.recording = recording.of_rerun(submission.app, submission.handle, runner)
     tags.set_tags(submission.app, request.tags, request.note)
-    return submit(request_again(submission, runner), request, form, runner)
+    return submit(request_again(submission, request, runner, config), request, form, runner)
 
 
 def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Runner) -> int:
@@ -202,7 +205,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         return 0
     info.notify = request.notify
     follow = follows(request, runner, info)
-    with attach.Attached(runner, info, stream=follow) as attached:
+    with attach.Attached(runner, info, stream=follow, named=request.named) as attached:
         printed = len(info.notes)
         with progress.ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
             handle = attached.submit()

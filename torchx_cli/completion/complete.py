@@ -142,6 +142,7 @@ class Line:
         self._params = {p.name: p for p in command.params if p.param_type_name == "option"}
         self._table = flag_table(self._params.values(), interspersed, "", lenient=True)
         split = self._table.split(args)
+        self.hits = split.hits
         self.values, self.rest, self.pending = split.values(), split.rest, split.pending
         self.given = {hit.flag.name for hit in split.hits}
         self._ended = split.ended

@@ -37,10 +37,14 @@ class Attached:
         runner: used to submit and follow the application.
         info: the request.
         stream: whether to show the logs on stderr.
+        named: an application on the command line of this process, and its name that stays valid.
     """
 
-    def __init__(self, runner: Runner, info: AppDryRunInfo[Any], stream: bool) -> None:
+    def __init__(
+        self, runner: Runner, info: AppDryRunInfo[Any], stream: bool, named: tuple[str, str] = ("", "")
+    ) -> None:
         self._runner, self._info, self._stream = runner, info, stream
+        self._named = named
         self._status: AppStatus | None = None
         self._interrupts = Interrupts()
         self.handle = ""
@@ -100,7 +104,8 @@ class Attached:
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
             return 1
-        print_result(self._runner, self.handle, self._status, seen=self._stream, command=command_line())
+        command = command_line(*self._named)
+        print_result(self._runner, self.handle, self._status, seen=self._stream, command=command)
         return EXIT_INTERRUPTED if self._interrupts.count else exit_code(self._status)
 
     def as_data(self) -> dict[str, Any]:
@@ -198,9 +203,16 @@ def exit_code(status: AppStatus) -> int:
     return (result & 0xFF or 1) if result else 1
 
 
-def command_line() -> str:
-    """Returns the current command line, quoted for a shell, with secrets masked."""
+def command_line(application: str = "", name: str = "") -> str:
+    """Returns the current command line, quoted for a shell, with secrets masked.
+
+    Args:
+        application: the application that it names, which may be `@last`.
+        name: the name of that application that stays valid.
+    """
     args = [os.path.basename(sys.argv[0]), *sys.argv[1:]]  # noqa: PTH119  # a string, not a path
     if args[0] in ("__main__.py", "-c", "-m"):
         args[:1] = ["torchx"]
+    if application in args[2:]:
+        args[args.index(application, 2)] = name
     return masking.command_line(args)

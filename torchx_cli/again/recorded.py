@@ -1,0 +1,135 @@
+"""The recorded command line of an application: its component, and the arguments of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchx import pairs, settings
+from torchx.command_line import Flag, Hit, looks_like_flag
+from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    import os
+    import shlex
+
+    from torchx_cli import app
+    from torchx_cli.commands import run
+    from torchx_cli.completion import complete
+    from torchx_cli.terminal import masking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torchx.runner.api import Runner
+
+
+class RecordedCommand(NamedTuple):
+    """The command line that submitted an application, with secrets masked.
+
+    Attributes:
+        component: the component; empty if the configuration named it.
+        argv: the arguments of the component.
+        start: the arguments up to `run`.
+        flags: the flags of `run`.
+        directory: the working directory of the submission; empty if it is not known.
+    """
+
+    component: str
+    argv: list[str]
+    start: list[str]
+    flags: list[Hit]
+    directory: str = ""
+
+    @property
+    def located_component(self) -> str:
+        """The component; one in a file by the path of the file from any folder."""
+        path, colon, function = self.component.partition(":")
+        if self.directory and colon and path.endswith(".py"):
+            return f"{os.path.join(self.directory, os.path.expanduser(path))}:{function}"  # noqa: PTH111, PTH118
+        return self.component
+
+    def metadata(self) -> dict[str, str]:
+        """Returns the entries of metadata with this command line."""
+        flags = [part for hit in self.flags for part in spelled(hit)]
+        end = ["--"] if not self.component and self.argv else []
+        words = [self.component] if self.component else []
+        line = shlex.join(["torchx", *self.start, *flags, *end, *words, *self.argv])
+        names = f"torchx run {run.without_values(self.component, self.argv)}"
+        return {settings.COMMAND_LINE: masking.mask_text(line), settings.COMMAND_NAMES: names}
+
+    def on(self, scheduler: str, cfg: Sequence[str]) -> RecordedCommand:
+        """Returns the command line for another scheduler, or with other run options.
+
+        Args:
+            scheduler: the scheduler; empty for the same.
+            cfg: run options, as given on the command line; those of another scheduler are omitted.
+        """
+        replaced = ("scheduler", "cfg") if scheduler else ("cfg",) if cfg else ()
+        kept = [hit for hit in self.flags if hit.flag.name not in replaced]
+        if cfg and not scheduler:  # an option is given once
+            before = [hit.value or "" for hit in self.flags if hit.flag.name == "cfg"]
+            changed = {key for text in cfg for key in pairs.to_dict(text)}
+            left = [(k, v) for text in before for k, v in pairs.to_dict(text).items() if k not in changed]
+            cfg = [*(f"{key}={value}" for key, value in left), *cfg]
+        new = [_flag("scheduler", "-s", scheduler)] if scheduler else []
+        return self._replace(flags=[*kept, *new, *(_flag("cfg", "-cfg", text) for text in cfg)])
+
+
+def _flag(name: str, spelling: str, value: str) -> Hit:
+    return Hit(Flag(name, (spelling,)), spelling, value=value)
+
+
+def spelled(hit: Hit) -> Iterator[str]:
+    """Yields a flag and its value as arguments."""
+    if hit.value is None or hit.negated:
+        yield hit.spelling
+    elif hit.flag.is_bool or looks_like_flag(hit.value) or hit.value == "--":
+        yield f"{hit.spelling}={hit.value}"
+    else:
+        yield from (hit.spelling, hit.value)
+
+
+def recorded_command(metadata: Mapping[str, object], runner: Runner, handle: str) -> RecordedCommand | None:
+    """Returns the command line that submitted an application, or None if it is not on record.
+
+    Args:
+        metadata: the metadata of the application.
+        runner: used to read the provenance, which has the command line if other users can read the metadata.
+        handle: the application.
+    """
+    line, directory = metadata.get(settings.COMMAND_LINE), ""
+    try:
+        provenance = runner.provenance(handle)
+    except (TorchxError, OSError):  # damaged: the metadata may have the command line
+        provenance = None
+    if provenance is not None:
+        line, directory = line or provenance.command_line, provenance.directory
+    return parse(line, directory) if isinstance(line, str) and line else None
+
+
+def parse(line: str, directory: str = "") -> RecordedCommand | None:
+    """Parses a recorded command line; returns None if it does not name a component and its arguments.
+
+    Args:
+        line: the command line, quoted for a shell.
+        directory: its working directory.
+
+    >>> command = parse("torchx run -s slurm utils.sh --image=i -- ls -l")
+    >>> command.component, command.argv, command.on("local_cwd", []).metadata()["torchx/command"]
+    ('utils.sh', ['--image=i', '--', 'ls', '-l'], 'torchx run -s local_cwd utils.sh --image=i -- ls -l')
+    """
+    try:
+        args = shlex.split(line)[1:]
+    except ValueError:
+        return None
+    name, *rest = complete.Line(app.build(), args, interspersed=False).rest or [""]
+    if name != "run":
+        return None
+    command = complete.Line(app.load("run"), rest, interspersed=False)
+    if any(hit.flag.name == "stdin" for hit in command.hits):
+        return None
+    after = command.rest
+    has_name = bool(after) and not after[0].startswith("-")
+    start = args[: len(args) - len(rest)]
+    return RecordedCommand(after[0] if has_name else "", after[has_name:], start, command.hits, directory)
