@@ -25,7 +25,8 @@ from torchx.specs import AppDef, Role
 def trainer(*args: str, lr: float = 0.1, fast: bool = False, names: list[str] = [], env: dict[str, str] = {},
             roles: int = 1) -> AppDef:
     program = ["--lr", str(lr), "--names", "+".join(names), str(fast), *args]
-    made = [Role(f"w{n}", "", entrypoint="echo", args=program, env={"LR": str(lr), **env}) for n in range(roles)]
+    env = {"LR": str(lr), **env}
+    made = [Role(f"w{n}", "", entrypoint="echo", args=program, env=env) for n in range(roles)]
     return AppDef("train", made)
 """
 

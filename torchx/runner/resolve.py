@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -33,6 +35,9 @@ SESSION = "torchx"
 
 _KEPT = 10
 """Number of handles kept for `@last`, which skips deleted applications."""
+
+_OLDER = re.compile(r"(.+)~([0-9]{1,4})")
+"""The application that is a number of submissions older than the newest of a name: `train~1`."""
 
 _LARGEST = 1 << 16
 """Maximum bytes of the file of handles."""
@@ -83,12 +88,15 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
         return text
     if not text or "/" in text or text.isspace():
         raise MalformedAppHandleException(text)
+    older = _OLDER.fullmatch(text)
     if text == LAST:
         return _last(runner)
-    backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
+    if older is not None:
+        return _older(runner, older[1], int(older[2]))
+    backends = [backend for some in _backends(runner) for backend in some]
     silent: dict[str, Exception] = {}
     others: list[ListAppResponse] = []  # not in a preferred state
-    for queried in (backends[:1], backends[1:]):
+    for queried in _backends(runner):
         for apps in _select(runner, queried, AppQuery(called=text), silent):
             found = _matches(text, apps)
             preferred = [app for app in found if app.is_own and app.state.name in prefer]
@@ -118,6 +126,12 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
     if silent:
         raise _unreachable(silent, f"no other scheduler has an application `{text}`")
     raise UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
+
+
+def _backends(runner: Applications) -> tuple[list[str], list[str]]:
+    """Returns the scheduler that is queried first, and the others."""
+    backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
+    return backends[:1], backends[1:]
 
 
 def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableError:
@@ -175,9 +189,48 @@ def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
     more = f" and {len(matching) - _LISTED} more" if len(matching) > _LISTED else ""
     return StateError(
         f"`{text}` matches {len(matching)} applications: {listed}{more}",
-        hint=f"the one last submitted is {LAST}",
+        hint=f"the one last submitted is {LAST}; the newest of a name is NAME~0, the one before NAME~1",
         code="ambiguous_name",
         facts={"given": text, "matches": [app.app_handle for app in matching[:_LISTED]]},
+    )
+
+
+def _older(runner: Applications, name: str, number: int) -> str:
+    """Returns the application submitted before the newest one: of the kept ones, or of one name.
+
+    A name is searched for in the default scheduler first, like all names.
+
+    Args:
+        runner: used to query the schedulers.
+        name: `@last`, or the name of applications.
+        number: how many submissions before the newest one.
+
+    Raises:
+        StateError: there are not that many.
+        UnreachableError: there are not that many, and a scheduler has not answered.
+    """
+    silent: dict[str, Exception] = {}
+    if name == LAST:
+        handles = (handle for handle in recall_last() if runner.exists(handle))
+        known = list(islice(handles, number + 1))
+    else:
+        apps: list[ListAppResponse] = []
+        for queried in _backends(runner):
+            found = _select(runner, queried, AppQuery(called=name), silent)
+            apps += [app for listed in found for app in listed if app.name == name and app.is_own]
+            if len(apps) > number:
+                break
+        apps.sort(key=lambda app: (app.submitted_at.timestamp() if app.submitted_at else 0.0, app.app_id))
+        known = [app.app_handle for app in reversed(apps)]
+    if number < len(known):
+        return known[number]
+    if silent:
+        raise _unreachable(silent, f"of the others, {len(known)} are called `{name}`")
+    raise StateError(
+        f"there is no `{name}~{number}`: {len(known)} applications are known for `{name}`",
+        hint="all applications: torchx list",
+        code="unknown_application",
+        facts={"given": f"{name}~{number}"},
     )
 
 

@@ -1,0 +1,1 @@
+"""The comparison of two applications: arguments, options, environment, source, packages, machine, results."""

@@ -1,0 +1,308 @@
+"""The sections of the comparison of two applications."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchx import settings
+from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
+from torchx.runner.status import status_of
+from torchx.specs.app import AppDef, Role
+from torchx.specs.handles import parse_app_handle
+from torchx.specs.serialize import app_to_dict
+from torchx.specs.tags import note_of, tags_of
+from torchx_cli.again.recorded import RecordedCommand, recorded_command
+from torchx_cli.applications import find
+from torchx_cli.compare.values import GIVEN, Section, Values, compared, named, of_roles
+from torchx_cli.terminal.masking import secret_values
+from torchx_cli.terminal.plain import to_plain
+from torchx_cli.terminal.times import duration, span
+
+with lazy_imports:
+    from torchx.printable import memory_size
+    from torchx.runner import prepare
+    from torchx.tracker import configured
+    from torchx_cli.terminal import ending, units, usage_text
+
+if TYPE_CHECKING:
+    from torchx.config import Config
+    from torchx.provenance.model import File, Machine, Provenance, Python, Source
+    from torchx.runner.api import Runner
+    from torchx.scheduling.base import DescribeAppResponse
+
+UNIQUE = frozenset({settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID})
+"""Variables that differ between any two applications."""
+
+NOT_RECORDED = "not on record"
+
+
+@dataclass
+class Side:
+    """One of two applications.
+
+    Attributes:
+        handle: its handle.
+        described: its full description.
+        command: its command line, if that is on record.
+        provenance: its source, if that is on record.
+        damage: why its source cannot be read; empty if it can.
+    """
+
+    handle: str
+    described: DescribeAppResponse
+    command: RecordedCommand | None
+    provenance: Provenance | None = None
+    damage: str = ""
+
+    @classmethod
+    def of(cls, runner: Runner, text: str) -> Side:
+        """Returns the application of a handle or a short name.
+
+        Raises:
+            TorchxError: it does not exist, or its engine cannot be queried.
+        """
+        handle, described = find(runner, text, full=True)
+        side = cls(handle, described, recorded_command(described.metadata, runner, handle))
+        try:
+            side.provenance = runner.provenance(handle)
+        except (TorchxError, OSError) as error:
+            side.damage = str(error)
+        return side
+
+    @property
+    def scheduler(self) -> str:
+        """The name of its scheduler."""
+        return parse_app_handle(self.handle).scheduler_backend
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secret values of its roles."""
+        return secret_values(AppDef("", self.described.roles))
+
+
+Sides = tuple[Side, Side]
+
+
+def compare(sides: Sides, runner: Runner, config: Config) -> list[Section]:
+    """Returns all sections of the comparison of two applications.
+
+    Args:
+        sides: the applications.
+        runner: used to read the measurements.
+        config: the configuration, which names the trackers.
+    """
+    secrets = tuple(value for side in sides for value in side.secrets)
+    return [
+        _arguments(sides, secrets),
+        compared("program", _of_roles(sides, _program), secrets),
+        compared("run options", (_options(sides[0]), _options(sides[1])), secrets),
+        compared("environment", _of_roles(sides, _environment), secrets),
+        compared("resources", _of_roles(sides, _resources)),
+        compared("image", _of_roles(sides, _image), secrets),
+        _source(sides),
+        _packages(sides),
+        _machine(sides),
+        compared("tags", (_tags(sides[0]), _tags(sides[1]))),
+        _results(sides, secrets, runner, config),
+    ]
+
+
+def _of_roles(sides: Sides, values_of: Callable[[Role], Mapping[str, Any]]) -> Values:
+    return of_roles(sides[0].described.roles, sides[1].described.roles, values_of)
+
+
+def _absent(name: str, known: tuple[object, object], why: str = NOT_RECORDED) -> Section:
+    """Returns a section that one or both applications lack."""
+    lacking = [which for which, each in zip(("the first", "the second"), known, strict=True) if each is None]
+    return Section(name, missing=why if len(lacking) == 2 else f"{why} for {lacking[0]}")
+
+
+def _arguments(sides: Sides, secrets: Sequence[str]) -> Section:
+    a, b = (side.command for side in sides)
+    if a is None or b is None:
+        return _absent("arguments", (a, b))
+    return compared("arguments", (_given(a), _given(b)), secrets)
+
+
+def _given(command: RecordedCommand) -> dict[str, str]:
+    values = {key: "true" if value == GIVEN else value for key, value in named(command.argv).items()}
+    return {"component": command.component or "(configured)", **values}
+
+
+def _program(role: Role) -> dict[str, Any]:
+    return {"program": role.entrypoint, **named(role.args, separator=False)}
+
+
+def _options(side: Side) -> dict[str, Any]:
+    cfg: dict[str, Any] = to_plain(side.described.cfg)
+    return {"scheduler": side.scheduler, **{key: value for key, value in cfg.items() if value is not None}}
+
+
+def _environment(role: Role) -> dict[str, Any]:
+    return {name: str(value) for name, value in role.env.items() if name not in UNIQUE}
+
+
+def _resources(role: Role) -> dict[str, Any]:
+    data: dict[str, Any] = app_to_dict(AppDef("", [role]), strict=False)["roles"][0]
+    values = {"replicas": data["num_replicas"]}
+    values |= {name: data[name] for name in ("min_replicas", "max_retries", "port_map", "mounts")}
+    values |= {name: value for name, value in data["resource"].items() if value != -1}
+    if role.max_retries:
+        values["retry_policy"] = data["retry_policy"]
+    return {name: value for name, value in values.items() if value not in (None, {}, [])}
+
+
+def _image(role: Role) -> dict[str, Any]:
+    projects = role.workspace.projects if role.workspace is not None else {}
+    texts = [f"{source}:{target}" if target else source for source, target in projects.items()]
+    return {"image": role.image or None, "workspace": ", ".join(texts) or None}
+
+
+def _source(sides: Sides) -> Section:
+    a, b = (side.provenance.source if side.provenance is not None else None for side in sides)
+    if a is None or b is None:
+        return _absent("source", (a, b), _why_missing(sides))
+    section = compared("source", (_repository(a), _repository(b)))
+    section.notes += [
+        f"the files of {which} were not compared with its commit"
+        for which, source in (("the first", a), ("the second", b))
+        if not source.complete
+    ]
+    return section
+
+
+def _why_missing(sides: Sides) -> str:
+    recording = any(side.provenance is not None and side.provenance.recording for side in sides)
+    damage = sides[0].damage or sides[1].damage
+    return damage or ("still being recorded" if recording else NOT_RECORDED)
+
+
+def _repository(source: Source) -> dict[str, Any]:
+    return {
+        "commit": source.commit[:12] or "none yet",
+        "branch": source.branch or None,
+        "remote": source.remote or None,
+        "repository": source.folder,
+        **{f"submodule {each.path}": each.commit[:12] for each in source.submodules},
+        **{f"file {file.path}": _file_state(file) for file in source.files},
+    }
+
+
+def _file_state(file: File) -> str:
+    content = file.digest[:12] or file.omitted
+    return f"{file.change} ({content})" if content else file.change
+
+
+def _packages(sides: Sides) -> Section:
+    a, b = (side.provenance.python if side.provenance is not None else None for side in sides)
+    if a is None or b is None:
+        return _absent("packages", (a, b), _why_missing(sides))
+    section = compared("packages", (_versions(a), _versions(b)))
+    if a.origin != b.origin:
+        section.notes.append("one list is that of the program's Python, the other that of torchx's")
+    return section
+
+
+def _versions(python: Python) -> dict[str, str]:
+    versions = {"python": python.version, "interpreter": python.executable, **python.packages}
+    for name, each in python.editable.items():
+        commit = f" at {each.commit[:12]}" if each.commit else ""
+        changed = " with changes" if each.dirty else ""
+        versions[name] = f"{versions.get(name, '')} from {each.path}{commit}{changed}".strip()
+    return versions
+
+
+def _machine(sides: Sides) -> Section:
+    a, b = (side.provenance.machine if side.provenance is not None else None for side in sides)
+    if a is None or b is None:
+        return _absent("machine", (a, b), _why_missing(sides))
+    return compared("machine", (_facts(sides[0], a), _facts(sides[1], b)))
+
+
+def _facts(side: Side, machine: Machine) -> dict[str, str]:
+    facts: dict[str, str] = {**machine._asdict(), "gpus": ", ".join(machine.gpus)}
+    if side.provenance is not None:
+        facts |= {"torchx": side.provenance.torchx_version, "folder": side.provenance.directory}
+    return {name: value for name, value in facts.items() if value}
+
+
+def _tags(side: Side) -> dict[str, str]:
+    note = note_of(side.described.metadata)
+    return {**tags_of(side.described.metadata), **({"note": note} if note else {})}
+
+
+def _results(sides: Sides, secrets: Sequence[str], runner: Runner, config: Config) -> Section:
+    a, b = sides
+    section = compared("results", (_end(a), _end(b)))
+    values = [_measurements(a, runner), _measurements(b, runner)]
+    try:
+        values = [{**values[0], **_tracked(a, config)}, {**values[1], **_tracked(b, config)}]
+    except (TorchxError, OSError, ValueError) as error:
+        section.notes.append(f"the tracker cannot be read: {error}")
+    section.differences += compared("", (values[0], values[1]), secrets, measured=True).differences
+    return section
+
+
+def _end(side: Side) -> dict[str, Any]:
+    status = status_of(side.described)
+    first = status.first_failure
+    exit_code = first.result if first is not None else 0 if status.state.name == "SUCCEEDED" else None
+    attempts = [len(replica.attempts) for role in status.roles for replica in role.replicas]
+    return {
+        "state": status.state.name,
+        "exit code": exit_code,
+        "attempts": max(attempts, default=None),
+        "first failure": None if first is None else ending.description(first, status),
+        "reason": status.msg or None,
+    }
+
+
+def _measurements(side: Side, runner: Runner) -> dict[str, Any]:
+    described = side.described
+    lasted = span(described.started_at, described.ended_at) if described.ended_at is not None else None
+    values: dict[str, Any] = {"duration": None if lasted is None else duration(lasted)}
+    usage = usage_text.usage_of(runner, side.handle)
+    total = usage.total if usage is not None else None
+    if total is not None:
+        values |= dict(_peaks(total))
+    return values
+
+
+def _peaks(total: Any) -> Iterator[tuple[str, str]]:
+    if total.memory is not None:
+        yield "peak memory", memory_size(total.memory)
+    if total.cpu is not None:
+        yield "mean CPU", units.cores(total.cpu)
+    if total.gpu is not None:
+        yield "mean GPU", units.percent(total.gpu)
+    if total.gpu_memory is not None:
+        yield "peak GPU memory", memory_size(total.gpu_memory)
+
+
+def _tracked(side: Side, config: Config) -> dict[str, Any]:
+    """Returns the metadata of the run in the configured trackers."""
+    names, factories = prepare.configured_trackers(config)
+    if not names:
+        return {}
+    found: Mapping[str, Any] = {
+        f"tracked {key}": value
+        for tracker in configured.build_trackers(names, factories)
+        for key, value in tracker.metadata(side.handle).items()
+    }
+    return {key: to_plain(value) for key, value in found.items()}
+
+
+def summary(side: Side) -> dict[str, Any]:
+    """Returns an application as plain data, for the head of a comparison."""
+    described = side.described
+    return {
+        "handle": side.handle,
+        "app_id": described.app_id,
+        "name": described.name,
+        "scheduler": side.scheduler,
+        "state": described.state.name,
+        "submitted_at": described.submitted_at.isoformat() if described.submitted_at is not None else None,
+    }
