@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import pairs, settings
 from torchx.command_line import Flag, Hit, looks_like_flag
@@ -123,13 +124,20 @@ def parse(line: str, directory: str = "") -> RecordedCommand | None:
         args = shlex.split(line)[1:]
     except ValueError:
         return None
-    name, *rest = complete.Line(app.build(), args, interspersed=False).rest or [""]
+    program, run_command = _commands()
+    name, *rest = complete.Line(program, args, interspersed=False).rest or [""]
     if name != "run":
         return None
-    command = complete.Line(app.load("run"), rest, interspersed=False)
+    command = complete.Line(run_command, rest, interspersed=False)
     if any(hit.flag.name == "stdin" for hit in command.hits):
         return None
     after = command.rest
     has_name = bool(after) and not after[0].startswith("-")
     start = args[: len(args) - len(rest)]
     return RecordedCommand(after[0] if has_name else "", after[has_name:], start, command.hits, directory)
+
+
+@cache
+def _commands() -> tuple[Any, Any]:
+    """Returns the program and its command `run`."""
+    return app.build(), app.load("run")
