@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import TorchxError
+from torchx.provenance.git import Deadline, Git, GitError
 from torchx.provenance.model import DELETED
+from torchx.provenance.repository import Repository
 
 if TYPE_CHECKING:
     from torchx.provenance.model import File, Source
@@ -74,11 +75,13 @@ class Tree:
             raise UnreadableError(str(error)) from error
 
     def _committed(self, path: str) -> bytes | None:
-        if not self.source.commit:
+        commit, objects = self.source.commit, self.source.objects
+        for each in self.source.submodules:
+            if path.startswith(f"{each.path}/"):
+                commit, objects, path = each.commit, each.objects, path[len(each.path) + 1 :]
+        if not commit or not _git([objects], commit, "ls-tree", "-z", commit, "--", path):
             return None
-        name = f"{self.source.commit}:{path}"
-        listed = _git([self.source.objects], "ls-tree", "-z", self.source.commit, "--", path)
-        return _git([self.source.objects], "cat-file", "blob", name) if listed else None
+        return _git([objects], commit, "cat-file", "blob", f"{commit}:{path}")
 
 
 def tree_diff(a: Tree, b: Tree) -> TreeDiff:
@@ -131,45 +134,32 @@ def _between(a: Source, b: Source) -> Iterator[str]:
         return
     if not a.commit or not b.commit:
         there = a if a.commit else b
-        output = _git([there.objects], "ls-tree", "-r", "-z", "--name-only", there.commit)
+        output = _git([there.objects], there.commit, "ls-tree", "-r", "-z", "--name-only", there.commit)
     else:
-        folders = [a.objects, b.objects]
-        output = _git(folders, "diff-tree", "-r", "-z", "--no-renames", "--name-only", a.commit, b.commit)
+        options = ("-r", "-z", "--no-renames", "--name-only")
+        output = _git([a.objects, b.objects], a.commit, "diff-tree", *options, a.commit, b.commit)
     yield from (os.fsdecode(path) for path in output.split(b"\0") if path)
 
 
-def _git(objects: Sequence[str], *arguments: str) -> bytes:
+def _git(objects: Sequence[str], commit: str, *arguments: str) -> bytes:
     """Runs git on folders with objects, with no setting of their repositories, and returns its output.
+
+    Args:
+        objects: the folders.
+        commit: one of their commits.
+        arguments: the arguments of git.
 
     Raises:
         UnreadableError: git fails, is not installed, or takes too long.
     """
     if not all(folder and Path(folder).is_dir() for folder in objects):
-        raise UnreadableError(f"its repository is not here: {next(iter(objects), '')}")
+        raise UnreadableError("its repository is not on this machine")
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("refs", "objects"):
-            (Path(folder) / name).mkdir()
-        (Path(folder) / "HEAD").write_text("ref: refs/heads/none\n")
-        env = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "GIT_DIR": folder,
-            "GIT_OBJECT_DIRECTORY": objects[0],
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": os.pathsep.join(objects[1:]),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-            "GIT_LITERAL_PATHSPECS": "1",
-            "LC_ALL": "C",
-        }
+        own = Path(folder) / "git"
+        repository = Repository(folder, str(own), str(Path(objects[0]).parent))
+        others = os.pathsep.join(objects[1:])
         try:
-            done = subprocess.run(
-                ["git", *map(os.fsencode, arguments)], env=env, cwd=folder, capture_output=True,
-                stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnreadableError(f"git: {error}") from error
-    if done.returncode:
-        reason = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        raise UnreadableError(reason or f"git: exit code {done.returncode}")
-    return done.stdout
+            git = Git(repository, own, Deadline(PATIENCE), sha256=len(commit) == 64)
+            return git.run(*arguments, GIT_ALTERNATE_OBJECT_DIRECTORIES=others)
+        except (OSError, GitError) as error:
+            raise UnreadableError(str(error)) from error
