@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from measure import CANNOT, NOT_MEASURED, Place, Row, compared, main, paired
+from measure import CANNOT, NOT_MEASURED, Place, Row, compared, limited, main, paired, span
 
 TYPER = "`import typer`"
+MOST_OF_DIFF = 300
+"""Milliseconds that the comparison of two applications may take."""
+
 PLAIN = "import dataclasses, typing, enum, re"
 """The standard modules that a module of plain data classes needs."""
 
 
 def rows(place: Place) -> Iterator[Row]:
     """Measures the query commands with 10,000 recorded jobs."""
-    app_id = place.submit("utils.echo")
+    app_id = place.submit("--tag", "sweep=1", "utils.echo")
     place.run(place.torchx("log", "--follow", app_id))
     jobs = place.size(10_000, 10)
     multiply(place.folder / ".torchx", app_id, jobs)
@@ -27,6 +31,7 @@ def rows(place: Place) -> Iterator[Row]:
         (["status", handle], 1.5, None, None),
         (["list"], 2.0, None, None),
         (["list", "-s", "local_cwd"], None, None, None),
+        (["list", "-s", "local_cwd", "--tag", "sweep=1"], None, None, None),
         (["--version"], None, None, place.peer_timed("--version")),
         (["builtins"], None, None, place.peer_timed("builtins")),
         (
@@ -45,6 +50,12 @@ def rows(place: Place) -> Iterator[Row]:
             no_peer=CANNOT if words[0] in ("status", "list") else NOT_MEASURED,
         )  # fmt: skip
 
+    compare = place.torchx("diff", handle, f"{handle[:-6]}000000")
+    times = paired(place.timed(*compare), import_typer, rounds=rounds)
+    yield limited(
+        "`torchx diff A B`", 1000 * statistics.median(times.ours), "ms", MOST_OF_DIFF,
+        floor=f"{span(times.floor)} {TYPER}", peer=CANNOT,
+    )  # fmt: skip
     yield from imports(place, rounds)
 
 

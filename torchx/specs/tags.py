@@ -55,9 +55,10 @@ def set_tags(app: AppDef, tags: Mapping[str, str], note: str = "") -> None:
     entries = {f"{TAG}{name}": value for name, value in masking.mask(dict(tags)).items()}
     if note:
         entries[NOTE] = masking.mask_text(note)
-    app.metadata = {**app.metadata, **entries}
-    if len(tags_of(app.metadata)) > MOST:
+    metadata = {**app.metadata, **entries}
+    if len(tags_of(metadata)) > MOST:
         raise UsageError(f"an application has at most {MOST} tags")
+    app.metadata = metadata
 
 
 def check_tags(tags: Mapping[str, str]) -> None:

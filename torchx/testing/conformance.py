@@ -29,6 +29,7 @@ from torchx.specs.mounts import BindMount
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
+from torchx.specs.tags import note_of, set_tags
 from torchx.testing.changes import recorded_changes
 from torchx.testing.fields import FieldConformance
 from torchx.testing.harness import Ability, Meaning
@@ -231,6 +232,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             **{name: value for name, value in changes.items() if name not in rejected},
         )
         app = self.app(role, self.role("true", name="other"), metadata={"team": "a", "note": "é, = 'x'"})
+        set_tags(app, {"sweep": "lr", "baseline": ""}, note="é, = 'x'")
         status = self.run(scheduler, app)
         assert status.name in ("", app.name)
         assert [each.name for each in status.roles] == [role.name, "other"]
@@ -241,6 +243,13 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             if field.name != "overrides":  # resolved at dry-run
                 assert described == given, f"`describe` returns `{field.name}` as {described!r}"
         assert status.metadata.items() >= app.metadata.items()
+        assert [row.tags for row in scheduler.list(self.cfg) if row.app_id == status.app_id] == [
+            {"sweep": "lr", "baseline": ""}
+        ], "`list` does not return the tags in the metadata, see torchx.specs.tags.tags_of"
+        if isinstance(scheduler, Glances):
+            brief = scheduler.glance(status.app_id)
+            assert brief is not None
+            assert note_of(brief.metadata) == "é, = 'x'"
 
     def test_a_described_application_can_be_run_again(self, scheduler: Scheduler[Any]) -> None:
         status = self.run(scheduler, self.app(self.role(f"echo again {macros.replica_id}", env={"A": "1"})))
