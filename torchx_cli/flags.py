@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from torchx.command_line import ArgumentError
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 

@@ -43,7 +43,7 @@ class Submission(NamedTuple):
         workspaces: the folder with the copy of each role's workspace.
         handle: the submitted application; may be empty.
         restored: the roles whose workspaces are restored already.
-        images: the image of each role before its workspace was built into it, as far as it is known.
+        images: the image of each role before its workspace was built into it, if known.
     """
 
     app: AppDef

@@ -28,7 +28,7 @@ def usage(engine: Engine, app_id: str) -> AppUsage | None:
     second, the engine is queried; it keeps no statistics of ended containers.
 
     Returns:
-        None if there are no measurements.
+        None without measurements.
     """
     containers = containers_of(engine, app_id)
     if not containers or damage_of(containers):

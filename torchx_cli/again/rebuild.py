@@ -33,7 +33,7 @@ _ABSENT = object()
 class Rebuilt:
     """An application whose component is called twice: as recorded, and with other arguments.
 
-    What does not depend on the changed arguments stays as recorded: variables of `--env`, edits by
+    Parts that do not depend on the changed arguments stay as recorded: variables of `--env`, edits by
     `run --stdin`, and everything of a component that has changed since.
 
     Args:

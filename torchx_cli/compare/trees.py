@@ -85,7 +85,7 @@ class Tree:
 
 
 def tree_diff(a: Tree, b: Tree) -> TreeDiff:
-    """Returns the differences of two trees, and what is missing for a complete comparison."""
+    """Returns the differences of two trees, and the reasons if the comparison is incomplete."""
     missing: list[str] = []
     paths = {*a.changed, *b.changed}
     try:

@@ -25,7 +25,7 @@ class Difference(NamedTuple):
 
     Attributes:
         name: its name.
-        a: the value of the first application as text; None if it has none.
+        a: the value of the first application as text; None without one.
         b: the value of the second.
         measured: it is a measurement, which differs from run to run.
     """
