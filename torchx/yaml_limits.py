@@ -86,6 +86,22 @@ def _check(text: str, loader: Any, source: str) -> None:
             raise YamlError(f"{source}: more than {MOST:,} values, counting expanded aliases")
 
 
+def dump(data: Any, *, unicode: bool = False, width: int = 80) -> str:
+    """Returns plain data as YAML.
+
+    Args:
+        data: the data.
+        unicode: write all printable characters; otherwise only those of ASCII.
+        width: columns after which long texts are wrapped.
+
+    >>> dump({"b": 1, "a": ["x"]})
+    'b: 1\\na:\\n- x\\n'
+    """
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the fast one, where it was built
+    text: str = yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=width)
+    return text
+
+
 def _reason(error: Exception) -> str:
     """Returns the reason and the place of an error, one line."""
     mark = getattr(error, "problem_mark", None)

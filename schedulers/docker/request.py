@@ -25,8 +25,7 @@ from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
 
 with lazy_imports:
-    import yaml
-
+    from torchx import yaml_limits
     from torchx.schedulers.docker.images import plan
 
 if TYPE_CHECKING:
@@ -172,8 +171,7 @@ def as_text(job: DockerJob) -> str:
         for b in job.builds
     ]  # fmt: skip
     data = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}
-    text: str = yaml.safe_dump(data, sort_keys=False, width=100)
-    return text.rstrip()
+    return yaml_limits.dump(data, width=100).rstrip()
 
 
 def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:

@@ -32,6 +32,17 @@ class SecretValue(str):
         return repr(MASK)
 
 
+class _Values(tuple[str, ...]):
+    """Values to mask. The replicas of a request have most of their texts in common, so each is masked once.
+
+    Attributes:
+        masked: the result for each text.
+    """
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self.masked: dict[str, str] = {}
+
+
 def readable_by_others(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metadata of an application without its command line; that without values is kept."""
     return {key: value for key, value in metadata.items() if key != COMMAND_LINE}
@@ -47,7 +58,7 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
     >>> mask({"args": ["--password", "x", "--tokens", "512"]})
     {'args': ['--password', '********', '--tokens', '512']}
     """
-    values = tuple(values)
+    values = values if isinstance(values, _Values) else _Values(values)
     if isinstance(data, SecretValue):
         return MASK
     if isinstance(data, Mapping):
@@ -72,7 +83,7 @@ def mask_arguments(arguments: Sequence[str], values: Iterable[str] = ()) -> list
     >>> mask_arguments(["--password", "a b", "DB_PASSWORD=c d", "--auth", "--epochs", "3"])
     ['--password', '********', 'DB_PASSWORD=********', '--auth', '--epochs', '3']
     """
-    values = tuple(values)
+    values = values if isinstance(values, _Values) else _Values(values)
     starts = _secret_starts(arguments)
     return [
         _masked_text(argument, values) if at is None else argument[:at] + MASK
@@ -110,7 +121,7 @@ def _secret_starts(arguments: Sequence[str]) -> list[int | None]:
     return starts
 
 
-def _masked_items(data: Sequence[Any], values: tuple[str, ...]) -> list[Any]:
+def _masked_items(data: Sequence[Any], values: _Values) -> list[Any]:
     if any(isinstance(item, str) and item.startswith("-") for item in data):
         masked = mask_arguments([item if isinstance(item, str) else "" for item in data], values)
         pairs = zip(data, masked, strict=True)
@@ -124,7 +135,7 @@ def _masked_key(key: Any) -> Any:
     return mask_text(key) if isinstance(key, str) and "://" in key else key
 
 
-def _masked_value(key: Any, value: Any, pair: bool, values: tuple[str, ...]) -> Any:
+def _masked_value(key: Any, value: Any, pair: bool, values: _Values) -> Any:
     """Masks the value of a secret name, also as the `name` and `value` of Kubernetes."""
     if looks_secret(str(key)) or (pair and key == "value") or key == RECORD:
         if isinstance(value, str) and value:
@@ -136,7 +147,11 @@ def _masked_value(key: Any, value: Any, pair: bool, values: tuple[str, ...]) -> 
     return mask(value, values)
 
 
-def _masked_text(text: str, values: tuple[str, ...]) -> str:
-    for value in values:
-        text = text.replace(value, MASK)
-    return mask_text(text)
+def _masked_text(text: str, values: _Values) -> str:
+    masked = values.masked.get(text)
+    if masked is None:
+        masked = text
+        for value in values:
+            masked = masked.replace(value, MASK)
+        masked = values.masked[text] = mask_text(masked)
+    return masked

@@ -39,16 +39,15 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
         if shown := secret_names(info.app):
             note(f"note: the output is not masked and may contain secrets: {', '.join(shown)}")
         return
-    data = as_data(info)
     if form != "text":
-        text = data_text(data, form)
+        text = data_text(as_data(info), form)
         if is_terminal(sys.stdout):  # elsewhere programs read it
             show_code(text, form, sys.stdout)
         else:
             say(text, end="")
         return
     secrets = secret_values(info.app)
-    app = yaml_text(data["app"])
+    app = yaml_text(mask(_app_data(info), secrets))
     request = mask_text(_shown(info, secrets), secrets)
     language = "bash" if request.startswith("#!") else "yaml"
     say("=== APPLICATION ===")
@@ -85,9 +84,13 @@ def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
     data = {
         "scheduler": info.scheduler,
         "cfg": to_plain(info.cfg),
-        "app": None if info.app is None else app_to_dict(info.app, strict=False),
+        "app": _app_data(info),
         "request": to_plain(info.request),
         "notes": list(info.notes),
     }
     masked: dict[str, Any] = mask(data, secret_values(info.app))
     return masked
+
+
+def _app_data(info: AppDryRunInfo[Any]) -> dict[str, Any] | None:
+    return None if info.app is None else app_to_dict(info.app, strict=False)

@@ -18,8 +18,7 @@ with lazy_imports:
     import textwrap
     import unicodedata
 
-    import yaml
-
+    from torchx import yaml_limits
     from torchx_cli.terminal import masking
 
 COLOURS = {"good": "32", "bad": "31", "wait": "33", "dim": "2", "bold": "1"}
@@ -269,7 +268,7 @@ def data_text(data: Any, form: str) -> str:
 
 def yaml_text(data: Any, unicode: bool = True) -> str:
     """Returns plain data as YAML with control characters escaped."""
-    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=unicode)
+    text = yaml_limits.dump(data, unicode=unicode)
     return yaml_text(data, unicode=False) if unicode and has_controls(text) else text
 
 
