@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -16,9 +17,11 @@ from torchx.errors import StateError
 from torchx.jobs.paths import Home
 from torchx.runner import Runner, get_runner
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
+from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 from torchx_cli.main import main
 from torchx_cli.terminal import attach, usage_text
-from torchx_cli.terminal.usage_text import request_note, usage_line
+from torchx_cli.terminal.status_text import MAX_REPLICAS, replica_lines
+from torchx_cli.terminal.usage_text import notable, request_note, usage_line
 
 GB, MB = 1 << 30, 1 << 20
 MEASURED = {"span": 90.0, "cpu": 3.1, "memory": int(41.2 * GB), "gpu": 0.85, "gpu_memory": 30 * GB}
@@ -57,6 +60,30 @@ def test_status_and_describe_show_peaks_beside_the_request(capsys: pytest.Captur
         usage = json.loads(printed(capsys, command, app_id, "-o", "json"))["usage"]
         assert (usage["peak_memory"], usage["mean_cpu"], usage["source"]) == (int(41.2 * GB), 3.1, "/proc")
         assert usage["replicas"][0]["requested"] == {"cpu": 16, "memory": 64 * GB, "gpu": 1}
+
+
+def test_of_many_replicas_the_notable_ones_are_listed() -> None:
+    totals = [Sample(60.0, 60.0, cpu=3.0, memory=10 * GB, gpu=0.8) for _ in range(1000)]
+    totals[37] = totals[37]._replace(memory=41 * GB)
+    totals[512] = totals[512]._replace(cpu=0.4, gpu=0.1)
+    totals[7] = totals[7]._replace(span=1.0, cpu=0.0)  # it has just started
+    usage = AppUsage(tuple(ReplicaUsage("w", n, 1, total) for n, total in enumerate(totals)), "test")
+    attempts = [AttemptStatus(1, AppState.RUNNING)]
+    running = [ReplicaStatus(n, AppState.RUNNING, "w", "", attempts=attempts) for n in range(1000)]
+    lines = replica_lines(RoleStatus("w", running), io.StringIO(), notable=notable(usage))
+    assert [line.split(maxsplit=2) for line in lines] == [
+        ["37", "RUNNING", "largest memory: 41.0 GB (median 10.0 GB)"],
+        ["512", "RUNNING", "lowest CPU: 0.40 (median 3.0), lowest GPU: 10% (median 80%)"],
+        ["998", "more", "are not shown (to list all: -o json)"],
+    ]
+    alike = replica_lines(RoleStatus("w", running), io.StringIO())
+    assert alike == ["  none differs from the others (to list all: -o json)"]
+    running[100:160] = [ReplicaStatus(n, AppState.FAILED, "w", "") for n in range(100, 160)]
+    lines = replica_lines(RoleStatus("w", running), io.StringIO(), notable=notable(usage))
+    assert len(lines) == MAX_REPLICAS + 1
+    assert [line.split()[0] for line in lines[:2] + lines[-2:]] == ["37", "100", "512", "984"]
+    few = replica_lines(RoleStatus("w", running[30:40]), io.StringIO(), notable=notable(usage))
+    assert not any("largest" in line for line in few), "the line `usage` has it"
 
 
 def test_without_measurements_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

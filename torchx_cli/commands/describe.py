@@ -17,7 +17,7 @@ from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.applications import find
-from torchx_cli.commands.status import check_watch_format, failure_of, show_changes, usage_line
+from torchx_cli.commands.status import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
@@ -46,6 +46,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
+    from torchx.scheduling.usage import AppUsage
 
 
 def describe_(
@@ -76,7 +77,7 @@ def describe_(
         def lines_of(current: DescribeAppResponse) -> list[str]:
             current.roles = current.roles or roles  # a brief description omits them, and they do not change
             current.metadata = current.metadata or described.metadata
-            usage = usage_line(runner, full, watched=watched)
+            usage = usage_of(runner, full, watched=watched)
             lines = _lines(as_data(full, current), current, usage)
             return [*lines, *failure_of(runner, full, status_of(current))]
 
@@ -146,7 +147,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     return data
 
 
-def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: str = "") -> list[str]:
+def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage | None = None) -> list[str]:
     out = sys.stdout
     fits = (width_of(out) or LONGEST) >= len(f"{data['app_id']}  {data['state']}  {data['scheduler']}")
     state = f"{paint_state(data['state'], out)}  {data['scheduler']}"
@@ -164,7 +165,7 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: str = ""
     options = {key: value for key, value in data["cfg"].items() if value is not None}
     rows.append((_SUBMITTED_BY, _text(data["command_line"] or "")))
     rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
-    rows.append(("usage", usage))
+    rows.append(("usage", usage_text.usage_line(usage)))
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
     rows += [("tags", tags_text(data["tags"])), ("note", data["note"])]
@@ -172,12 +173,13 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: str = ""
     rows += [(f"metadata {key}", _text(v)) for key, v in data["app"]["metadata"].items() if key not in own]
     lines += _aligned(rows, "")
     replicas = {role.role: role for role in described.roles_statuses}
+    notable = usage_text.notable(usage)
     for role in data["app"]["roles"]:
         name = paint(one_line(role["name"]), "bold", out)
         lines += ["", f"{name}  {counted(role['num_replicas'], 'replica')}"]
         lines += _aligned(_role_rows(role), "  ")
         if role["name"] in replicas:
-            lines += replica_lines(replicas[role["name"]], out)
+            lines += replica_lines(replicas[role["name"]], out, notable=notable)
     return lines
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torchx.notifications.store import Delivery
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.status import AppStatus
 
 
@@ -94,8 +95,9 @@ def _lines(
 ) -> list[str]:
     status = status_of(described)
     nodes = not runner.scheduler_of(handle).on_this_machine
-    usage = usage_line(runner, handle, watched=watched)
-    lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=usage)
+    usage = usage_of(runner, handle, watched=watched)
+    line, notable = usage_text.usage_line(usage), usage_text.notable(usage)
+    lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=line, notable=notable)
     labels = (
         ("tags", tags_text(tags.tags_of(described.metadata))),
         ("note", tags.note_of(described.metadata)),
@@ -104,11 +106,11 @@ def _lines(
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
 
 
-def usage_line(runner: Runner, handle: str, *, watched: bool = False) -> str:
-    """Returns the line of measurements; empty while watching an engine that would be queried for them."""
+def usage_of(runner: Runner, handle: str, *, watched: bool = False) -> AppUsage | None:
+    """Returns the measurements; None while watching an engine that would be queried for them."""
     if watched and not runner.scheduler_of(handle).cheap_to_list:
-        return ""
-    return usage_text.usage_line(usage_text.usage_of(runner, handle))
+        return None
+    return usage_text.usage_of(runner, handle)
 
 
 def _notification_line(each: Delivery) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.printable import one_line
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 MAX_REPLICAS = 16
 """For roles with more replicas than this, only the unusual ones are listed."""
 
+NONE: Mapping[tuple[str, int], str] = {}
+
 
 def status_lines(
     handle: str,
@@ -28,6 +31,7 @@ def status_lines(
     *,
     nodes: bool = True,
     usage: str = "",
+    notable: Mapping[tuple[str, int], str] = NONE,
 ) -> list[str]:
     """Returns the lines of `torchx status`, without the first failure.
 
@@ -38,6 +42,7 @@ def status_lines(
         stream: the output stream.
         nodes: whether to show the host names of the replicas.
         usage: the line of measurements.
+        notable: remarks about measurements, by role and replica.
     """
     scheduler, _, app_id = parse_app_handle(handle)
     lasted = span(status.started_at, status.ended_at)
@@ -57,7 +62,7 @@ def status_lines(
         lines.append(fit(f"  {message}", width_of(stream)))
     for role in status.roles:
         if not roles or role.role in roles:
-            lines += _role_lines(role, stream, nodes=nodes)
+            lines += _role_lines(role, stream, nodes, notable)
     if usage:
         lines.append(f"usage  {wrap_value(usage, 7, stream)}")
     for folder in dict.fromkeys(status.workspaces.values()):
@@ -87,31 +92,51 @@ def _home(path: str) -> str:
     return "~" + rest if home and path.startswith(home + "/") and plain else path
 
 
-def _role_lines(role: RoleStatus, stream: TextIO, *, nodes: bool) -> list[str]:
+def _role_lines(
+    role: RoleStatus, stream: TextIO, nodes: bool, notable: Mapping[tuple[str, int], str]
+) -> list[str]:
     counts = Counter(replica.state.name for replica in role.replicas)
     summary = ", ".join(f"{n} of {len(role.replicas)} {state.lower()}" for state, n in counts.most_common())
     return [
         fit(f"{role.role}  {summary or 'no replicas'}", width_of(stream)),
-        *replica_lines(role, stream, nodes=nodes),
+        *replica_lines(role, stream, nodes=nodes, notable=notable),
     ]
 
 
-def replica_lines(role: RoleStatus, stream: TextIO, *, nodes: bool = False) -> list[str]:
+def replica_lines(
+    role: RoleStatus,
+    stream: TextIO,
+    *,
+    nodes: bool = False,
+    notable: Mapping[tuple[str, int], str] = NONE,
+) -> list[str]:
     """Returns a line for each replica of a role, or only for unusual ones if there are many.
 
     Args:
         role: the role.
         stream: the output stream.
         nodes: whether to show the node of each replica.
+        notable: remarks about measurements, by role and replica; shown if there are many replicas.
     """
     lines = []
     counts = Counter(replica.state.name for replica in role.replicas)
     shown = sorted(role.replicas, key=lambda replica: replica.id)
     if len(shown) > MAX_REPLICAS:
         usual = counts.most_common(1)[0][0]
-        unusual = [r for r in shown if r.state.name != usual or len(r.attempts) > 1 or running_message(r)]
-        shown = unusual[:MAX_REPLICAS]
-    rows = [tuple(map(one_line, _replica_cells(replica, nodes))) for replica in shown]
+        others = {id_ for name, id_ in notable if name == role.role}
+        unusual = [
+            r
+            for r in shown
+            if r.state.name != usual or len(r.attempts) > 1 or running_message(r) or r.id in others
+        ]
+        unusual.sort(key=lambda replica: replica.id not in others)  # those are few
+        shown = sorted(unusual[:MAX_REPLICAS], key=lambda replica: replica.id)
+    else:
+        notable = NONE
+    rows = [
+        tuple(map(one_line, _replica_cells(replica, nodes, notable.get((role.role, replica.id), ""))))
+        for replica in shown
+    ]
     widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
     window = width_of(stream)
     for row in rows:
@@ -120,12 +145,17 @@ def replica_lines(role: RoleStatus, stream: TextIO, *, nodes: bool = False) -> l
         line = fit("  " + "  ".join(cells).rstrip(), window)
         lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
     if len(role.replicas) > len(shown):
-        more = f"  {len(role.replicas) - len(shown)} more are not shown (to list all: -o json)"
+        more = (
+            f"{len(role.replicas) - len(shown)} more are not shown"
+            if shown
+            else "none differs from the others"
+        )
+        more = f"  {more} (to list all: -o json)"
         lines.append(paint(more, "dim", stream))
     return lines
 
 
-def _replica_cells(replica: ReplicaStatus, nodes: bool) -> tuple[str, str, str, str, str]:
+def _replica_cells(replica: ReplicaStatus, nodes: bool, notable: str) -> tuple[str, str, str, str, str]:
     """Returns id, state, time, process and details."""
     lasted = span(replica.started_at, replica.ended_at)
     rest = [f"on {replica.hostname}"] if nodes and replica.hostname else []
@@ -140,6 +170,8 @@ def _replica_cells(replica: ReplicaStatus, nodes: bool) -> tuple[str, str, str, 
         rest.append(
             f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)} ({_earlier(replica)})"
         )
+    if notable:
+        rest.append(notable)
     running = replica.pid is not None and replica.ended_at is None
     return (
         str(replica.id),

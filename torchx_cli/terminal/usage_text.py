@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx.errors import TorchxError
 from torchx.printable import memory_size, one_line
 from torchx_cli.terminal.units import cores, percent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torchx.runner.api import Runner
     from torchx.scheduling.usage import AppUsage, ReplicaUsage
+
+Value = TypeVar("Value", int, float)
+
+BUSY, FAR_LOWER = 0.05, 0.5
+"""Least median use that the lowest is compared with, and the share of it below which that is notable."""
 
 MEANINGFUL = 10.0
 """Seconds that a replica ran at least before measurements are shown: the first ones are not typical."""
@@ -64,6 +71,32 @@ def usage_line(usage: AppUsage | None) -> str:
     return ", ".join(parts)
 
 
+def notable(usage: AppUsage | None) -> dict[tuple[str, int], str]:
+    """Returns remarks about the notable replicas of each role, by role and replica."""
+    roles: dict[str, dict[int, ReplicaUsage]] = {}
+    for each in usage.replicas if usage is not None else ():
+        if each.total.span >= MEANINGFUL:
+            roles.setdefault(each.role, {})[each.replica] = each  # of several attempts the last one
+    found: dict[tuple[str, int], list[str]] = {}
+    for role, replicas in roles.items():
+        totals = {replica: each.total for replica, each in replicas.items()}
+        memory = {replica: total.memory for replica, total in totals.items() if total.memory is not None}
+        cpu = {replica: total.cpu for replica, total in totals.items() if total.cpu is not None}
+        gpu = {replica: total.gpu for replica, total in totals.items() if total.gpu is not None}
+        if len(memory) > 1:
+            largest, median = max(memory, key=lambda n: memory[n]), _median(memory.values())
+            text = f"largest memory: {memory_size(memory[largest])} (median {memory_size(median)})"
+            found.setdefault((role, largest), []).append(text)
+        for name, values, written in (("CPU", cpu, cores), ("GPU", gpu, percent)):
+            if not values:
+                continue
+            lowest, usual = min(values, key=lambda n: values[n]), _median(values.values())
+            if usual >= BUSY and values[lowest] < usual * FAR_LOWER:
+                text = f"lowest {name}: {written(values[lowest])} (median {written(usual)})"
+                found.setdefault((role, lowest), []).append(text)
+    return {replica: ", ".join(texts) for replica, texts in found.items()}
+
+
 def cells(usage: AppUsage | None) -> tuple[str, str, str]:
     """Returns mean CPU cores, peak memory and mean GPU utilisation of a replica; empty if unknown."""
     if usage is None or (total := usage.total) is None:
@@ -90,6 +123,11 @@ def request_note(usage: AppUsage | None) -> str:
     if gpus and max(gpus) < IDLE_GPU:
         notes.append(f"its GPUs were idle ({percent(sum(gpus) / len(gpus))} used)")
     return "; ".join(notes)
+
+
+def _median(values: Iterable[Value]) -> Value:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
 
 
 def _is_meaningful(usage: AppUsage) -> bool:
