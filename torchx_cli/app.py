@@ -25,6 +25,7 @@ APPLICATIONS: dict[str, str] = {
     "run": "Run an application from a component.",
     "rerun": "Submit an application again, as it was submitted.",
     "status": "Show the status of an application.",
+    "why": "Explain why an application failed, waits or still runs.",
     "log": "Print the output of an application.",
     "attach": "Attach to a running application: logs and result.",
     "exec": "Run a program in a replica.",
@@ -71,6 +72,7 @@ OTHER_NAMES = {
     "rerun": "retry restart resubmit resume again",
     "run": "start submit launch sbatch apply create",
     "status": "state stat",
+    "why": "explain diagnose reason",
 }
 """Command name -> the names of commands of other tools with the same purpose."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import TorchxError
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
+from torchx.scheduling import causes
 from torchx.specs.app import AppDef
 from torchx_cli.applications import short_name
 from torchx_cli.commands.describe import as_data
@@ -51,7 +52,7 @@ def _failure(
     found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
     return {
         "description": mask_text(ending.description(first, status), values),
-        "meaning": ending.MEANING.get((found.rank.signal if found.rank else first.signal) or ""),
+        "meaning": causes.SIGNALS.get((found.rank.signal if found.rank else first.signal) or ""),
         "rank": mask_text(found.description, values),
         "error_file": [mask_text(line, values) for line in found.error],
         "last_lines": [mask_text(line, values) for line in found.lines],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TextIO
 
-from torchx.exit_codes import KILLED
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx_cli.terminal.masking import mask_text
@@ -23,6 +22,7 @@ from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
     from torchx.runner import first_failure
+    from torchx.scheduling import causes
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 
 LAST_LINES = 10
 """Number of log lines shown for the replica that failed first."""
-
-MEANING = {
-    "SIGKILL": KILLED,
-    "SIGSEGV": "invalid memory access, usually a bug in native code",
-    "SIGABRT": "aborted, usually by a failed assertion in native code",
-    "SIGBUS": "usually a full /dev/shm, or a mapped file that was truncated",
-    "SIGILL": "the program uses instructions that this processor does not support",
-    "SIGFPE": "usually an integer division by zero in native code",
-    "SIGTERM": "another process terminated it",
-    "SIGXCPU": "the CPU time limit was reached",
-}
-"""Usual causes of fatal signals."""
 
 
 def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
@@ -89,8 +77,8 @@ def failure_lines(
     if found.description:
         lines.append(wrap(mask_text(found.description), stream, "  "))
     signal = found.rank.signal if found.rank else first.signal
-    if signal in MEANING and not first.msg:
-        lines.append(wrap(MEANING[signal], stream, "  "))
+    if signal in causes.SIGNALS and not first.msg:
+        lines.append(wrap(causes.SIGNALS[signal], stream, "  "))
     # the lines of one rank are far above the end of a log that torchrun ends with its report
     shown = found.error or (found.lines if excerpt or found.rank else [])
     lines += [fit(f"  {bar_of(stream)} {mask_text(line)}", window) for line in shown]

@@ -1,0 +1,1 @@
+"""The explanation of the state of an application, and its plain data."""

@@ -1,0 +1,134 @@
+"""The explanation of an application as plain data, small whatever the number of its replicas."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from torchx.lazy import lazy_imports
+from torchx.runner.why.explain import LONGEST_LINE, replicas_of, short
+from torchx.scheduling import causes
+from torchx.specs.handles import parse_app_handle
+
+with lazy_imports:
+    import json
+
+if TYPE_CHECKING:
+    from torchx.runner.differences import Difference
+    from torchx.runner.why.explain import Explanation
+    from torchx.scheduling.usage import AppUsage
+    from torchx.specs.status import AppStatus
+
+LARGEST = 4000
+"""Maximum size of the data as JSON, in bytes."""
+
+_VALUE = 120
+"""Maximum characters of a name or a value."""
+
+
+def as_data(made: Explanation) -> dict[str, Any]:
+    """Returns an explanation as plain data of at most :data:`LARGEST` bytes of JSON."""
+    status = made.status
+    scheduler, _, app_id = parse_app_handle(made.handle)
+    cause = made.cause
+    data = {
+        "handle": made.handle,
+        "app_id": app_id,
+        "name": short(made.name, _VALUE),
+        "scheduler": scheduler,
+        "state": status.state.name,
+        "replicas": _counts(status),
+        "submitted_at": _iso(status.submitted_at),
+        "started_at": _iso(status.started_at),
+        "ended_at": _iso(status.ended_at),
+        "cause": {
+            "class": cause.name,
+            "source": cause.source,
+            "evidence": short(cause.evidence, 2 * LONGEST_LINE),
+            "advice": cause.advice or causes.SIGNALS.get(_signal(status), "") or None,
+        },
+        "first_failure": _failure(status),
+        "last_output_at": _iso(made.last_output),
+        "lines": [vars(line) for line in made.lines],
+        "usage": _usage(made.usage),
+        "last_success": made.success,
+        "differences": [_difference(each) for each in made.differences],
+        "more_differences": made.hidden,
+        "commands": made.commands,
+    }
+    return _limited(data)
+
+
+def _signal(status: AppStatus) -> str:
+    first = status.first_failure
+    return (first.signal or "") if first is not None else ""
+
+
+def _counts(status: AppStatus) -> dict[str, int]:
+    """Returns the number of replicas in each state."""
+    states = [replica.state.name for replica in replicas_of(status)]
+    return {state: states.count(state) for state in sorted(set(states))}
+
+
+def _failure(status: AppStatus) -> dict[str, Any] | None:
+    first = status.first_failure
+    if first is None:
+        return None
+    replica = next((r for r in replicas_of(status) if (r.role, r.id) == (first.role, first.replica)), None)
+    return {
+        "role": first.role,
+        "replica": first.replica,
+        "attempt": first.attempt,
+        "max_attempts": None if replica is None else max(replica.max_attempts, first.attempt),
+        "host": None if replica is None else replica.hostname or None,
+        "exit_code": first.exit_code,
+        "signal": first.signal,
+        "msg": short(first.msg, 2 * LONGEST_LINE),
+    }
+
+
+def _usage(usage: AppUsage | None) -> dict[str, Any] | None:
+    if usage is None or (total := usage.total) is None:
+        return None
+    largest, requested = usage.largest, usage.replicas[0].requested
+    return {
+        "peak_memory": total.memory,
+        "requested_memory": largest.requested.memory if largest is not None else requested.memory,
+        "largest": None if largest is None else largest.name,
+        "mean_cpu": _rounded(total.cpu),
+        "requested_cpu": requested.cpu,
+        "mean_gpu": _rounded(total.gpu),
+        "peak_gpu_memory": total.gpu_memory,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _difference(each: Difference) -> dict[str, str | None]:
+    values = (None if value is None else short(value, _VALUE) for value in (each.before, each.now))
+    return dict(zip(("part", "before", "now"), (short(each.part, _VALUE), *values), strict=True))
+
+
+def _limited(data: dict[str, Any]) -> dict[str, Any]:
+    """Removes the least important lines and differences until the data is small enough."""
+    for key, kept in (("lines", 4), ("differences", 3), ("lines", 1), ("differences", 0)):
+        while len(data[key]) > kept and _is_large(data):
+            if key == "lines":
+                del data[key][0]
+            else:
+                data["more_differences"] += 1
+                del data[key][-1]
+    for part, key in ((data["first_failure"] or {}, "msg"), (data["cause"], "evidence")):
+        if _is_large(data):
+            part[key] = short(part.get(key, ""), _VALUE)
+    return data
+
+
+def _is_large(data: dict[str, Any]) -> bool:
+    return len(json.dumps(data, indent=2)) > LARGEST
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

@@ -1,0 +1,103 @@
+"""`torchx why`: explain the state of an application in one answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from torchx.runner.why.data import as_data
+from torchx.runner.why.explain import Explanation, explain
+from torchx.specs.app import AppDef
+from torchx_cli.applications import find, short_name
+from torchx_cli.flags import Handle, Json, Output
+from torchx_cli.session import session_of
+from torchx_cli.terminal import usage_text
+from torchx_cli.terminal.masking import mask, secret_values
+from torchx_cli.terminal.output import (
+    bar_of,
+    counted,
+    emit,
+    fit,
+    output_format,
+    paint,
+    paint_state,
+    say,
+    width_of,
+    wrap,
+)
+from torchx_cli.terminal.times import ago
+from torchx_cli.terminal.wrapping import wrap_command
+
+
+def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = False) -> None:
+    """Explain why an application failed, waits or still runs.
+
+    The answer has the cause with its evidence, the distinct last lines, measurements beside the request,
+    the differences from the last success of this name, and the commands to try next. It contains facts that
+    the engine reports or the program has printed. The exit code is 0, whatever the state.
+    """
+    form = output_format(output, json)
+    with session_of(ctx).runner() as runner:
+        full, described = find(runner, handle, full=True)
+        explained = explain(runner, full, described, short_name(runner, full))
+    values = secret_values(AppDef(described.name, described.roles))
+    data = mask(as_data(explained), values)
+    if form == "text":
+        say("\n".join(_lines(data, explained)))
+    else:
+        emit(data, form)
+
+
+def _lines(data: dict[str, Any], made: Explanation) -> list[str]:
+    """Returns an explanation as text."""
+    out, cause = sys.stdout, data["cause"]
+    counts = ", ".join(f"{count} {state}" for state, count in data["replicas"].items())
+    lines = [f"{paint(data['app_id'], 'bold', out)}  {paint_state(data['state'], out)}  {data['scheduler']}"]
+    lines += _part("cause", f"{cause['class']}: {cause['evidence']}")
+    lines += _part("", cause["advice"])
+    lines += _part("failed first", _first(data["first_failure"]))
+    lines += _part("replicas", counts if sum(data["replicas"].values()) > 1 else "")
+    lines += _part("last output", "" if made.last_output is None else ago(made.last_output))
+    lines += _part("usage", usage_text.usage_line(made.usage))
+    if data["lines"]:
+        lines += _part("last lines", " ")
+    for line in data["lines"]:
+        several = f" ({counted(line['replicas'], 'replica')})" if line["replicas"] > 1 else ""
+        lines.append(fit(f"  {bar_of(out)} {line['line']}{several}", width_of(out)))
+    if data["last_success"] is not None:
+        changed = data["differences"]
+        lines += _part("last success", data["last_success"] + ("" if changed else ": no recorded difference"))
+        for each in changed:
+            lines.append(wrap(_difference(each), out, "  "))
+        if data["more_differences"]:
+            lines.append(f"  and {data['more_differences']} more")
+    lines += _part("next", " ")
+    lines += [wrap_command("  ", command, out) for command in data["commands"]]
+    return lines
+
+
+def _part(label: str, text: str | None) -> list[str]:
+    """Returns a labelled line, wrapped to the window; nothing without a text."""
+    if not text:
+        return []
+    head = f"{label:<13}" if text.strip() else label
+    return [wrap(f"{head}{text}".rstrip(), sys.stdout)]
+
+
+def _first(first: dict[str, Any] | None) -> str:
+    if first is None:
+        return ""
+    host = f" on {first['host']}" if first["host"] else ""
+    of = f" of {first['max_attempts']}" if first["max_attempts"] else ""
+    return f"{first['role']}/{first['replica']}{host}, attempt {first['attempt']}{of}"
+
+
+def _difference(each: dict[str, Any]) -> str:
+    before, now = each["before"], each["now"]
+    if before is None:
+        return f"{each['part']}: {now} (new)"
+    if now is None:
+        return f"{each['part']}: no longer {before}"
+    return f"{each['part']}: {before} -> {now}"
