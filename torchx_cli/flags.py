@@ -89,6 +89,15 @@ RequestOutput = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")
 ]
 ResultJson = Annotated[bool, typer.Option("--json", help="Print a JSON object instead of the handle.")]
+Once = Annotated[
+    str,
+    option(
+        "--once",
+        metavar="NAME",
+        help="Submit nothing if an application was submitted with this name and exists, whatever its state: "
+        "print its handle, and continue as if it was submitted now.",
+    ),
+]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]
 OneScheduler = Annotated[str, argument(metavar="[SCHEDULER]", help="Only this scheduler (default: all).")]
 States = Annotated[

@@ -56,6 +56,7 @@ class RunRequest:
         tags: the tags of the application, by name.
         note: its note.
         named: the application on the command line, and its name that stays valid.
+        once: a name under which the application is submitted at most once.
     """
 
     component: str = ""
@@ -77,6 +78,7 @@ class RunRequest:
     tags: dict[str, str] = field(default_factory=dict)
     note: str = ""
     named: tuple[str, str] = ("", "")
+    once: str = ""
 
 
 def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:
@@ -181,7 +183,7 @@ def _kind(value: Any) -> str:
     return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "a number")
 
 
-WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment", "notify", "tags", "note")
+WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment", "notify", "tags", "note", "once")
 """The fields whose flags may be combined with `--stdin`."""
 
 

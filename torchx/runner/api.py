@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from torchx import settings
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve
@@ -18,6 +19,7 @@ from torchx.suggestions import without_password
 with lazy_imports:
     from torchx.provenance import launch
     from torchx.runner import components, notifications, provenance
+    from torchx.runner import once as runner_once
     from torchx.runner import prepare as runner_prepare
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
@@ -134,6 +136,8 @@ class Runner(Applications):
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
         dryrun: Literal[False] = False,
+        *,
+        once: str = "",
     ) -> str: ...
 
     @overload
@@ -146,6 +150,7 @@ class Runner(Applications):
         parent_run_id: str | None = None,
         *,
         dryrun: bool,
+        once: str = "",
     ) -> str | AppDryRunInfo[Any]: ...
 
     def run(
@@ -156,6 +161,8 @@ class Runner(Applications):
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
         dryrun: bool = False,
+        *,
+        once: str = "",
     ) -> str | AppDryRunInfo[Any]:
         """Submits an application.
 
@@ -166,14 +173,19 @@ class Runner(Applications):
             workspace: folders to send with it, for the first role and others of the same image.
             parent_run_id: the parent run.
             dryrun: only make the request, as :meth:`dryrun` does.
+            once: a name under which an application is submitted at most once: if one exists, whatever its
+                state, nothing is submitted, and its handle is returned.
 
         Returns:
             The handle of the application; for a dry-run, the request.
 
         Raises:
-            UsageError: the application, the scheduler or the options are invalid.
+            UsageError: the application, the scheduler or the options are invalid, or the name ``once``
+                belongs to an application with other arguments.
             StateError: the scheduler cannot accept it now.
         """
+        if once:
+            app = runner_once.marked(app, once)
         info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
         return info if dryrun else self._schedule_recorded(info)
 
@@ -183,7 +195,8 @@ class Runner(Applications):
             return self.schedule(info)
         submission = launch.look()
         handle = self.schedule(info)
-        info.notes += filter(None, [provenance.begin(self, handle, info, submission)])
+        if not info.existed:
+            info.notes += filter(None, [provenance.begin(self, handle, info, submission)])
         return handle
 
     def dryrun(
@@ -215,6 +228,12 @@ class Runner(Applications):
         scheduler = dryrun_info.scheduler
         if not scheduler:
             raise ValueError("this request was not made by a runner: it has no scheduler")
+        app = dryrun_info.app
+        if app is not None and app.metadata.get(settings.ONCE):
+            return runner_once.submit(self, dryrun_info, lambda: self._schedule(scheduler, dryrun_info))
+        return self._schedule(scheduler, dryrun_info)
+
+    def _schedule(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> str:
         engine = self.scheduler(scheduler)
         plan = None if engine.sends_notifications else dryrun_info.notify
         if plan is not None:

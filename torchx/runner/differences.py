@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx import settings
 from torchx.printable import one_line
 from torchx.specs.serialize import app_to_dict
 
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal
 
-_RECORDED = (settings.COMMAND_LINE, settings.COMMAND_NAMES, settings.ONCE)
-"""Metadata that describes a submission rather than the application."""
+_OWN = "torchx/"
+"""The prefix of metadata that describes a submission rather than the application."""
 
 
 class Difference(NamedTuple):
@@ -48,7 +47,7 @@ def parts_of(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str) -> dict[str
         parts |= {f"{name}: {key}": value for key, value in resource.items()}
         own = {key: value for key, value in env.items() if not key.startswith("TORCHX_")}
         parts |= {f"{name}: variable {key}": value for key, value in own.items()}
-    parts |= {f"metadata {k}": v for k, v in data["metadata"].items() if k not in _RECORDED}
+    parts |= {f"metadata {k}": v for k, v in data["metadata"].items() if not k.startswith(_OWN)}
     return {part: value for part, value in parts.items() if value not in (None, "", [], {})}
 
 

@@ -251,6 +251,7 @@ class AppDryRunInfo(Generic[T]):
             display progress set it. A :class:`torchx.scheduling.progress.Follows` receives measured progress
             too.
         notify: the notifications to send; None for none.
+        existed: set by the submission: nothing was submitted, as an application of this name existed.
 
     :meth:`torchx.schedulers.api.Scheduler.submit_dryrun` assigns ``app``, ``cfg`` and ``scheduler``.
     ``_app``, ``_cfg``, ``_scheduler`` and ``tell`` are older names of these attributes.
@@ -267,6 +268,7 @@ class AppDryRunInfo(Generic[T]):
         self.scheduler: str | None = None
         self.on_progress: Callable[[str], None] = _discard
         self.notify: Notify | None = None
+        self.existed = False
         self._fmt = fmt
 
     _app = _older_name("app")

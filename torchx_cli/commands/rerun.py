@@ -14,7 +14,6 @@ from torchx_cli.applications import find, short_name
 from torchx_cli.commands.run import check_combination, submit_again
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
-    Cfg,
     Detach,
     Dryrun,
     Handle,
@@ -22,6 +21,7 @@ from torchx_cli.flags import (
     Note,
     Notify,
     NotifyOn,
+    Once,
     RequestOutput,
     ResultJson,
     Tags,
@@ -81,6 +81,7 @@ def rerun_(
     notify_on: NotifyOn = "",
     tag: Tags = [],  # noqa: B006
     note: Note = "",
+    once: Once = "",
     output: RequestOutput = "",
     json: ResultJson = False,
 ) -> int:
@@ -95,7 +96,7 @@ def rerun_(
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), dryrun=dryrun, wait=wait, log=log, detach=detach,
-        environment=Environment(env, env_file, secret), tags=tags_given(tag), note=note,
+        environment=Environment(env, env_file, secret), tags=tags_given(tag), note=note, once=once,
     )  # fmt: skip
     check_combination(request, form)
     session = session_of(ctx)

@@ -22,6 +22,7 @@ from torchx_cli.flags import (
     Note,
     Notify,
     NotifyOn,
+    Once,
     RequestOutput,
     ResultJson,
     Tags,
@@ -58,6 +59,7 @@ with lazy_imports:
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
+    from torchx.runner import once as runner_once
     from torchx.specs import tags
     from torchx_cli import component_flags, recording
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
@@ -118,6 +120,7 @@ def run_(
     notify_on: NotifyOn = "",
     tag: Tags = [],  # noqa: B006
     note: Note = "",
+    once: Once = "",
     stdin: Annotated[
         bool,
         typer.Option(
@@ -138,7 +141,7 @@ def run_(
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
-        environment=Environment(env, env_file, secret), note=note,
+        environment=Environment(env, env_file, secret), note=note, once=once,
     )  # fmt: skip
     request.argv = list(arguments or ())
     if stdin:
@@ -147,6 +150,7 @@ def run_(
         request.detach, request.environment, request.note = flags.detach, flags.environment, note
         request.dryrun, request.wait = request.dryrun or dryrun, request.wait or wait
         request.log = request.log or log
+        request.once = once
     session = session_of(ctx)
     request.notify = notifications_of(notify, notify_on, session.config)
     request.tags = tags_of(tag, session.config)
@@ -164,6 +168,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     app = make_app(request, config)
     if app is None:
         return 0  # help was printed
+    app = _named(app, request)
     request.environment.apply(app)
     remember(app)
     tags.set_tags(app, request.tags, request.note)
@@ -181,12 +186,21 @@ def submit_again(
     submission: Submission, request: RunRequest, form: str, runner: Runner, config: Config
 ) -> int:
     """Submits an application as it was submitted before, with the variables and options of the request."""
-    request.environment.apply(submission.app)
-    remember(submission.app)
+    app = _named(submission.app, request)
+    submission = submission._replace(app=app)
+    request.environment.apply(app)
+    remember(app)
     if not request.dryrun and request.recording is None:
-        request.recording = recording.of_rerun(submission.app, submission.handle, runner)
-    tags.set_tags(submission.app, request.tags, request.note)
+        request.recording = recording.of_rerun(app, submission.handle, runner)
+    tags.set_tags(app, request.tags, request.note)
     return submit(request_again(submission, request, runner, config), request, form, runner)
+
+
+def _named(app: AppDef, request: RunRequest) -> AppDef:
+    """Returns an application with the name of `--once`, instead of that of an earlier submission."""
+    if request.once or settings.ONCE in app.metadata:
+        return runner_once.marked(app, request.once)
+    return app
 
 
 def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Runner) -> int:
@@ -214,12 +228,13 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         if form == "text":
             print_handle(handle)
         ends = follow or request.wait
-        record = request.recording
+        record = None if info.existed else request.recording
         if record is not None and (form == "text" or ends):
             record.begin(runner, handle, info)
         code = attached.to_the_end() if ends else attached.leave()
         if form == "json":
-            emit(attached.as_data(), "json", hide=True)
+            existed = {"existed": info.existed} if request.once else {}
+            emit(attached.as_data() | existed, "json", hide=True)
             if record is not None:
                 record.begin(runner, handle, info)
         return code

@@ -1,0 +1,239 @@
+"""Idempotent submission: an application that is submitted under a name exists at most once.
+
+The name is in the metadata of the application. The state home has a file for each name: a lock that is held
+during the submission, and an entry with the parts of the application, and its handle once it is submitted.
+The kernel releases the lock of a killed process. If that process has not recorded the handle, the next one
+searches the engine for an application with the name in its metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchx import settings
+from torchx.errors import StateError, UsageError
+from torchx.json_limits import load_json
+from torchx.machine import files, locks
+from torchx.masking import mask_text
+from torchx.runner.differences import Difference, differences, parts_of
+from torchx.scheduling.query import AppQuery
+from torchx.specs.app import AppDef
+from torchx.specs.handles import parse_app_handle
+from torchx.specs.home import TORCHX_HOME
+
+if TYPE_CHECKING:
+    from torchx.runner.applications import Applications
+    from torchx.scheduling.base import DescribeAppResponse
+    from torchx.specs.app import AppDryRunInfo
+
+FOLDER = "once"
+LARGEST = 1 << 22
+"""Maximum bytes of an entry."""
+
+SKEW = timedelta(minutes=5)
+"""Maximum difference between the clocks of this machine and of an engine."""
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_SHOWN = 80
+_COMPARED = (": entrypoint", ": args", ": num_replicas")
+"""The parts that every engine records unchanged."""
+
+
+@dataclass
+class _Entry:
+    """A name in use.
+
+    Attributes:
+        salt: added to the values before they are hashed.
+        at: the time of the submission.
+        parts: a hash of each part of the application, and its value for display.
+        handle: the application; empty until it is submitted.
+    """
+
+    salt: str
+    at: str
+    parts: dict[str, list[str]]
+    handle: str = ""
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Any]) -> _Entry:
+        salt = os.urandom(16).hex()
+        shown = {part: [_digest(salt, value), _shown(part, value)] for part, value in parts.items()}
+        return cls(salt, datetime.now(timezone.utc).isoformat(), shown)
+
+    def differences(self, parts: Mapping[str, Any]) -> list[Difference]:
+        """Returns the differences of other parts from those of this entry."""
+        before = {part: digest for part, (digest, _) in self.parts.items()}
+        now = {part: _digest(self.salt, value) for part, value in parts.items()}
+        return [
+            each
+            if ": variable " in each.part
+            else Difference(
+                each.part,
+                None if each.before is None else self.parts[each.part][1],
+                None if each.now is None else _shown(each.part, parts[each.part]),
+            )
+            for each in differences(before, now)
+        ]
+
+
+def _digest(salt: str, value: Any) -> str:
+    text = salt + json.dumps(value, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _shown(part: str, value: Any) -> str:
+    if ": variable " in part:
+        return "a value"
+    text = mask_text(" ".join(map(str, value)) if isinstance(value, list) else str(value))
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]}.."
+
+
+def marked(app: AppDef, name: str) -> AppDef:
+    """Returns an application with the name of its submission in its metadata; without it if it is empty.
+
+    Raises:
+        UsageError: the name is invalid.
+    """
+    if name and _NAME.fullmatch(name) is None:
+        raise UsageError(
+            f"`{name}` cannot be the name of a submission",
+            hint="it consists of at most 63 letters, digits, `-`, `_` and `.`, as in nightly-2026-05-01",
+        )
+    metadata = {key: value for key, value in app.metadata.items() if key != settings.ONCE}
+    return replace(app, metadata={**metadata, settings.ONCE: name} if name else metadata)
+
+
+def submit(runner: Applications, info: AppDryRunInfo[Any], schedule: Callable[[], str]) -> str:
+    """Submits a request with a name, unless an application of this name exists; returns the handle of either.
+
+    Args:
+        runner: used to find the application.
+        info: the request; ``existed`` is set.
+        schedule: submits it.
+
+    Raises:
+        UsageError: the name belongs to an application with other arguments.
+        StateError: the state home cannot be used, or the engine does not answer.
+    """
+    assert info.app is not None
+    assert info.scheduler is not None
+    name = info.app.metadata[settings.ONCE]
+    parts = parts_of(info.app, info.cfg, info.scheduler)
+    path = TORCHX_HOME(FOLDER) / f"{name}.json"
+    try:
+        with _locked(path, info, name):
+            entry = _read(path)
+            handle = _existing(runner, info, name, entry)
+            if handle:
+                _check(runner, entry, handle, parts, name)
+                if entry is None or entry.handle != handle:
+                    _write(path, replace(entry or _Entry.of(parts), handle=handle))
+                info.existed = True
+                _note(runner, info, name, handle)
+                return handle
+            entry = _Entry.of(parts)
+            _write(path, entry)
+            handle = schedule()
+            _write(path, replace(entry, handle=handle))
+            return handle
+    except OSError as error:
+        raise StateError(f"the file of the name `{name}` cannot be used: {error}") from error
+
+
+@contextmanager
+def _locked(path: Path, info: AppDryRunInfo[Any], name: str) -> Iterator[None]:
+    """Holds the lock of a name; reports that it waits for another submission."""
+    lock = path.with_suffix(".lock")
+    if locks.is_held(lock):
+        info.on_progress(f"waiting for another submission of the name `{name}`")
+    with locks.exclusive(lock):
+        yield
+
+
+def _read(path: Path) -> _Entry | None:
+    try:
+        data = load_json(files.read_file(path, LARGEST).decode())
+        entry = _Entry(data["salt"], data["at"], dict(data["parts"]), data["handle"])
+        datetime.fromisoformat(entry.at)
+        if all(len(part) == 2 for part in entry.parts.values()):
+            return entry
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise StateError(f"{path} is damaged", hint="remove it to use its name again")
+
+
+def _write(path: Path, entry: _Entry) -> None:
+    files.write_file(path, json.dumps(vars(entry)).encode(), sync=True)
+
+
+def _existing(runner: Applications, info: AppDryRunInfo[Any], name: str, entry: _Entry | None) -> str:
+    """Returns the handle of the application of a name, or an empty string."""
+    assert info.app is not None
+    assert info.scheduler is not None
+    if entry is not None and entry.handle:
+        return entry.handle if runner.exists(entry.handle) else ""
+    if entry is None and runner.scheduler(info.scheduler).cheap_to_list:  # its records are here too
+        return ""
+    # a killed process has not recorded the handle, or another machine has submitted it
+    since = None if entry is None else datetime.fromisoformat(entry.at) - SKEW
+    for app in runner.select(info.scheduler, AppQuery(called=info.app.name, since=since)):
+        if app.is_own and app.name == info.app.name:
+            described = runner.description(app.app_handle)
+            if described is not None and described.metadata.get(settings.ONCE) == name:
+                return app.app_handle
+    return ""
+
+
+def _check(
+    runner: Applications, entry: _Entry | None, handle: str, parts: Mapping[str, Any], name: str
+) -> None:
+    """Checks that the application of a name has the same arguments.
+
+    Raises:
+        UsageError: it has others.
+    """
+    if entry is not None:
+        changed = entry.differences(parts)
+    else:  # it was submitted from another machine
+        described = runner.description(handle)
+        changed = [] if described is None else _recorded_differences(handle, described, parts)
+    if changed:
+        first, more = changed[0], f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        quoted = "{}" if ": variable " in first.part else "`{}`"
+        before, now = ("absent" if value is None else quoted.format(value) for value in first[1:])
+        raise UsageError(
+            f"the name `{name}` belongs to {handle}, which was submitted with other arguments: "
+            f"{first.part} was {before}, now {now}{more}",
+            hint=f"use another name; to free this one: torchx delete {handle}",
+        )
+
+
+def _recorded_differences(
+    handle: str, described: DescribeAppResponse, parts: Mapping[str, Any]
+) -> list[Difference]:
+    app = AppDef(described.name, described.roles)
+    before = parts_of(app, {}, parse_app_handle(handle).scheduler_backend)
+    known = [
+        {part: value for part, value in each.items() if part.endswith(_COMPARED)} for each in (before, parts)
+    ]
+    return list(differences(*known))
+
+
+def _note(runner: Applications, info: AppDryRunInfo[Any], name: str, handle: str) -> None:
+    status = runner.status(handle)
+    state = "" if status is None else f" and is {status.state.name}"
+    info.notes.append(
+        f"nothing was submitted: {parse_app_handle(handle).app_id} has the name `{name}`{state}"
+    )
