@@ -52,6 +52,7 @@ TOOLS: dict[str, str] = {
     "doctor": "Check the configured engines and suggest fixes.",
     "plugins": "List the installed plugins.",
     "schema": "Print the JSON Schemas of the output of the commands.",
+    "mcp": "Serve the commands as tools for an agent.",
     "completion": "Print a shell completion script.",
 }
 """The same for the commands that concern no application, in `torchx_cli.commands.tools`."""

@@ -14,6 +14,7 @@ from torchx_cli.applications import find, short_name
 from torchx_cli.commands.run import check_combination, submit_again
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
+    Cfg,
     Detach,
     Dryrun,
     Handle,

@@ -1,0 +1,219 @@
+"""The server for agents as a process: requests beside each other, their end, and its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from local import sh, submit
+from mcp.client.client import Client
+from program import COMMAND, environment, torchx
+from support import wait_until
+
+from torchx.errors import UsageError
+from torchx_cli.agents import calls, server, tools
+
+pytestmark = pytest.mark.xdist_group("agents")
+
+
+class Raw:
+    """A server and the lines of its protocol."""
+
+    def __init__(self, *flags: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "mcp", *flags],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+            text=True,
+        )
+        info = {"name": "test", "version": "1"}
+        self.send(0, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=info)
+        assert self.receive()["result"]["serverInfo"]["name"] == "torchx"
+        self.send(None, "notifications/initialized")
+
+    def send(self, number: int | None, method: str, **params: Any) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        if number is not None:
+            message["id"] = number
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+    def call(self, number: int, name: str, **arguments: Any) -> None:
+        self.send(number, "tools/call", name=name, arguments=arguments)
+
+    def receive(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def children(self) -> list[int]:
+        """Returns the processes of calls that run."""
+        found = []
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found += [int(pid) for pid in (task / "children").read_text().split()]
+        return found
+
+
+@pytest.fixture
+def raw() -> Iterator[Raw]:
+    made = Raw("--allow", "cancel")
+    yield made
+    made.process.kill()
+    made.process.wait()
+    for pipe in (made.process.stdin, made.process.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[str]:
+    """An application that runs until the test has ended."""
+    app_id = submit(sh("sleep 600"), grace_period=0.5)
+    yield app_id
+    torchx("cancel", app_id)
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    return False
+
+
+def test_a_blocking_wait_delays_no_other_call_and_can_be_cancelled(raw: Raw, sleeper: str) -> None:
+    raw.call(1, "wait", handles=[sleeper])
+    raw.call(2, "wait", handles=[sleeper])
+    waiting = wait_until(lambda: len(pids := raw.children()) == 2 and pids, "both wait")
+    raw.call(3, "status", handle=sleeper)
+    answer = raw.receive()
+    assert answer["id"] == 3
+    assert sleeper in answer["result"]["content"][0]["text"]
+    raw.send(None, "notifications/cancelled", requestId=1, reason="test")
+    wait_until(lambda: sum(map(is_running, waiting)) == 1, "the process of the cancelled call has ended")
+    raw.call(4, "cancel", handles=[sleeper])
+    answers = {}
+    while not {2, 4} <= answers.keys():
+        received = raw.receive()
+        answers[received["id"]] = received
+    assert json.loads(answers[2]["result"]["content"][0]["text"])[0]["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_no_process_outlives_the_server(how: str, raw: Raw, sleeper: str) -> None:
+    raw.call(1, "wait", handles=[sleeper])
+    (waiting,) = wait_until(raw.children, "the call waits")
+    if how == "closed":
+        assert raw.process.stdin is not None
+        raw.process.stdin.close()
+        assert raw.process.wait(120) == 0
+    else:
+        raw.process.send_signal(signal.SIGKILL)
+        raw.process.wait(120)
+    wait_until(lambda: not is_running(waiting), "the call has ended with the server")
+
+
+def test_progress_is_reported_while_a_call_continues(monkeypatch: pytest.MonkeyPatch, sleeper: str) -> None:
+    monkeypatch.setattr(server, "PROGRESS_EVERY", 0.01)
+    heard = []
+
+    async def progress(value: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async def ask() -> Any:
+        async with Client(server.make(frozenset())) as client:
+            return await client.call_tool(
+                "wait", {"handles": [sleeper], "timeout": "0.1"}, progress_callback=progress
+            )
+
+    result = anyio.run(ask)
+    assert "timed" not in result.content[0].text
+    assert heard
+    assert str(heard[0]).startswith("wait continues after ")
+
+
+def test_without_the_package_the_error_has_the_command_that_installs_it() -> None:
+    code = (
+        "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None\n"
+        "from torchx_cli.main import main; sys.exit(main(['mcp']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[1:] == ["  pip install 'torchx-cli[mcp]'"]
+    assert done.stderr.startswith("error: `torchx mcp` requires the package `mcp")
+
+
+def test_a_group_that_does_not_exist_is_an_error() -> None:
+    done = torchx("mcp", "--allow", "run,cancle")
+    assert (done.returncode, "did you mean `cancel`" in done.stderr) == (2, True)
+
+
+def test_an_endless_output_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    reader = calls.Lines()
+    assert reader.feed(b"x" * (calls.MOST_LINE + 10)) is True
+    assert reader.feed(b"y" * 100 + b"\nnext\n") is True
+    assert [len(reader.lines[0]), reader.lines[1]] == [calls.LONGEST_LINE, "next"]
+    whole = calls.Whole()
+    assert whole.feed(b"x" * calls.MOST_OUTPUT) is True
+    assert whole.feed(b"x") is False
+
+
+def test_each_tool_names_flags_of_its_command() -> None:
+    later = {"tag", "note", "set", "scheduler", "scheduler_args"}
+    for name, tool in tools.offered(frozenset(tools.ALLOWED)).items():
+        named = {flag.removesuffix("!") for flag in tool.flags}
+        assert named - tools.parameters(tool).keys() <= later, name
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "argv"),
+    [
+        ("list", {}, ["list", "-o", "json", "--lines=200", "--"]),
+        (
+            "list",
+            {"lines": 3, "state": "failed"},
+            ["list", "-o", "json", "--state=failed", "--lines=3", "--"],
+        ),
+        (
+            "wait",
+            {"handles": ["a", "b"], "any": True},
+            ["wait", "-o", "json", "--any", "--timeout=600", "--", "a", "b"],
+        ),
+        ("log", {"target": "a", "regex": "-x"}, ["log", "-o", "json", "--regex=-x", "--", "a"]),
+        (
+            "run",
+            {"arguments": ["c", "--x"], "env": ["A=1"]},
+            ["run", "--detach", "--json", "--env=A=1", "c", "--x"],
+        ),
+        ("component", {"arguments": ["c"]}, ["run", "c", "--help"]),
+    ],
+)
+def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: list[str]) -> None:
+    assert tools.command_line(name, tools.TOOLS[name], arguments) == argv
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("status", {}, "requires the argument `handle`"),
+        ("status", {"handle": ["a"]}, "takes a text"),
+        ("status", {"handle": "--help"}, "got the flag `--help`"),
+        ("wait", {"handles": "a"}, "takes a list of texts"),
+        ("wait", {"handles": ["a"], "any": 1}, "takes true or false"),
+        ("run", {"arguments": ["--help"]}, "got the flag"),
+        ("status", {"handle": "a", "watch": True}, "has no argument `watch`"),
+    ],
+)
+def test_invalid_arguments_run_nothing(name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tools.command_line(name, tools.TOOLS[name], arguments)

@@ -1,0 +1,1 @@
+"""The server for agents: commands as tools of the Model Context Protocol."""

@@ -1,0 +1,189 @@
+"""The server: answers the calls of an agent over stdin and stdout, each in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from torchx.errors import TorchxError, UsageError
+from torchx.excerpts import plain_line
+from torchx.version import __version__
+from torchx_cli.agents import calls, paging, tools
+from torchx_cli.agents.tools import Tool
+from torchx_cli.terminal.masking import mask_text
+
+PROGRESS_EVERY = 10.0
+"""Seconds between two messages about the progress of a call."""
+
+EXIT_TIMEOUT = 124
+EXIT_NO_ANSWER = 1
+
+INSTRUCTIONS = (
+    "torchx launches applications made of replicas on this machine, Docker, Slurm, Kubernetes. A handle, an "
+    "id or @last names one. After a submission call `wait`, which blocks; after a failure call `why`. A long "
+    "answer has `more` with cursors: repeat the call with `cursor` for a part that is needed."
+)
+
+
+def make(allowed: frozenset[str]) -> Server[Any]:
+    """Returns the server with the tools that are allowed."""
+    offered = tools.offered(allowed)
+    listed = [
+        types.Tool(
+            name=name,
+            description=tool.description,
+            input_schema=tools.schema(tool),
+            annotations=types.ToolAnnotations(read_only_hint=not tool.group),
+        )
+        for name, tool in offered.items()
+    ]
+
+    async def list_tools(
+        context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(
+        context: ServerRequestContext[Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_report, context, params.name)
+            data, failed = await _answered(offered, params.name, params.arguments or {})
+            group.cancel_scope.cancel()
+        text = paging.text_of(data)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
+
+    return Server(
+        "torchx",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def _answered(offered: Mapping[str, Tool], name: str, arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+    """Returns the answer of a call, and whether it is an error."""
+    tool = offered.get(name)
+    if tool is None:
+        return _not_offered(name), True
+    try:
+        return await answer(name, tool, arguments)
+    except TorchxError as error:
+        return _error("usage", error.message, error.hint), True
+
+
+def _error(code: str, message: str, hint: str | None) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "hint": hint}}
+
+
+def _not_offered(name: str) -> dict[str, Any]:
+    tool = tools.TOOLS.get(name)
+    if tool is None or not tool.group:
+        return _error("unknown_tool", f"`{name}` is not a tool", f"tools: {', '.join(tools.TOOLS)}")
+    hint = f"start the server with: torchx mcp --allow {tool.group}"
+    return _error("not_allowed", f"`{name}` is not allowed", hint)
+
+
+async def _report(context: ServerRequestContext[Any], name: str) -> None:
+    """Reports that a call continues, if the client has requested that."""
+    begin = time.monotonic()
+    while True:
+        await anyio.sleep(PROGRESS_EVERY)
+        elapsed = time.monotonic() - begin
+        await context.session.report_progress(elapsed, message=f"{name} continues after {elapsed:.0f} s")
+
+
+async def answer(name: str, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+    """Runs the command of a call; returns its answer, and whether it is an error."""
+    given = dict(arguments)
+    cursor = given.pop("cursor", "")
+    if not isinstance(cursor, str):
+        raise UsageError("`cursor` is a text")
+    argv = tools.command_line(name, tool, given)
+    if tool.kind == "lines":
+        return await _lines(argv, cursor, last="lines" in given)
+    reader = calls.Whole()
+    ended = await calls.run(argv, reader)
+    output = bytes(reader.data)
+    if tool.kind == "text":
+        if ended.code:
+            return _failure(ended), True
+        text = [_line(line) for line in (output.decode("utf-8", "replace") + ended.errors).splitlines()]
+        return paging.page({"text": "\n".join(text)}), False
+    try:
+        data = json.loads(output)
+    except ValueError:
+        return _failure(ended), True
+    if ended.code and _is_error(data):
+        return data, True
+    paged = paging.page(data, cursor)
+    if ended.code == EXIT_TIMEOUT:
+        return {"result": paged, "next": "not yet: call this tool again with the same arguments"}, False
+    if tool.group:
+        notes = [_line(line) for line in ended.errors.splitlines()]
+        return {**paged, "notes": notes} if notes else paged, False
+    return paged, False
+
+
+async def _lines(argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool]:
+    """Returns lines of a log: those after a cursor, or the last ones."""
+    number = cursor.removeprefix(":")
+    if cursor and not (number.isascii() and number.isdigit()):
+        raise UsageError(f"`{cursor}` is not a cursor of this answer")
+    reader = calls.Lines(int(number or 0), last=last and not cursor)
+    ended = await calls.run(argv, reader)
+    reader.end()
+    lines = list(reader.lines)
+    if ended.code:
+        return _failure(ended, "\n".join(map(str, lines))), True
+    data: dict[str, Any] = {"lines": lines}
+    if reader.is_cut and last and not cursor:
+        data["omitted"] = f"{reader.begin} earlier lines: narrow the query, or repeat it without `lines`"
+    elif reader.is_cut:
+        data["more"] = [
+            {"from": reader.begin, "shown": len(lines), "cursor": f":{reader.begin + len(lines)}"}
+        ]
+    return data, False
+
+
+def _is_error(data: Any) -> bool:
+    return isinstance(data, dict) and "error" in data
+
+
+def _failure(ended: calls.Ended, output: str = "") -> dict[str, Any]:
+    """Returns the error of a command as plain data: its output, or its messages."""
+    with contextlib.suppress(ValueError):
+        data = json.loads(output)
+        if _is_error(data):
+            return dict(data)
+    lines = [_line(line) for line in ended.errors.splitlines() if line.strip()]
+    at = next((n for n, line in enumerate(lines) if line.startswith("error: ")), max(0, len(lines) - 1))
+    message = lines[at].removeprefix("error: ") if lines else "the command has printed nothing"
+    hint = " ".join(line.strip() for line in lines[at + 1 : at + 3]) or None
+    code = "usage" if ended.code == 2 else "error"
+    return {"error": {"code": code, "message": message, "hint": hint, "exit_code": ended.code}}
+
+
+def _line(text: str) -> str:
+    return mask_text(plain_line(text))[: calls.LONGEST_LINE]
+
+
+async def _serve(allowed: frozenset[str]) -> None:
+    server = make(allowed)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
+
+
+def serve(allowed: frozenset[str]) -> None:
+    """Serves one agent until stdin is closed."""
+    anyio.run(_serve, allowed)

@@ -1,0 +1,275 @@
+"""The tools of the server: each is a command with some of its flags, as declared by the command itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from torchx.errors import UsageError
+from torchx.suggestions import did_you_mean
+from torchx_cli.app import COMMANDS, load
+
+ALLOWED = ("run", "cancel", "delete")
+"""The groups of tools that change something, each of which has to be allowed."""
+
+
+class Tool(NamedTuple):
+    """A command as a tool.
+
+    Attributes:
+        command: the command.
+        description: its purpose, for the agent.
+        flags: the names of the flags and arguments that it takes; required ones end with `!`.
+        fixed: the flags that are always given.
+        defaults: flags that are given unless the agent gives them.
+        group: the group that has to be allowed; empty if it changes nothing.
+        kind: the form of its output: ``json``, ``lines`` (a JSON object per line) or ``text``.
+    """
+
+    command: str
+    description: str
+    flags: tuple[str, ...]
+    fixed: tuple[str, ...] = ("-o", "json")
+    defaults: Mapping[str, str] = {}
+    group: str = ""
+    kind: str = "json"
+
+
+_SUBMITTED = "Returns its handle without waiting: call `wait` next."
+_SUBMISSION = ("scheduler", "scheduler_args", "env", "workspace", "once", "tag", "note")
+
+TOOLS: dict[str, Tool] = {
+    "why": Tool(
+        "why",
+        "Explain the state of an application: cause with evidence, first failure, last lines, memory against "
+        "the request, differences from the last success, next commands. Use it first after a failure.",
+        ("handle!",),
+    ),
+    "list": Tool(
+        "list",
+        "List applications, newest first.",
+        ("scheduler", "state", "name", "since", "lines", "tag"),
+        defaults={"lines": "200"},
+    ),
+    "status": Tool("status", "Show state, replicas, attempts and measurements.", ("handle!", "roles")),
+    "describe": Tool(
+        "describe",
+        "Show an application as submitted: command line, roles with arguments and resources, run options.",
+        ("handle!",),
+    ),
+    "log": Tool(
+        "log",
+        "Read the output of an application, of a role or of replicas (HANDLE/ROLE/0,2-4). `regex` finds the "
+        "replica that has printed something; `lines` reads the end.",
+        ("target!", "lines", "since", "until", "regex", "streams"),
+        kind="lines",
+    ),
+    "events": Tool(
+        "events",
+        "Show the events of an application: started, failed, retried, stalled, ended.",
+        ("handle!", "lines", "since"),
+        kind="lines",
+    ),
+    "wait": Tool(
+        "wait",
+        "Block until applications have ended, or until another condition (`for`), instead of polling. After "
+        "`timeout` seconds the answer has the present state: call it again to continue.",
+        ("handles!", "for", "any", "timeout"),
+        defaults={"timeout": "600"},
+    ),
+    "diff": Tool(
+        "diff",
+        "Compare two applications: arguments, options, environment, source, results.",
+        ("first!", "second!"),
+    ),
+    "components": Tool("builtins", "List the components that can be run.", ()),
+    "component": Tool(
+        "run",
+        "Show the flags of a component, with types and defaults.",
+        ("arguments!",),
+        ("--help",),
+        kind="text",
+    ),
+    "run_options": Tool(
+        "runopts", "Show the run options (`scheduler_args` of run) of a scheduler.", ("scheduler!",)
+    ),
+    "doctor": Tool("doctor", "Check the configured engines and suggest fixes.", ("scheduler",)),
+    "dryrun": Tool(
+        "run",
+        "Show the request of a submission without submitting it; arguments as for `run`.",
+        ("arguments!", *_SUBMISSION),
+        ("--dryrun", "-o", "json"),
+    ),
+    "run": Tool(
+        "run",
+        "Submit an application: a component, then its flags, as in ['utils.echo', '--msg', 'hi']. "
+        f"{_SUBMITTED} With `once`, a repeated call submits nothing.",
+        ("arguments!", *_SUBMISSION),
+        ("--detach", "--json"),
+        group="run",
+    ),
+    "rerun": Tool(
+        "rerun",
+        f"Submit an application again, as it was submitted. {_SUBMITTED}",
+        ("handle!", "set", "scheduler", "scheduler_args", "env", "once", "tag", "note"),
+        ("--detach", "--json"),
+        group="run",
+    ),
+    "cancel": Tool(
+        "cancel",
+        "Cancel applications, and wait until they have ended.",
+        ("handles!",),
+        (),
+        group="cancel",
+        kind="text",
+    ),
+    "delete": Tool(
+        "delete", "Delete ended applications with their logs.", ("handles!",), (), group="delete", kind="text"
+    ),
+}
+"""The tools by name. Flags that a command does not have are left out."""
+
+CURSOR = {"type": "string", "description": "Continue an earlier answer: the cursor in its `more`."}
+
+
+def check_allowed(groups: Iterable[str]) -> frozenset[str]:
+    """Checks the groups given to `--allow`.
+
+    Raises:
+        UsageError: a group does not exist.
+    """
+    for group in groups:
+        if group not in ALLOWED:
+            raise UsageError(
+                f"--allow takes {', '.join(ALLOWED)}, got `{group}`",
+                hint=did_you_mean(group, ALLOWED, "without the flag, the server changes nothing"),
+            )
+    return frozenset(groups)
+
+
+def offered(allowed: frozenset[str]) -> dict[str, Tool]:
+    """Returns the tools that may be used."""
+    return {
+        name: tool
+        for name, tool in TOOLS.items()
+        if tool.command in COMMANDS and (not tool.group or tool.group in allowed)
+    }
+
+
+class Parameter(NamedTuple):
+    """An argument of a tool.
+
+    Attributes:
+        name: its name.
+        flag: the flag of the command; empty for a positional argument.
+        kind: ``boolean``, ``array``, ``integer`` or ``string``.
+        help: its purpose.
+        required: whether it is required.
+    """
+
+    name: str
+    flag: str
+    kind: str
+    help: str
+    required: bool
+
+
+def parameters(tool: Tool) -> dict[str, Parameter]:
+    """Returns the arguments of a tool by name, from the declaration of its command."""
+    known = {found.name: found for found in map(_parameter, load(tool.command).params)}
+    required = {name.removesuffix("!") for name in tool.flags if name.endswith("!")}
+    names = [name.removesuffix("!") for name in tool.flags]
+    return {name: known[name]._replace(required=name in required) for name in names if name in known}
+
+
+def _parameter(declared: Any) -> Parameter:
+    flags = [flag for flag in declared.opts if flag.startswith("--")]
+    flag = flags[0] if declared.param_type_name == "option" else ""
+    several = bool(getattr(declared, "multiple", False)) or declared.nargs == -1
+    kind = "array" if several else "boolean" if getattr(declared, "is_flag", False) else "string"
+    if kind == "string" and declared.metavar == "N":
+        kind = "integer"
+    name = flag[2:].replace("-", "_") if flag else declared.name
+    return Parameter(name, flag, kind, getattr(declared, "help", None) or "", False)
+
+
+def schema(tool: Tool) -> dict[str, Any]:
+    """Returns the JSON Schema of the arguments of a tool."""
+    found = parameters(tool)
+    properties: dict[str, Any] = {}
+    for name, parameter in found.items():
+        kind: dict[str, Any] = {"type": parameter.kind}
+        if parameter.kind == "array":
+            kind |= {"items": {"type": "string"}, "minItems": int(parameter.required)}
+        properties[name] = {**kind, "description": parameter.help}
+        if name in tool.defaults:
+            properties[name]["default"] = tool.defaults[name]
+    if not tool.group and tool.kind != "text":
+        properties["cursor"] = CURSOR
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name, parameter in found.items() if parameter.required],
+        "additionalProperties": False,
+    }
+
+
+def command_line(name: str, tool: Tool, arguments: Mapping[str, Any]) -> list[str]:
+    """Returns the command line of a call.
+
+    Raises:
+        UsageError: an argument is unknown, missing or of the wrong type.
+    """
+    found = parameters(tool)
+    for given in arguments:
+        if given not in found:
+            raise UsageError(
+                f"`{name}` has no argument `{given}`", hint=did_you_mean(given, found, ", ".join(found))
+            )
+    flags: list[str] = []
+    words: list[str] = []
+    for parameter in found.values():
+        value = arguments.get(parameter.name, tool.defaults.get(parameter.name))
+        if value is None or value == "" or value == []:
+            if parameter.required:
+                raise UsageError(f"`{name}` requires the argument `{parameter.name}`")
+            continue
+        values = _texts(name, parameter, value)
+        if not parameter.flag:
+            words += values
+        elif parameter.kind == "boolean":
+            flags += [parameter.flag] * bool(value)
+        else:
+            flags += [f"{parameter.flag}={text}" for text in values]
+    if words and words[0].startswith("-"):
+        raise UsageError(f"`{name}` takes a name, got the flag `{words[0]}`")
+    if tool.fixed == ("--help",):
+        return [tool.command, words[0], *tool.fixed]
+    separator = ["--"] if tool.command != "run" else []  # the arguments after a component are its own
+    return [tool.command, *tool.fixed, *flags, *separator, *words]
+
+
+def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
+    """Returns the value of an argument as texts."""
+    wrong = UsageError(f"`{parameter.name}` of `{name}` takes {_TAKES[parameter.kind]}, got {value!r}")
+    if parameter.kind == "boolean":
+        if not isinstance(value, bool):
+            raise wrong
+        return []
+    if parameter.kind == "array":
+        if not isinstance(value, list):
+            raise wrong
+        items = value
+    else:
+        items = [value]
+    if any(isinstance(item, (bool, dict, list)) or item is None for item in items):
+        raise wrong
+    return [str(item) for item in items]
+
+
+_TAKES = {
+    "boolean": "true or false",
+    "array": "a list of texts",
+    "integer": "a whole number",
+    "string": "a text",
+}
