@@ -148,7 +148,7 @@ def parse_ranks(text: str) -> frozenset[int]:
     [0, 1, 2, 8]
 
     Raises:
-        UsageError: it does not list ranks.
+        ArgumentError: it does not list ranks.
     """
     found: set[int] = set()
     for part in text.split(","):
