@@ -136,12 +136,12 @@ def test_an_exit_code_alone_is_no_other_cause() -> None:
 
 
 def test_the_error_file_names_the_cause_too() -> None:
-    assert classify(F, "", failure(), ["done"], "RuntimeError: NCCL error: x").name == "nccl_error"
+    assert classify(F, "", failure(), ["done"], ["RuntimeError: NCCL error: x"]).name == "nccl_error"
 
 
-@given(st.sampled_from(AppState), st.text(), st.none() | st.integers(0, 255), st.lists(st.text()), st.text())
+@given(st.sampled_from(AppState), st.text(), st.none() | st.integers(0, 255), *[st.lists(st.text())] * 2)
 def test_every_input_has_a_cause(
-    state: AppState, msg: str, code: int | None, lines: list[str], error: str
+    state: AppState, msg: str, code: int | None, lines: list[str], error: list[str]
 ) -> None:
     cause = classify(state, msg, FirstFailure("w", 0, 1, code, None, msg), lines, error)
     assert cause.name in ADVICE

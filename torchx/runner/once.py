@@ -107,6 +107,7 @@ def marked(app: AppDef, name: str) -> AppDef:
     if name and _NAME.fullmatch(name) is None:
         raise UsageError(
             f"`{name}` cannot be the name of a submission",
+            code="invalid_value",
             hint="it consists of at most 63 letters, digits, `-`, `_` and `.`, as in nightly-2026-05-01",
         )
     metadata = {key: value for key, value in app.metadata.items() if key != settings.ONCE}
@@ -171,7 +172,7 @@ def _read(path: Path) -> _Entry | None:
         return None
     except (ValueError, TypeError, KeyError):
         pass
-    raise StateError(f"{path} is damaged", hint="remove it to use its name again")
+    raise StateError(f"{path} is damaged", hint="remove it to use its name again", code="damaged_record")
 
 
 def _write(path: Path, entry: _Entry) -> None:
@@ -217,6 +218,7 @@ def _check(
             f"the name `{name}` belongs to {handle}, which was submitted with other arguments: "
             f"{first.part} was {before}, now {now}{more}",
             hint=f"use another name; to free this one: torchx delete {handle}",
+            code="name_in_use",
         )
 
 

@@ -132,7 +132,11 @@ _LONGEST = 240
 
 
 def classify(
-    state: AppState, msg: str, first: FirstFailure | None, lines: Sequence[str] = (), error: str = ""
+    state: AppState,
+    msg: str,
+    first: FirstFailure | None,
+    lines: Sequence[str] = (),
+    error: Sequence[str] = (),
 ) -> Cause:
     """Returns the cause of the state of an application.
 
@@ -141,7 +145,7 @@ def classify(
         msg: the reason that the engine gives.
         first: the replica that failed first.
         lines: the last lines of the output of that replica, without control codes.
-        error: the message in the error file of that replica.
+        error: the message in its error file, line by line.
 
     >>> failure = FirstFailure("w", 0, 1, exit_code=1)
     >>> classify(AppState.FAILED, "", failure, ["ModuleNotFoundError: No module named 'x'"])[::2]
@@ -151,11 +155,7 @@ def classify(
     """
     reasons = [text for text in (first.msg if first is not None else "", msg) if text and text != KILLED]
     if state is AppState.FAILED:
-        return (
-            _reported(reasons, first)
-            or _printed(first, [*lines, *error.splitlines()])
-            or _exit_status(first, reasons)
-        )
+        return _reported(reasons, first) or _printed(first, [*lines, *error]) or _exit_status(first, reasons)
     if state in (AppState.SUBMITTED, AppState.PENDING):
         found = _reported(reasons, None)
         if found is not None and found.name in ("image", "missing_program", "not_started"):

@@ -79,7 +79,7 @@ async def _answered(offered: Mapping[str, Tool], name: str, arguments: Mapping[s
     try:
         return await answer(name, tool, arguments)
     except TorchxError as error:
-        return _error("usage", error.message, error.hint), True
+        return _error(error.code, error.message, error.hint), True
 
 
 def _error(code: str, message: str, hint: str | None) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _error(code: str, message: str, hint: str | None) -> dict[str, Any]:
 def _not_offered(name: str) -> dict[str, Any]:
     tool = tools.TOOLS.get(name)
     if tool is None or not tool.group:
-        return _error("unknown_tool", f"`{name}` is not a tool", f"tools: {', '.join(tools.TOOLS)}")
+        return _error("unknown_command", f"`{name}` is not a tool", f"tools: {', '.join(tools.TOOLS)}")
     hint = f"start the server with: torchx mcp --allow {tool.group}"
     return _error("not_allowed", f"`{name}` is not allowed", hint)
 

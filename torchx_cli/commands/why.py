@@ -91,7 +91,8 @@ def _first(first: dict[str, Any] | None) -> str:
         return ""
     host = f" on {first['host']}" if first["host"] else ""
     of = f" of {first['max_attempts']}" if first["max_attempts"] else ""
-    return f"{first['role']}/{first['replica']}{host}, attempt {first['attempt']}{of}"
+    rank = f", rank {first['rank']}" if first["rank"] is not None else ""
+    return f"{first['role']}/{first['replica']}{host}{rank}, attempt {first['attempt']}{of}"
 
 
 def _difference(each: dict[str, Any]) -> str:

@@ -45,9 +45,9 @@ def as_data(made: Explanation) -> dict[str, Any]:
             "class": cause.name,
             "source": cause.source,
             "evidence": short(cause.evidence, 2 * LONGEST_LINE),
-            "advice": cause.advice or causes.SIGNALS.get(_signal(status), "") or None,
+            "advice": _advice(made) or None,
         },
-        "first_failure": _failure(status),
+        "first_failure": _failure(made),
         "last_output_at": _iso(made.last_output),
         "lines": [vars(line) for line in made.lines],
         "usage": _usage(made.usage),
@@ -59,9 +59,10 @@ def as_data(made: Explanation) -> dict[str, Any]:
     return _limited(data)
 
 
-def _signal(status: AppStatus) -> str:
-    first = status.first_failure
-    return (first.signal or "") if first is not None else ""
+def _advice(made: Explanation) -> str:
+    first, found = made.status.first_failure, made.evidence
+    of_signal = causes.SIGNALS.get(first.signal or "", "") if first is not None else ""
+    return (found.advice if found is not None else "") or made.cause.advice or of_signal
 
 
 def _counts(status: AppStatus) -> dict[str, int]:
@@ -70,10 +71,11 @@ def _counts(status: AppStatus) -> dict[str, int]:
     return {state: states.count(state) for state in sorted(set(states))}
 
 
-def _failure(status: AppStatus) -> dict[str, Any] | None:
-    first = status.first_failure
+def _failure(made: Explanation) -> dict[str, Any] | None:
+    status, first = made.status, made.status.first_failure
     if first is None:
         return None
+    rank = made.evidence.rank if made.evidence is not None else None
     replica = next((r for r in replicas_of(status) if (r.role, r.id) == (first.role, first.replica)), None)
     return {
         "role": first.role,
@@ -83,6 +85,7 @@ def _failure(status: AppStatus) -> dict[str, Any] | None:
         "host": None if replica is None else replica.hostname or None,
         "exit_code": first.exit_code,
         "signal": first.signal,
+        "rank": None if rank is None else rank.rank,
         "msg": short(first.msg, 2 * LONGEST_LINE),
     }
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from torchx import excerpts
 from torchx.errors import TorchxError
-from torchx.lazy import lazy_imports
-from torchx.runner import differences
+from torchx.runner import differences, first_failure
 from torchx.runner.differences import Difference
 from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
-from torchx.specs.status import NONE, AppState, AppStatus, FirstFailure, ReplicaStatus
-
-with lazy_imports:
-    from torchx.specs import status_text
+from torchx.specs.status import AppState, AppStatus, FirstFailure, ReplicaStatus
 
 if TYPE_CHECKING:
-    from torchx.runner.applications import Applications
+    from torchx.runner.api import Runner
+    from torchx.runner.first_failure import Evidence
     from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
     from torchx.scheduling.causes import Cause
     from torchx.scheduling.logs import LogChunk
@@ -76,6 +73,7 @@ class Explanation:
         name: its name.
         status: its status.
         cause: the cause of its state.
+        evidence: the evidence of the first failure.
         last_output: the time of its last output, if it is running.
         lines: the distinct last lines of its replicas.
         usage: its measurements.
@@ -89,6 +87,7 @@ class Explanation:
     name: str
     status: AppStatus
     cause: Cause
+    evidence: Evidence | None = None
     last_output: datetime | None = None
     lines: list[Line] = field(default_factory=list)
     usage: AppUsage | None = None
@@ -98,7 +97,7 @@ class Explanation:
     commands: list[str] = field(default_factory=list)
 
 
-def explain(runner: Applications, handle: str, described: DescribeAppResponse, name: str) -> Explanation:
+def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: str) -> Explanation:
     """Explains the state of an application.
 
     Args:
@@ -109,13 +108,12 @@ def explain(runner: Applications, handle: str, described: DescribeAppResponse, n
     """
     status = status_of(described)
     first = status.first_failure
-    printed = _last_chunks(runner, handle, status, first)
-    own = [c for c in printed if first is None or (c.role, c.replica) == (first.role, first.replica)]
-    ended = [c for c in own if first is not None and c.attempt == first.attempt] or own
-    tail = excerpts.last_lines(ended, EVIDENCE)
-    cause = causes.classify(status.state, status.msg, first, tail, _error_file(status))
-    made = Explanation(handle, described.name, status, cause)
-    made.lines = _distinct(tail, first, printed)
+    printed = _last_chunks(runner, handle, status)
+    found = None if first is None else first_failure.evidence_of(runner, handle, status, EVIDENCE)
+    tail, error = ([], []) if found is None else (found.lines, found.error)
+    cause = causes.classify(status.state, status.msg, _of_rank(first, found), tail, error)
+    made = Explanation(handle, described.name, status, cause, found)
+    made.lines = _distinct(found, printed)
     if status.state is AppState.RUNNING:
         made.last_output = _last_output(printed)
     try:
@@ -128,31 +126,31 @@ def explain(runner: Applications, handle: str, described: DescribeAppResponse, n
     return made
 
 
-def _last_chunks(
-    runner: Applications, handle: str, status: AppStatus, first: FirstFailure | None
-) -> list[LogChunk]:
-    """Returns the end of the log of the replica that failed first, then those of others like it."""
+def _of_rank(first: FirstFailure | None, found: Evidence | None) -> FirstFailure | None:
+    """Returns the first failure with the end of the worker of torchrun that caused it."""
+    if first is None or found is None or found.rank is None:
+        return first
+    return replace(first, exit_code=found.rank.exit_code, signal=found.rank.signal)
+
+
+def _last_chunks(runner: Runner, handle: str, status: AppStatus) -> list[LogChunk]:
+    """Returns the ends of the logs of the other replicas that have failed; without a failure, of all."""
+    first = status.first_failure
     if status.state in (AppState.SUBMITTED, AppState.PENDING):
         return []
-    queries = []
-    if first is not None:
-        queries.append(logs.LogQuery({first.role: frozenset({first.replica})}, tail=EVIDENCE))
     alike = [r for r in replicas_of(status) if first is None or r.state is AppState.FAILED]
     others: dict[str, set[int]] = {}
     for replica in alike[:MOST_REPLICAS]:
         if first is None or (replica.role, replica.id) != (first.role, first.replica):
             others.setdefault(replica.role, set()).add(replica.id)
-    if others:
-        count = sum(map(len, others.values()))
-        ids = {role: frozenset(them) for role, them in others.items()}
-        queries.append(logs.LogQuery(ids, tail=max(EVIDENCE, 4 * count)))
-    read: list[LogChunk] = []
-    for query in queries:
-        try:
-            read += runner.log_chunks(handle, query)
-        except _UNEXPECTED:
-            continue  # the status is known without the log
-    return read
+    if not others:
+        return []
+    tail = max(EVIDENCE, 4 * sum(map(len, others.values())))
+    query = logs.LogQuery({role: frozenset(ids) for role, ids in others.items()}, tail=tail)
+    try:
+        return list(runner.log_chunks(handle, query))
+    except _UNEXPECTED:
+        return []  # the status is known without the log
 
 
 def replicas_of(status: AppStatus) -> list[ReplicaStatus]:
@@ -160,31 +158,21 @@ def replicas_of(status: AppStatus) -> list[ReplicaStatus]:
     return [replica for role in status.roles for replica in role.replicas]
 
 
-def _error_file(status: AppStatus) -> str:
-    """Returns the message in the error file of the replica that failed first."""
-    text = status.structured_error_msg
-    if not text or text == NONE:
-        return ""
-    read = status_text.ErrorFile.read(text)
-    return "\n".join(excerpts.last_lines_of((text if read is None else read.message).rstrip(), SHOWN))
-
-
 def _last_output(printed: Iterable[LogChunk]) -> datetime | None:
     last = max((chunk.time for chunk in printed), default=0.0)
     return datetime.fromtimestamp(last).astimezone() if last else None
 
 
-def _distinct(tail: list[str], first: FirstFailure | None, printed: Iterable[LogChunk]) -> list[Line]:
+def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]:
     """Returns the last lines, each once; without a failure, the last one of each replica."""
     by_replica: dict[str, list[LogChunk]] = {}
     for chunk in printed:
         by_replica.setdefault(f"{chunk.role}/{chunk.replica}", []).append(chunk)
-    count = SHOWN if first is not None or len(by_replica) == 1 else 1
+    count = SHOWN if found is not None or len(by_replica) == 1 else 1
     lasts = {name: excerpts.last_lines(chunks, count) for name, chunks in by_replica.items()}
+    if found is not None:
+        lasts = {found.replica: (found.error or found.lines)[-SHOWN:], **lasts}
     lines: dict[str, Line] = {}
-    if first is not None:
-        own = f"{first.role}/{first.replica}"
-        lasts = {own: tail[-SHOWN:], **{name: last for name, last in lasts.items() if name != own}}
     for name, last in lasts.items():
         seen = set()
         for text in filter(str.strip, last):
@@ -193,13 +181,13 @@ def _distinct(tail: list[str], first: FirstFailure | None, printed: Iterable[Log
             line.replicas += key not in seen
             seen.add(key)
     shown = list(lines.values())
-    if first is None:
-        if len(shown) > SHOWN:  # the rarest and the most common ones
-            shown.sort(key=lambda line: line.replicas)
-            shown[SHOWN // 2 : -SHOWN // 2] = []
-        return shown
-    others = [line for line in shown if line.replica != own]
-    return [line for line in shown if line.replica == own] + others[-OTHERS:]
+    if found is not None:
+        others = [line for line in shown if line.replica != found.replica]
+        return [line for line in shown if line.replica == found.replica] + others[-OTHERS:]
+    if len(shown) > SHOWN:  # the rarest and the most common ones
+        shown.sort(key=lambda line: line.replicas)
+        shown[SHOWN // 2 : -SHOWN // 2] = []
+    return shown
 
 
 def short(text: str, width: int) -> str:
@@ -207,7 +195,7 @@ def short(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 2] + ".."
 
 
-def _compare(made: Explanation, runner: Applications, described: DescribeAppResponse) -> None:
+def _compare(made: Explanation, runner: Runner, described: DescribeAppResponse) -> None:
     """Finds the last application of this name that succeeded before, and the differences from it."""
     before = _last_success(runner, made.handle, described)
     earlier = None
@@ -231,9 +219,7 @@ def _compare(made: Explanation, runner: Applications, described: DescribeAppResp
     made.differences, made.hidden = found[:MOST_DIFFERENCES], max(0, len(found) - MOST_DIFFERENCES)
 
 
-def _last_success(
-    runner: Applications, handle: str, described: DescribeAppResponse
-) -> ListAppResponse | None:
+def _last_success(runner: Runner, handle: str, described: DescribeAppResponse) -> ListAppResponse | None:
     if not described.name:
         return None
     scheduler, _, app_id = parse_app_handle(handle)
@@ -256,7 +242,10 @@ def _commands(made: Explanation, name: str) -> list[str]:
     if status.state is AppState.RUNNING:
         return [f"torchx wait {name}", f"torchx log -n 100 {name}", f"torchx cancel {name}"]
     if first is not None:
-        commands = [f"torchx log {name}/{first.role}/{first.replica}"]
+        rank = made.evidence.rank if made.evidence is not None else None
+        of_rank = f" --rank {rank.rank}" if rank is not None and rank.rank is not None else ""
+        replica = made.evidence.replica if made.evidence is not None else f"{first.role}/{first.replica}"
+        commands = [f"torchx log {name}/{replica}{of_rank}"]
     else:
         commands = [f"torchx log {name}", f"torchx events {name}"]
     if made.cause.name in ("node_lost", "image", "not_started", "unknown", "out_of_memory"):
