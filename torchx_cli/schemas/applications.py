@@ -246,8 +246,8 @@ class Report(Details):
     usage_error: Annotated[str | None, "the reason if the engine cannot be queried for measurements"]
 
 
-class Result(Identity):
-    """The output of `torchx run --json`, when the command ends."""
+class Ended(Identity):
+    """The result of an application."""
 
     state: Annotated[State, "the state of the application"]
     ui_url: Annotated[str | None, "a web page about it"]
@@ -279,7 +279,7 @@ _Waited = TypedDict(
 )
 
 
-class Waited(Result, _Waited):
+class Waited(Ended, _Waited):
     """An application in the output of `torchx wait`; its exit code is null after a timeout."""
 
 

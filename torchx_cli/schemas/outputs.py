@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchx_cli.schemas import applications, errors, sources, streams, tools
+from torchx_cli.schemas import applications, errors, sources, streams, tools, why
 
 
 class Output(NamedTuple):
@@ -24,7 +24,7 @@ class Output(NamedTuple):
 
 
 _RUN = Output(
-    applications.Result,
+    why.Result,
     "The application when the command ends; with --dryrun its request.",
     {"--dryrun": applications.DryRun},
 )
@@ -37,6 +37,7 @@ OUTPUTS: dict[str, Output] = {
     "run": _RUN,
     "rerun": _RUN,
     "status": Output(applications.Status, "The status of an application."),
+    "why": Output(why.Explained, "The explanation of the state of an application."),
     "log": Output(
         streams.Line,
         "One object per line of the log.",
