@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
+from torchx import settings
 from torchx.config import scheduler_options
 from torchx.config.paths import located_component
 from torchx.errors import UsageError
@@ -20,11 +21,13 @@ with lazy_imports:
 
     from torchx import json_limits, masking
     from torchx.notifications import plan
+    from torchx.runner import once as runner_once
 
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.notifications.plan import Notify
     from torchx.runner.api import Runner
+    from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, runopts
     from torchx_cli.recording import Recording
 
@@ -79,6 +82,12 @@ class RunRequest:
     note: str = ""
     named: tuple[str, str] = ("", "")
     once: str = ""
+
+    def with_name(self, app: AppDef) -> AppDef:
+        """Returns an application with the name of `--once`, instead of that of an earlier submission."""
+        if self.once or settings.ONCE in app.metadata:
+            return runner_once.marked(app, self.once)
+        return app
 
 
 def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:

@@ -134,9 +134,18 @@ def test_compare_a_failure_with_the_last_success(agent: Agent) -> None:
     assert answer["last_success"].startswith("local_cwd://")
 
 
+def test_compare_two_runs(agent: Agent) -> None:
+    first, second = agent.run("utils.echo", "--msg", "a"), agent.run("utils.echo", "--msg", "b")
+    sections = {
+        section["name"]: section for section in agent.call("diff", first=first, second=second)["sections"]
+    }
+    assert "msg" in json.dumps(sections["arguments"])
+
+
 def test_cancel_an_application(agent: Agent) -> None:
     handle = agent.run("utils.sh", "sleep 600")
-    assert "CANCELLED" in agent.call("cancel", handles=[handle])["text"]
+    (cancelled,) = agent.call("cancel", handles=[handle])
+    assert (cancelled["cancelled"], cancelled["state"]) == (True, "CANCELLED")
     assert agent.call("status", handle=handle)["state"] == "CANCELLED"
 
 

@@ -129,9 +129,9 @@ async def answer(name: str, tool: Tool, arguments: Mapping[str, Any]) -> tuple[A
     paged = paging.page(data, cursor)
     if ended.code == EXIT_TIMEOUT:
         return {"result": paged, "next": "not yet: call this tool again with the same arguments"}, False
-    if tool.group:
-        notes = [_line(line) for line in ended.errors.splitlines()]
-        return {**paged, "notes": notes} if notes else paged, False
+    notes = [_line(line) for line in ended.errors.splitlines()] if tool.group == "run" else []
+    if notes:
+        return {**paged, "notes": notes}, False
     return paged, False
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torchx.errors import UsageError
 from torchx.suggestions import did_you_mean
-from torchx_cli.app import COMMANDS, load
+from torchx_cli.app import load
 
 ALLOWED = ("run", "cancel", "delete")
 """The groups of tools that change something, each of which has to be allowed."""
@@ -116,18 +116,11 @@ TOOLS: dict[str, Tool] = {
         group="run",
     ),
     "cancel": Tool(
-        "cancel",
-        "Cancel applications, and wait until they have ended.",
-        ("handles!",),
-        (),
-        group="cancel",
-        kind="text",
+        "cancel", "Cancel applications, and wait until they have ended.", ("handles!",), group="cancel"
     ),
-    "delete": Tool(
-        "delete", "Delete ended applications with their logs.", ("handles!",), (), group="delete", kind="text"
-    ),
+    "delete": Tool("delete", "Delete ended applications with their logs.", ("handles!",), group="delete"),
 }
-"""The tools by name. Flags that a command does not have are left out."""
+"""The tools by name."""
 
 CURSOR = {"type": "string", "description": "Continue an earlier answer: the cursor in its `more`."}
 
@@ -149,11 +142,7 @@ def check_allowed(groups: Iterable[str]) -> frozenset[str]:
 
 def offered(allowed: frozenset[str]) -> dict[str, Tool]:
     """Returns the tools that may be used."""
-    return {
-        name: tool
-        for name, tool in TOOLS.items()
-        if tool.command in COMMANDS and (not tool.group or tool.group in allowed)
-    }
+    return {name: tool for name, tool in TOOLS.items() if not tool.group or tool.group in allowed}
 
 
 class Parameter(NamedTuple):
@@ -179,7 +168,7 @@ def parameters(tool: Tool) -> dict[str, Parameter]:
     known = {found.name: found for found in map(_parameter, load(tool.command).params)}
     required = {name.removesuffix("!") for name in tool.flags if name.endswith("!")}
     names = [name.removesuffix("!") for name in tool.flags]
-    return {name: known[name]._replace(required=name in required) for name in names if name in known}
+    return {name: known[name]._replace(required=name in required) for name in names}
 
 
 def _parameter(declared: Any) -> Parameter:

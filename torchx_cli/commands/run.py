@@ -59,7 +59,6 @@ with lazy_imports:
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
-    from torchx.runner import once as runner_once
     from torchx.specs import tags
     from torchx_cli import component_flags, recording
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
@@ -168,7 +167,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     app = make_app(request, config)
     if app is None:
         return 0  # help was printed
-    app = _named(app, request)
+    app = request.with_name(app)
     request.environment.apply(app)
     remember(app)
     tags.set_tags(app, request.tags, request.note)
@@ -186,7 +185,7 @@ def submit_again(
     submission: Submission, request: RunRequest, form: str, runner: Runner, config: Config
 ) -> int:
     """Submits an application as it was submitted before, with the variables and options of the request."""
-    app = _named(submission.app, request)
+    app = request.with_name(submission.app)
     submission = submission._replace(app=app)
     request.environment.apply(app)
     remember(app)
@@ -194,13 +193,6 @@ def submit_again(
         request.recording = recording.of_rerun(app, submission.handle, runner)
     tags.set_tags(app, request.tags, request.note)
     return submit(request_again(submission, request, runner, config), request, form, runner)
-
-
-def _named(app: AppDef, request: RunRequest) -> AppDef:
-    """Returns an application with the name of `--once`, instead of that of an earlier submission."""
-    if request.once or settings.ONCE in app.metadata:
-        return runner_once.marked(app, request.once)
-    return app
 
 
 def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Runner) -> int:
