@@ -24,10 +24,13 @@ LARGEST = 200_000
 Main = Callable[[Sequence[str] | None], int]
 
 
+all_schemas = functools.cache(schemas)
+
+
 @functools.cache
 def validator(name: str) -> Draft202012Validator:
     """The schema of a command, without further keys."""
-    schema = json.loads(json.dumps(schemas()[name]))
+    schema = json.loads(json.dumps(all_schemas()[name]))
     for definition in schema.get("$defs", {}).values():
         definition["additionalProperties"] = False
     return Draft202012Validator(schema)

@@ -11,6 +11,7 @@ from program import ROOT
 from torchx.errors import TorchxError
 from torchx_cli.schemas.errors import CODES
 
+CODE = re.compile(r"""\bcode ?= ?["']|\bcode = \{""")
 FOLDERS = ("torchx", "torchx_cli", "schedulers", "components")
 
 
@@ -19,7 +20,7 @@ def used() -> set[str]:
     found = set()
     for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if "code" not in text or "Error" not in text:
+        if not CODE.search(text):
             continue
         for node in ast.walk(ast.parse(text)):
             values: list[ast.expr | None] = []
@@ -37,6 +38,16 @@ def used() -> set[str]:
 
 def test_every_code_is_described() -> None:
     assert used() <= set(CODES), "describe new codes in torchx_cli/schemas/errors.py and docs/json.md"
+
+
+def test_every_code_is_used() -> None:
+    texts = [
+        path.read_text(encoding="utf-8")
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "errors.py" or path.parent.name != "schemas"
+    ]
+    assert [code for code in CODES if not any(f'"{code}"' in text for text in texts)] == []
 
 
 def test_the_page_has_the_same_table() -> None:

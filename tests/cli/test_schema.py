@@ -160,6 +160,33 @@ def test_the_output_of_every_command(
 
 
 @pytest.mark.parametrize(
+    ("scheduler", "image"),
+    [
+        pytest.param("local_docker", "--image=torchx-test:latest", marks=pytest.mark.docker),
+        pytest.param("slurm", "--num_replicas=1", marks=pytest.mark.slurm),
+    ],
+)
+def test_the_output_about_applications_of_other_engines(
+    scheduler: str, image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str, code: int = 0) -> Any:
+        assert main([*words]) == code
+        return json.loads(capsys.readouterr().out)
+
+    handle = run("run", "-s", scheduler, "--wait", "--json", "utils.sh", image, "echo hi; exit 3", code=3)[
+        "handle"
+    ]
+    assert run("log", handle, "--json")["line"] == "hi"
+    for line in ("status", "status --ranks", "describe", "report", "top"):
+        data = run(*line.split(), handle, "--json")
+        assert (data if isinstance(data, dict) else data[0])["state"] == "FAILED"
+    assert main(["events", handle, "--json"]) == 0
+    assert "ended" in capsys.readouterr().out
+    assert run("wait", handle, "--json", code=3)[0]["exit_code"] == 3
+    assert run("delete", handle, "--json")[0]["deleted"] is True
+
+
+@pytest.mark.parametrize(
     ("output", "problem"),
     [
         ('[{"path": 1}]', "is not of type 'object'"),
