@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,9 @@ from torchx.jobs.events import read_events
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.view import JobView, load
-from torchx.machine import processes
+from torchx.machine import locks, processes
 from torchx.machine.processes import Process
-from torchx.supervisor import ending, loop
+from torchx.supervisor import ending, launch, loop
 from torchx.supervisor.loop import Supervisor
 
 
@@ -174,3 +175,60 @@ def test_the_events_of_a_retry() -> None:
     assert [fact["a"] for fact in facts if fact["e"] == "starting"] == [1, 2, 3]
     assert [(fact["n"], fact["of"]) for fact in facts if fact["e"] == "retry"] == [(1, 2), (2, 2)]
     assert [fact["code"] for fact in facts if fact["e"] == "exit"] == [4, 4, 0]
+
+
+def test_a_process_that_is_ended_has_the_grace_period() -> None:
+    paths = submitted("exec sleep 600", grace=5.0)
+
+    def prepare() -> None:
+        end_all = Supervisor._end_all
+
+        def measured(self: Supervisor, targets: set[Process]) -> None:
+            before = time.monotonic()
+            end_all(self, targets)
+            after = time.monotonic()
+            assert all(before + 5 <= self._ending[process] <= after + 5 for process in targets)
+
+        Supervisor._end_all = measured  # type: ignore[method-assign]
+
+    pid = supervise(paths, prepare)
+    running(paths)
+    paths.cancel.write_text("cancel\n")
+    os.kill(pid, signal.SIGTERM)
+    view = ended(pid, paths)
+    assert (view.state, view.replicas[0].attempts[0].signal) == ("CANCELLED", "SIGTERM")
+
+
+def test_the_output_of_an_attempt_ends_when_the_next_one_starts(tmp_path: Path) -> None:
+    rest = f"trap '' PIPE; until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo late; touch {tmp_path}/late"
+    first = f"echo first; ({rest}) & exit 4"
+    second = f"touch {tmp_path}/go; until [ -e {tmp_path}/late ]; do sleep 0.02; done"
+    paths = submitted(f"if [ $TORCHX_ATTEMPT = 1 ]; then {first}; else {second}; fi", retries=1)
+
+    def prepare() -> None:
+        loop.GIVE_UP_AFTER = 0.1
+        ending.send = lambda process, number: False  # type: ignore[assignment]  # such as another user's
+
+    view = ended(supervise(paths, prepare), paths)
+    assert view.state == "SUCCEEDED"
+    folder = Path(view.record.log_dir) / "w" / "0"
+    assert (folder / "attempt-1" / "combined.log").read_text() == "first\n"
+    assert (folder / "combined.log").read_text() == ""
+
+
+def test_what_a_killed_supervisor_had_started_is_ended_once_its_lock_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "UNDONE_WITHIN", 0.0)
+    paths = submitted("exec sleep 600")
+    pid = supervise(paths)
+    (process,) = running(paths)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    held = locks.acquire(paths.lock)
+    assert held is not None
+    launch._undo(paths)
+    assert processes.is_alive(process), "its guard still holds the lock, and ends it"
+    os.close(held)
+    launch._undo(paths)
+    assert not processes.is_alive(process)

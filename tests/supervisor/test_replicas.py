@@ -205,7 +205,8 @@ def test_a_limit_of_files_that_is_too_low_is_raised_if_possible(
 
 
 @pytest.mark.parametrize(
-    ("hard", "count", "keep"), [(69, 1, True), (68, 1, False), (73, 2, False), (74, 2, True)]
+    ("hard", "count", "keep"),
+    [(69, 1, True), (68, 1, False), (73, 2, False), (74, 2, True), (163, 20, False), (164, 20, True)],
 )
 def test_logs_stay_open_only_within_the_limit_of_files(
     tmp_path: Path, limit: tuple[int, int], hard: int, count: int, keep: bool

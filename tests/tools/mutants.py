@@ -96,7 +96,7 @@ GROUPS = {
     "supervisor": Group(
         _each("torchx/supervisor/{}.py", "ending guard launch loop replicas"),
         (
-            *_each("tests/supervisor/test_{}.py", "replicas loop"),
+            *_each("tests/supervisor/test_{}.py", "replicas loop sampling"),
             *_each(LOCAL, "life survival kills ends traces output"),
         ),
         (

@@ -113,7 +113,8 @@ class TailStart:
 
     def __init__(self, query: LogQuery, sources: int) -> None:
         self._pattern = re.compile(query.regex) if query.regex is not None else None
-        self._missing = (query.tail or 0) + sources
+        assert query.tail is not None
+        self._missing = query.tail + sources
         self._later: dict[Source, bytes] = {}  # the first line of a later piece, which may begin earlier
 
     def reached(self, piece: Piece, data: bytes) -> bool:

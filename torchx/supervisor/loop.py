@@ -260,7 +260,6 @@ class Supervisor:
         if overdue:
             # with the processes that they have started since the TERM
             ending.kill(ending.with_family(overdue))
-            self._ending.update(dict.fromkeys(overdue, now + 2 * CHECK_INTERVAL))
             for process in overdue:
                 if now - self._killed_at.setdefault(process, now) > GIVE_UP_AFTER:
                     self._give_up(process)

@@ -215,8 +215,7 @@ class Replicas:
         for limit in (hard, wanted) if 0 <= hard < wanted else (hard,):
             with contextlib.suppress(ValueError, OSError):  # only root may exceed the hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return soft == resource.RLIM_INFINITY or soft >= wanted
+        return not 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] < wanted  # below 0: infinite
 
 
 def files_needed(replicas: int) -> int:
