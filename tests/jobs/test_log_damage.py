@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from logwriter import Writer
 
+from torchx.jobs import log_reader
 from torchx.jobs.log_index import (
     LARGEST_LOG,
     LAYOUT,
@@ -148,6 +149,23 @@ def test_an_entry_that_no_supervisor_writes_is_not_plausible() -> None:
         entry(1, 1, stream=3),
     ):
         assert not is_plausible(wrong)
+
+
+def test_zeros_at_the_end_of_the_index_cost_no_time_per_entry(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        writer.put(0, b"%d\n" % number)
+    writer.end()
+    os.truncate(writer.paths.index, 1 << 26)
+    checked: list[Piece] = []
+    monkeypatch.setattr(
+        log_reader, "is_plausible", lambda piece: checked.append(piece) or is_plausible(piece)
+    )
+    since = datetime.fromtimestamp(1, timezone.utc)
+    assert writer.text() == writer.text(since=since) == "0\n1\n2\n"
+    assert writer.text(tail=1) == "2\n"
+    assert len(checked) < 10 * log_reader.BLOCK // LAYOUT.size
 
 
 def test_an_implausible_entry_is_no_begin_of_a_line(writer: Writer) -> None:

@@ -60,6 +60,11 @@ def encode(piece: Piece) -> bytes:
 
 
 def decode(data: bytes) -> Iterator[Piece]:
-    """Yields the entries in a block of the index; ignores an incomplete last one."""
+    """Yields the entries in a block of the index; ignores an incomplete last one.
+
+    A block of zeros has none: a crash of the machine may leave many of them.
+    """
+    if data == bytes(len(data)):
+        return iter(())
     whole = len(data) // LAYOUT.size * LAYOUT.size
     return map(Piece._make, LAYOUT.iter_unpack(data[:whole]))

@@ -16,6 +16,9 @@ from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching, whole_c
 LONGEST_LINE = 1 << 20
 """Bytes after which an unfinished line is returned in parts."""
 
+LATEST = 1 << 64
+"""Later than any entry."""
+
 STREAMS = {STDOUT: Stream.STDOUT, STDERR: Stream.STDERR}
 
 Source = tuple[int, int, int]
@@ -287,8 +290,8 @@ def first_at(descriptor: int, ns: int) -> int:
     """Returns the position in an index of the first entry at or after a time."""
 
     def time_of(number: int) -> int:
-        (piece,) = decode(os.pread(descriptor, LAYOUT.size, number * LAYOUT.size))
-        return piece.ns
+        entry = Piece._make(LAYOUT.unpack(os.pread(descriptor, LAYOUT.size, number * LAYOUT.size)))
+        return entry.ns or LATEST  # zeros after a crash of the machine
 
     entries = range(os.fstat(descriptor).st_size // LAYOUT.size)
     return bisect.bisect_left(entries, ns, key=time_of) * LAYOUT.size
