@@ -116,6 +116,8 @@ def log_chunks(app_id: str, query: LogQuery) -> Iterator[LogChunk]:
     if job is None:
         raise unknown_application("slurm", app_id)
     require_own(job, "read")
+    if job.record.damage:
+        raise StateError(f"cannot read the logs of the job: {job.record.damage}")
     require_folder(job.record.paths, is_terminal(job.outcome.state))
     roles = job.record.app.get("roles", ())
     members = [Member(role["name"], k) for role in roles for k in range(int(role.get("num_replicas", 1)))]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchx.errors import StateError
 from torchx.schedulers.slurm import queue as slurm_jobs
 from torchx.schedulers.slurm.outcome import attempts_of, outcome_of, outcome_without_slurm, read_script_end
 from torchx.schedulers.slurm.parse import (
@@ -271,6 +272,8 @@ def test_a_damaged_record_is_listed_and_deleted(home: Path, monkeypatch: pytest.
     reported = {line.app_id: (line.state.name, line.msg.partition(":")[0]) for line in scheduler.list()}
     assert reported == dict.fromkeys(("7", "8"), ("UNKNOWN", "its record is damaged"))
     for app_id in reported:
+        with pytest.raises(StateError, match="cannot read the logs of the job: its record is damaged: "):
+            list(scheduler.log_iter(app_id, "r"))
         scheduler.delete(app_id)
     assert list(scheduler.list()) == []
     assert not usual.exists(), "its folder is found by its name"
