@@ -29,8 +29,8 @@ from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import ATTEMPT, RETRY
 from torchx.schedulers.docker.lookup import find_containers
+from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, job_of, replay
-from torchx.schedulers.docker.sampling import Sampler
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.supervisor.policy import Start
 from torchx.supervisor.process import report_ready, separate

@@ -37,7 +37,7 @@ class Cgroup(NamedTuple):
     folders: Mapping[str, str]
 
     def read(self) -> Totals | None:
-        """Returns the resources that it uses; None if it was removed, or is without CPU time or memory."""
+        """Returns the resources that it uses; None if its processes have ended."""
         if (folder := self.folders.get("")) is not None:
             time, unit = _named(f"{folder}/cpu.stat", b"usage_usec"), 1e6
             size = _number(f"{folder}/memory.current")

@@ -14,18 +14,15 @@ import operator
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, repeat
 from typing import NamedTuple
 
 from torchx.scheduling.logs import LogChunk, Stream
+from torchx_cli.folding.groups import MOST_LINES, Groups, Reader
 from torchx_cli.folding.sources import Source, Sources
 
 WINDOW = 0.5
 """Seconds during which equal lines are folded; with -f, no line is delayed for longer."""
-
-MOST_LINES = 1 << 15
-"""Maximum number of different lines that wait for equal ones."""
 
 MOST_BYTES = 8 << 20
 """Maximum size of the chunks whose lines wait for equal ones."""
@@ -66,57 +63,6 @@ class _Unfinished(NamedTuple):
     arrival: float
 
 
-@dataclass
-class _Groups:
-    """The groups of each line: the number of the last one, and of all if there are several."""
-
-    last: dict[bytes, int] = field(default_factory=dict)
-    several: dict[bytes, list[int]] = field(default_factory=dict)
-
-    def again(self, line: bytes, number: int, base: int) -> None:
-        """Adds a further group of a line; ``base`` is the first one that is left."""
-        known = self.several.setdefault(line, [self.last[line]])
-        known.append(number)
-        if known[len(known) // 2] < base:
-            del known[: bisect_left(known, base)]
-
-    def forget(self, lines: Iterable[bytes], numbers: Iterable[int]) -> None:
-        """Forgets lines whose last group was yielded."""
-        last, several = self.last, self.several
-        if not several:
-            deque(map(last.pop, lines, repeat(None)), maxlen=0)
-            return
-        for line, number in zip(lines, numbers, strict=True):
-            if last.get(line) == number:
-                del last[line]
-                several.pop(line, None)
-
-
-@dataclass
-class _Reader:
-    """A source.
-
-    Attributes:
-        bit: its bit in masks.
-        groups: the groups of its kind of lines.
-        cursor: the place behind which its next line may join a group.
-        free: the groups that it began since, and that may be moved.
-        begun: the last group that it began, for lines with several groups.
-    """
-
-    bit: int
-    groups: _Groups
-    cursor: float = -1.0
-    free: list[int] = field(default_factory=list)
-    begun: dict[bytes, int] = field(default_factory=dict)
-
-    def begin(self, line: bytes, number: int, base: int) -> None:
-        """Notes a further group of a line in this source; ``base`` is the first one that is left."""
-        self.begun[line] = number
-        if len(self.begun) > 2 * MOST_LINES:
-            self.begun = {known: at for known, at in self.begun.items() if at >= base}
-
-
 class Fold:
     """Groups equal lines that are printed within :data:`WINDOW`."""
 
@@ -132,8 +78,8 @@ class Fold:
         self._moved: list[tuple[float, int]] = []  # a heap of places and numbers
         self._marks: deque[_Mark] = deque()
         self._size = 0
-        self._groups: dict[tuple[Stream, tuple[bytes, ...]], _Groups] = {}
-        self._readers: list[_Reader] = []  # by the number of the source
+        self._groups: dict[tuple[Stream, tuple[bytes, ...]], Groups] = {}
+        self._readers: list[Reader] = []  # by the number of the source
         self._unfinished: dict[tuple[str, int, Stream], _Unfinished] = {}
 
     def add(self, chunk: LogChunk, now: float) -> Iterator[Run]:
@@ -214,14 +160,14 @@ class Fold:
         """The number of the next group."""
         return self._base + len(self._lines)
 
-    def _reader(self, source: Source) -> _Reader:
+    def _reader(self, source: Source) -> Reader:
         while source.number >= len(self._readers):
             new = self.sources.known[len(self._readers)]
-            groups = self._groups.setdefault((new.stream, new.names), _Groups())
-            self._readers.append(_Reader(1 << new.number, groups))
+            groups = self._groups.setdefault((new.stream, new.names), Groups())
+            self._readers.append(Reader(1 << new.number, groups))
         return self._readers[source.number]
 
-    def _append_all(self, reader: _Reader, lines: list[bytes]) -> bool:
+    def _append_all(self, reader: Reader, lines: list[bytes]) -> bool:
         """Adds lines to new groups if there are many and all are new; returns False otherwise."""
         last = reader.groups.last
         if len(lines) < _MANY or not last.keys().isdisjoint(lines):
@@ -240,7 +186,7 @@ class Fold:
             del reader.free[: bisect_left(reader.free, self._first)]
         return True
 
-    def _join(self, reader: _Reader, lines: Iterable[bytes]) -> None:
+    def _join(self, reader: Reader, lines: Iterable[bytes]) -> None:
         """Adds each line of a source to the next group that has it, or to a new one."""
         known, masks, places, base = self._lines, self._masks, self._places, self._base
         groups, bit, cursor, free = reader.groups, reader.bit, reader.cursor, reader.free
@@ -271,7 +217,7 @@ class Fold:
             number += 1
         reader.cursor = cursor
 
-    def _next(self, numbers: list[int], reader: _Reader, line: bytes) -> int:
+    def _next(self, numbers: list[int], reader: Reader, line: bytes) -> int:
         """Returns the first of the groups of a line that a source may join, or else the last one."""
         places, masks, base = self._places, self._masks, self._base
         first = bisect_left(numbers, max(self._first, reader.begun.get(line, -1) + 1))
@@ -280,7 +226,7 @@ class Fold:
             at += 1
         return numbers[min(at, len(numbers) - 1)]
 
-    def _move(self, reader: _Reader, before: float) -> bool:
+    def _move(self, reader: Reader, before: float) -> bool:
         """Moves the free groups of a source to the place before a group, if possible."""
         masks, places, base = self._masks, self._places, self._base
         free: list[int] = []

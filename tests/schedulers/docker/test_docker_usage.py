@@ -17,10 +17,11 @@ from support import wait_until
 from torchx.jobs.usage import read_samples
 from torchx.machine import locks
 from torchx.runner import get_runner
-from torchx.schedulers.docker import sampling, supervisor_launch
+from torchx.schedulers.docker import supervisor_launch
 from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.measurement import sampling
+from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress
-from torchx.schedulers.docker.sampling import Sampler
 from torchx.schedulers.docker.supervisor_launch import docker_home, usage_path
 from torchx.schedulers.docker.usage import sample_of
 from torchx.scheduling.usage import AppUsage, Requested

@@ -19,8 +19,8 @@ from torchx.machine.files import make_folder
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
+from torchx.schedulers.docker.measurement.statistics import ONCE, totals_of
 from torchx.schedulers.docker.replay import Progress
-from torchx.schedulers.docker.statistics import ONCE, totals_of
 from torchx.supervisor.metering import Meter, Use
 from torchx.supervisor.usage_file import UsageFile
 

@@ -1,0 +1,1 @@
+"""Measurements of the containers of an application while it runs."""
