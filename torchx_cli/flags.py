@@ -174,12 +174,14 @@ def tags_given(texts: Sequence[str], origin: str = "--tag") -> dict[str, str]:
     for text in texts:
         name, _, value = text.partition("=")
         if name in given:
-            raise UsageError(f"tag `{name}` is given twice (from {origin})")
+            raise ArgumentError(
+                f"tag `{name}` is given twice (from {origin})", flag="--tag", given=text, code="repeated_flag"
+            )
         given[name] = value
     try:
         tags.check_tags(given)
     except UsageError as error:
-        raise UsageError(f"{error.message} (from {origin})", hint=error.hint) from None
+        raise ArgumentError(f"{error.message} (from {origin})", flag="--tag", hint=error.hint) from None
     return given
 
 

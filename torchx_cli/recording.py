@@ -50,7 +50,9 @@ class Recording:
             self._tree = None
         submission, self._submission = self._submission, None
         if submission is not None:
-            why = provenance.begin(runner, handle, info, submission, attach.command_line())
+            recorded = info.app.metadata.get(settings.COMMAND_LINE) if info.app is not None else None
+            line = recorded or attach.command_line()
+            why = provenance.begin(runner, handle, info, submission, line)
             if why:
                 note(f"note: {why}")
 

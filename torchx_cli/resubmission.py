@@ -246,6 +246,7 @@ def _restore_workspace(role: Role, submission: Submission, scheduler: str) -> It
             raise StateError(
                 f"the image {role.image} of role `{role.name}` was built for {submission.scheduler}",
                 hint=f"to build one for {scheduler}: torchx run -s {scheduler} COMPONENT ...",
+                code="not_repeatable",
             )
         role.image = submission.images[role.name]
     if folder := existing_copy(role, submission):

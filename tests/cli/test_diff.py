@@ -162,7 +162,7 @@ def test_source_packages_and_machine_are_compared() -> None:
     assert PROVENANCE.python is not None
     other = PROVENANCE._replace(
         torchx_version="0.3",
-        source=PROVENANCE.source._replace(commit="b" * 40, files=(), complete=False),
+        source=PROVENANCE.source._replace(commit="b" * 40, files=()),
         python=PROVENANCE.python._replace(
             packages={"torch": "2.1", "new": "1"}, editable={"mine": Editable("/m", "c" * 40, True)}
         ),
@@ -176,7 +176,12 @@ def test_source_packages_and_machine_are_compared() -> None:
         "commit": ("a" * 12, "b" * 12),
         "file x.py": ("modified (111111111111)", None),
     }
-    assert found["source"]["notes"] == ["the files of the second were not compared with its commit"]
+    assert found["source"]["notes"] == []
+    partial = PROVENANCE._replace(source=PROVENANCE.source._replace(files=(), complete=False))
+    source = sections_of(side(PROVENANCE), side(partial))["source"]
+    assert (source["equal"], source["notes"]) == (True, ["the changed files of both are not on record"])
+    source = sections_of(side(PROVENANCE), side(partial._replace(recording=True)))["source"]
+    assert source["notes"] == ["the changed files are still being recorded"]
     assert values("packages") == {
         "torch": ("2.0", "2.1"),
         "gone": ("1", None),

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from torchx.command_line import Hit, looks_like_flag, same
+from torchx.command_line import ArgumentError, Hit, looks_like_flag, same
 from torchx.discovery.call.command_line import flag_table
 from torchx.discovery.find import finder
 from torchx.errors import StateError, UsageError
@@ -60,6 +60,7 @@ class Rebuilt:
         except UsageError as error:
             raise StateError(
                 f"the component no longer accepts the recorded arguments of {handle}: {error.message}",
+                code="not_repeatable",
                 hint=f"recorded: {mask_text(shlex.join([self.name, *self.argv]))}",
             ) from error
 
@@ -116,7 +117,12 @@ def changed_arguments(
             continue
         hit = table.find(flag, [])
         if not equals and not hit.flag.is_bool:
-            raise UsageError(f"--set {name} needs a value", hint=f"e.g. --set {name}=VALUE")
+            raise ArgumentError(
+                f"--set {name} needs a value",
+                flag="--set",
+                hint=f"e.g. --set {name}=VALUE",
+                code="missing_value",
+            )
         given.append(hit._replace(value=value if equals else "true"))
     changed = {hit.flag.name for hit in given}
     flags = [hit for hit in split.hits if hit.flag.name not in changed]
@@ -137,10 +143,13 @@ def _with_value(arguments: Sequence[str], flag: str, value: str | None) -> list[
     ['train.py', '--lr', '0.1', '--epochs=5']
     """
     if value is None:
-        raise UsageError(f"--set {flag.lstrip('-')} needs a value", hint=f"the program already has {flag}")
+        hint = f"the program already has {flag}"
+        text = f"--set {flag.lstrip('-')} needs a value"
+        raise ArgumentError(text, flag="--set", hint=hint, code="missing_value")
     if _count(arguments, flag) > 1:
-        raise UsageError(
+        raise ArgumentError(
             f"the program has {flag} more than once",
+            flag="--set",
             hint="give all of its arguments: torchx rerun ... -- ARGUMENTS",
         )
     at = next(n for n, arg in enumerate(arguments) if same(arg.partition("=")[0]) == same(flag))

@@ -22,6 +22,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from torchx.provenance.model import Provenance
     from torchx.runner.api import Runner
 
 
@@ -91,19 +92,22 @@ def spelled(hit: Hit) -> Iterator[str]:
         yield from (hit.spelling, hit.value)
 
 
-def recorded_command(metadata: Mapping[str, object], runner: Runner, handle: str) -> RecordedCommand | None:
+def provenance_of(runner: Runner, handle: str) -> tuple[Provenance | None, str]:
+    """Returns the provenance of an application, and the reason if its record cannot be read."""
+    try:
+        return runner.provenance(handle), ""
+    except (TorchxError, OSError) as error:
+        return None, str(error)
+
+
+def recorded_command(metadata: Mapping[str, object], provenance: Provenance | None) -> RecordedCommand | None:
     """Returns the command line that submitted an application, or None if it is not on record.
 
     Args:
         metadata: the metadata of the application.
-        runner: used to read the provenance, which has the command line if other users can read the metadata.
-        handle: the application.
+        provenance: its provenance, which has the command line if other users can read the metadata.
     """
     line, directory = metadata.get(settings.COMMAND_LINE), ""
-    try:
-        provenance = runner.provenance(handle)
-    except (TorchxError, OSError):  # damaged: the metadata may have the command line
-        provenance = None
     if provenance is not None:
         line, directory = line or provenance.command_line, provenance.directory
     return parse(line, directory) if isinstance(line, str) and line else None

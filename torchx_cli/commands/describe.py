@@ -76,7 +76,7 @@ def describe_(
 
         def lines_of(current: DescribeAppResponse) -> list[str]:
             current.roles = current.roles or roles  # a brief description omits them, and they do not change
-            current.metadata = current.metadata or described.metadata
+            current.metadata = described.metadata
             usage = usage_of(runner, full, watched=watched)
             lines = _lines(as_data(full, current), current, usage)
             return [*lines, *failure_of(runner, full, status_of(current))]

@@ -32,7 +32,7 @@ from torchx_cli.flags import (
     scheduler_option,
     tags_given,
 )
-from torchx_cli.resubmission import from_record
+from torchx_cli.resubmission import from_record, is_in_image
 from torchx_cli.run_request import RunRequest, notifications_of
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
@@ -105,9 +105,9 @@ def rerun_(
     with session.runner() as runner:
         full, described = find(runner, handle, full=True)
         request.named = (handle, short_name(runner, full))
-        submission = from_record(full, described)
-        if scheduler or cfg or changes or arguments:
-            submission = _changed(submission, full, session, runner, request, changes, arguments or [])
+        submission = _changed(
+            from_record(full, described), session, runner, request, changes, arguments or []
+        )
         if not as_it_was:
             return submit_again(submission, request, form, runner, session.config)
         with restored.source_of(submission, request, runner) as submission:
@@ -116,7 +116,6 @@ def rerun_(
 
 def _changed(
     submission: Submission,
-    handle: str,
     session: Session,
     runner: Runner,
     request: RunRequest,
@@ -129,20 +128,24 @@ def _changed(
         StateError: its arguments are not on record.
         UsageError: an argument is invalid.
     """
-    app = submission.app
-    command = recorded.recorded_command(app.metadata, runner, handle)
+    app, handle = submission.app, submission.handle
+    other = request.scheduler if request.scheduler != submission.scheduler else ""
+    is_changed = bool(changes or arguments)
+    if not is_changed and not request.scheduler_args and not other and settings.COMMAND_LINE in app.metadata:
+        return submission
+    command = recorded.recorded_command(app.metadata, recorded.provenance_of(runner, handle)[0])
     if command is None:
-        if changes or arguments:
+        if is_changed:
             raise StateError(
                 f"the arguments of {handle} are not on record here, so they cannot be changed",
                 hint="submit it with its component: torchx run ...",
+                code="not_repeatable",
             )
         return submission
-    other = request.scheduler if request.scheduler != submission.scheduler else ""
-    if changes or arguments or (other and any(role.workspace for role in app.roles)):
+    if is_changed or (other and any(is_in_image(role, submission) for role in app.roles)):
         rebuilt = rebuild.Rebuilt(command, session.config, handle)
         submission = submission._replace(images={role.name: role.image for role in rebuilt.before.roles})
-        if changes or arguments:
+        if is_changed:
             app, command = rebuilt.with_changes(app, changes, arguments)
     app.metadata = {**app.metadata, **command.on(other, request.scheduler_args).metadata()}
     return submission._replace(app=app)

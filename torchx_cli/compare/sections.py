@@ -14,7 +14,7 @@ from torchx.specs.app import AppDef, Role
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
 from torchx.specs.tags import note_of, tags_of
-from torchx_cli.again.recorded import RecordedCommand, recorded_command
+from torchx_cli.again.recorded import RecordedCommand, provenance_of, recorded_command
 from torchx_cli.applications import find
 from torchx_cli.compare.values import GIVEN, Section, Values, compared, named, of_roles
 from torchx_cli.terminal.masking import secret_values
@@ -65,12 +65,9 @@ class Side:
             TorchxError: it does not exist, or its engine cannot be queried.
         """
         handle, described = find(runner, text, full=True)
-        side = cls(handle, described, recorded_command(described.metadata, runner, handle))
-        try:
-            side.provenance = runner.provenance(handle)
-        except (TorchxError, OSError) as error:
-            side.damage = str(error)
-        return side
+        provenance, damage = provenance_of(runner, handle)
+        command = recorded_command(described.metadata, provenance)
+        return cls(handle, described, command, provenance, damage)
 
     @property
     def scheduler(self) -> str:
@@ -165,12 +162,12 @@ def _source(sides: Sides) -> Section:
     a, b = (side.provenance.source if side.provenance is not None else None for side in sides)
     if a is None or b is None:
         return _absent("source", (a, b), _why_missing(sides))
-    section = compared("source", (_repository(a), _repository(b)))
-    section.notes += [
-        f"the files of {which} were not compared with its commit"
-        for which, source in (("the first", a), ("the second", b))
-        if not source.complete
-    ]
+    complete = a.complete and b.complete
+    section = compared("source", (_repository(a, files=complete), _repository(b, files=complete)))
+    if not complete:
+        recording = any(side.provenance is not None and side.provenance.recording for side in sides)
+        why = "are still being recorded" if recording else "of both are not on record"
+        section.notes.append(f"the changed files {why}")
     return section
 
 
@@ -180,14 +177,15 @@ def _why_missing(sides: Sides) -> str:
     return damage or ("still being recorded" if recording else NOT_RECORDED)
 
 
-def _repository(source: Source) -> dict[str, Any]:
+def _repository(source: Source, *, files: bool) -> dict[str, Any]:
+    """Returns the facts about a repository, with its changed files if these are known."""
     return {
         "commit": source.commit[:12] or "none yet",
         "branch": source.branch or None,
         "remote": source.remote or None,
-        "repository": source.folder,
-        **{f"submodule {each.path}": each.commit[:12] for each in source.submodules},
-        **{f"file {file.path}": _file_state(file) for file in source.files},
+        "repository": source.folder or None,
+        **({f"submodule {each.path}": each.commit[:12] for each in source.submodules} if files else {}),
+        **({f"file {file.path}": _file_state(file) for file in source.files} if files else {}),
     }
 
 
