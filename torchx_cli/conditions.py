@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchx.command_line import ArgumentError
 from torchx.runner.reports import FIRST_PAUSE, LONGEST_INTERVAL, LONGEST_PAUSE, NEARBY_INTERVAL
 from torchx.scheduling.base import Reports
-from torchx.scheduling.logs import LogQuery, text_of
+from torchx.scheduling.logs import LogChunk, LogQuery, matching, text_of, whole_lines
 from torchx.specs.status import AppState
 from torchx.suggestions import did_you_mean
 
@@ -78,12 +81,12 @@ def wait_for(runner: Runner, handle: str, condition: str, end: float | None) -> 
     Args:
         runner: used to query its scheduler.
         handle: the application.
-        condition: the condition, in its normal form.
+        condition: the condition, in its normal form; not that of a log, see :func:`log_of`.
         end: the time by ``time.monotonic()`` at which the wait times out; None for no limit. It does
-            not limit the reading of a log or of events: see :func:`is_unlimited`.
+            not limit the reading of events: see :func:`is_unlimited`.
     """
-    if is_unlimited(condition):
-        return check_once(runner, handle, condition, follow=True)
+    if condition == STALLED:
+        return check_stalled(runner, handle, follow=True)
     if condition in (DONE, "succeeded", "failed", "cancelled"):
         left = None if end is None else max(0.0, end - time.monotonic())
         status = runner.wait(handle, timeout=left)
@@ -93,25 +96,75 @@ def wait_for(runner: Runner, handle: str, condition: str, end: float | None) -> 
 
 
 def is_unlimited(condition: str) -> bool:
-    """Returns True if :func:`wait_for` cannot time out, as it reads a log or events."""
+    """Returns True if a thread that waits for it cannot time out, as it reads a log or events."""
     return condition == STALLED or condition.startswith(LOG)
 
 
-def check_once(runner: Runner, handle: str, condition: str, *, follow: bool = False) -> Outcome:
-    """Checks an unlimited condition with the present log or events, or waits with ``follow``."""
-    line, replica = None, None
-    if condition == STALLED:
-        met = any(event.kind == STALLED for event in runner.events(handle, follow))
-    else:
-        chunks = runner.log_chunks(handle, LogQuery(regex=condition[len(LOG) :], follow=follow))
-        chunk = next(iter(chunks), None)
-        met = chunk is not None
-        if chunk is not None:
-            line, replica = text_of(chunk.data.split(b"\n", 1)[0]), f"{chunk.role}/{chunk.replica}"
+def check_stalled(runner: Runner, handle: str, *, follow: bool) -> Outcome:
+    """Checks the present events for a stall, or waits for it with ``follow``."""
+    met = any(event.kind == STALLED for event in runner.events(handle, follow))
+    return Outcome(handle, runner.status(handle), True) if met else unmet(runner, handle, follow=follow)
+
+
+def unmet(runner: Runner, handle: str, *, follow: bool) -> Outcome:
+    """Returns the outcome at the end of a log or of events; without ``follow`` at their present end."""
     status = runner.status(handle)
-    if not met and not follow and status is not None and not status.is_terminal():
+    if not follow and status is not None and not status.is_terminal():
         return Outcome(handle, status, None)
-    return Outcome(handle, status, met, line, replica)
+    return Outcome(handle, status, False)
+
+
+def log_of(runner: Runner, handle: str, *, follow: bool) -> Iterator[LogChunk]:
+    """Yields the log in whole lines, in which :func:`search` looks for the pattern."""
+    return whole_lines(runner.log_chunks(handle, LogQuery(follow=follow)))
+
+
+def search(runner: Runner, handle: str, condition: str, chunk: LogChunk, end: float | None) -> Outcome | None:
+    """Returns the outcome if a line matches, else None.
+
+    The main thread calls it: a search in another one could not be interrupted, as it holds Python's lock.
+
+    Args:
+        runner: used to query the status.
+        handle: the application.
+        condition: the condition of a log.
+        chunk: lines of the log.
+        end: the time by ``time.monotonic()`` at which the search times out; None for no limit.
+
+    Raises:
+        TimeoutError: the search takes too long.
+    """
+    with interrupted_at(end):
+        lines = matching(chunk.data, re.compile(condition[len(LOG) :]))
+    if not lines:
+        return None
+    line, replica = text_of(lines.split(b"\n", 1)[0]), f"{chunk.role}/{chunk.replica}"
+    return Outcome(handle, runner.status(handle), True, line, replica)
+
+
+@contextmanager
+def interrupted_at(end: float | None) -> Iterator[None]:
+    """Interrupts the main thread at a time by ``time.monotonic()``, also in the search for a pattern.
+
+    Raises:
+        TimeoutError: the time was reached.
+    """
+    if end is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*signal_and_frame: object) -> None:
+        raise TimeoutError
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-3))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        if before[0]:
+            signal.setitimer(signal.ITIMER_REAL, *before)
 
 
 def _holds(condition: str, status: AppStatus | None) -> bool:

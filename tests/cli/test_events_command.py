@@ -14,7 +14,7 @@ from program import start, torchx
 from support import wait_until
 
 from torchx.runner import Runner
-from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.scheduling.logs import LONGEST_LINE, LogChunk, LogQuery, Stream, whole_lines
 from torchx_cli.main import main
 
 
@@ -137,6 +137,39 @@ def test_a_log_line_is_printed_whether_it_exists_or_follows(capsys: pytest.Captu
     local.scheduler().cancel(app_id)
     assert main(["wait", app_id, "--for", "log:never"]) == 3
     assert "the condition `log:never` was not met" in capsys.readouterr().err
+
+
+def test_a_timeout_interrupts_the_search_for_a_pattern() -> None:
+    """A search that tries very many ways to match takes years, and holds Python's lock."""
+    app_id = submit(sh(f"echo {'a' * 100}b; sleep 600"))
+    handler = signal.getsignal(signal.SIGALRM)
+    assert main(["wait", app_id, "--for", "log:(a+)+$", "--timeout", "0.5"]) == 124
+    assert signal.getsignal(signal.SIGALRM) == handler
+    local.scheduler().cancel(app_id)
+
+
+def test_a_line_that_is_printed_in_parts_is_searched_as_a_whole() -> None:
+    app_id = submit(sh("printf 'epoch '; sleep 0.3; echo 7; printf 'no end'"))
+    assert main(["wait", app_id, "--for", "log:^epoch 7$"]) == 0
+    assert main(["wait", app_id, "--for", "log:^no end$"]) == 0
+
+
+def test_parts_of_lines_are_joined() -> None:
+    def part(data: bytes, attempt: int = 1, stream: Stream = Stream.STDOUT) -> LogChunk:
+        return LogChunk("w", 0, attempt, stream, 1.0, data)
+
+    log = [part(b"a\nb"), part(b"x", stream=Stream.STDERR), part(b"c\nd"), part(b"e\n", 2), part(b"f", 2)]
+    long = b"g" * LONGEST_LINE
+    seen = [(chunk.attempt, chunk.data) for chunk in whole_lines([*log, part(long, 2), part(b"\n", 2)])]
+    assert seen == [
+        (1, b"a\n"),
+        (1, b"bc\n"),
+        (1, b"d"),
+        (2, b"e\n"),
+        (2, b"f" + long),
+        (2, b"\n"),
+        (1, b"x"),
+    ]
 
 
 def test_a_timeout_holds_while_a_long_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

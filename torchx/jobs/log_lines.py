@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchx.jobs.log_index import LAYOUT, STDERR, STDOUT, Piece, decode, is_plausible
+from torchx.scheduling.logs import LONGEST_LINE as LONGEST_LINE
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching, whole_characters
-
-LONGEST_LINE = 1 << 20
-"""Bytes after which an unfinished line is returned in parts."""
 
 LATEST = 1 << 64
 """Later than any entry."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a line from which on it is treated in parts."""
 
 
 class Stream(str, Enum):
@@ -124,6 +127,27 @@ def _with_ends(data: bytes) -> Iterator[bytes]:
     yield from (line + b"\n" for line in lines)
     if last:
         yield last
+
+
+def whole_lines(chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
+    """Yields the same log without parts of lines: those that a followed log has before the line ends.
+
+    Lines of more than :data:`LONGEST_LINE` remain in parts.
+    """
+    held: dict[tuple[str, int, Stream], LogChunk] = {}
+    for chunk in chunks:
+        source = chunk.role, chunk.replica, chunk.stream
+        before = held.pop(source, None)
+        if before is not None and before.attempt != chunk.attempt:
+            yield before
+        elif before is not None:
+            chunk = replace(before, data=before.data + chunk.data)
+        end = chunk.data.rfind(b"\n") + 1 if len(chunk.data) < LONGEST_LINE else len(chunk.data)
+        if end:
+            yield replace(chunk, data=chunk.data[:end])
+        if end < len(chunk.data):
+            held[source] = replace(chunk, data=chunk.data[end:])
+    yield from held.values()
 
 
 def lines_of(chunks: Iterable[LogChunk]) -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +14,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
-from torchx_cli.conditions import DONE, Outcome
+from torchx_cli.conditions import DONE, LOG, STALLED, Outcome
 from torchx_cli.flags import Json, Name, Output, States, option
 from torchx_cli.selection import All, Handles, OfScheduler, Selection, selected
 from torchx_cli.session import session_of
@@ -26,12 +28,16 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
+    from torchx.scheduling.logs import LogChunk
 
 EXIT_UNMET = 3
 """The application ended without meeting the condition of `--for`."""
 
 EXIT_TIMEOUT = 124
 """Timed out, as for timeout(1)."""
+
+MOST_CHUNKS = 64
+"""Maximum number of chunks of logs that are read before they are searched."""
 
 PATIENCE = 0.5
 """Seconds before a message says that the command is waiting."""
@@ -134,40 +140,92 @@ def wait_for_all(
         text: print matching lines on stdout.
     """
     end = None if limit is None else time.monotonic() + limit
-    unlimited = conditions.is_unlimited(condition)
-    late = end if unlimited and limit else None
-    ready: queue.Queue[Outcome | Exception] = queue.Queue()
-
-    def wait(handle: str) -> None:
-        try:
-            if limit == 0 and unlimited:
-                ready.put(conditions.check_once(runner, handle, condition))
-            else:
-                ready.put(conditions.wait_for(runner, handle, condition, end))
-        except Exception as error:  # raised in the main thread
-            ready.put(error)
-
+    late = end if conditions.is_unlimited(condition) and limit else None
+    ready = _Results(runner, condition, end, follow=limit != 0)
     for handle in handles:
-        threading.Thread(target=wait, args=(handle,), daemon=True).start()
+        threading.Thread(target=ready.wait_for, args=(handle,), daemon=True).start()
     outcomes: dict[str, Outcome] = {}
     patience = threading.Timer(PATIENCE, _print_waiting, [runner, handles])
     patience.daemon = True
     patience.start()
-    while len(outcomes) < len(handles):
-        try:
-            found = ready.get(timeout=None if late is None else max(late - time.monotonic(), 0.0))
-        except queue.Empty:
-            left = next(handle for handle in handles if handle not in outcomes)
-            found = Outcome(left, runner.status(left), None)  # a log may be too long to be read again
-        if isinstance(found, Exception):
-            raise found
-        patience.cancel()
-        if found.handle not in outcomes:
-            outcomes[found.handle] = found
-            _print(runner, found, condition, text=text)
-        if first and found.met:
-            break
+    try:
+        while len(outcomes) < len(handles):
+            try:
+                found = ready.get(late, outcomes)
+            except (queue.Empty, TimeoutError):
+                left = next(handle for handle in handles if handle not in outcomes)
+                found = Outcome(left, runner.status(left), None)  # a log may be too long to be read again
+            patience.cancel()
+            if found.handle not in outcomes:
+                outcomes[found.handle] = found
+                _print(runner, found, condition, text=text)
+            if first and found.met:
+                break
+    finally:
+        ready.closed.set()
     return [outcomes[handle] for handle in handles if handle in outcomes]
+
+
+class _Results:
+    """The outcomes that threads have found, and the lines in which the main thread searches for a pattern.
+
+    Args:
+        runner: used to wait.
+        condition: the condition.
+        end: the time by ``time.monotonic()`` at which the wait times out; None for no limit.
+        follow: wait for more of a log or events.
+
+    Attributes:
+        closed: set when no more results are read.
+    """
+
+    def __init__(self, runner: Runner, condition: str, end: float | None, *, follow: bool) -> None:
+        self._runner, self._condition, self._end, self._follow = runner, condition, end, follow
+        self._queue: queue.Queue[Outcome | Exception | tuple[str, LogChunk]] = queue.Queue(MOST_CHUNKS)
+        self.closed = threading.Event()
+
+    def wait_for(self, handle: str) -> None:
+        """Waits for one application, in a thread of its own."""
+        runner, condition, follow = self._runner, self._condition, self._follow
+        try:
+            if condition.startswith(LOG):
+                for chunk in conditions.log_of(runner, handle, follow=follow):
+                    if not self._put((handle, chunk)):
+                        return
+                self._put(conditions.unmet(runner, handle, follow=follow))
+            elif condition == STALLED:
+                self._put(conditions.check_stalled(runner, handle, follow=follow))
+            else:
+                self._put(conditions.wait_for(runner, handle, condition, self._end))
+        except Exception as error:  # raised in the main thread
+            self._put(error)
+
+    def get(self, late: float | None, known: Collection[str]) -> Outcome:
+        """Returns the next outcome; lines of known applications are ignored.
+
+        Raises:
+            queue.Empty: the time `late` was reached.
+            TimeoutError: it was reached during a search.
+        """
+        while True:
+            found = self._queue.get(timeout=None if late is None else max(late - time.monotonic(), 0.0))
+            if isinstance(found, Exception):
+                raise found
+            if isinstance(found, Outcome):
+                return found
+            handle, chunk = found
+            if handle not in known:
+                outcome = conditions.search(self._runner, handle, self._condition, chunk, late)
+                if outcome is not None:
+                    return outcome
+
+    def _put(self, item: Outcome | Exception | tuple[str, LogChunk]) -> bool:
+        """Adds a result; returns False if no more are read."""
+        while not self.closed.is_set():
+            with suppress(queue.Full):
+                self._queue.put(item, timeout=0.2)
+                return True
+        return False
 
 
 def _print(runner: Runner, outcome: Outcome, condition: str, *, text: bool) -> None:
