@@ -77,7 +77,7 @@ def imports(place: Place, rounds: int) -> Iterator[Row]:
 
 def multiply(home: Path, app_id: str, jobs: int) -> None:
     """Records copies of an ended job, under other ids."""
-    files = {path.name: path.read_text() for path in (home / "jobs" / app_id).iterdir()}
+    files = {path.name: path.read_text() for path in (home / "jobs" / app_id).iterdir() if path.is_file()}
     line = (home / "ended.jsonl").read_text()
     lines = []
     for number in range(jobs - 1):

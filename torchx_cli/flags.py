@@ -13,7 +13,7 @@ from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:
-    from torchx.specs import status, tags
+    from torchx.specs import app_metadata, status
 
 
 def option(*flags: str, metavar: str, help: str) -> Any:
@@ -179,7 +179,7 @@ def tags_given(texts: Sequence[str], origin: str = "--tag") -> dict[str, str]:
             )
         given[name] = value
     try:
-        tags.check_tags(given)
+        app_metadata.check_tags(given)
     except UsageError as error:
         raise ArgumentError(f"{error.message} (from {origin})", flag="--tag", hint=error.hint) from None
     return given

@@ -23,9 +23,9 @@ from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.app_metadata import own_entries
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
-from torchx.specs.tags import own_entries
 
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""

@@ -29,9 +29,9 @@ from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, member
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.app_metadata import own_entries
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
-from torchx.specs.tags import own_entries
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application

@@ -26,8 +26,8 @@ from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.shared.listing import local_time
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery, literal_of
+from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
-from torchx.specs.tags import own_entries
 
 with lazy_imports:
     from torchx.specs import serialize

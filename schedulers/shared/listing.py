@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.app_metadata import tags_of
 from torchx.specs.status import AppState
-from torchx.specs.tags import tags_of
 
 
 def row_of(

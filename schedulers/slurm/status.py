@@ -24,6 +24,7 @@ from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, clean, parse_json
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.specs.app_metadata import own_entries
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import (
     NONE,
@@ -34,7 +35,6 @@ from torchx.specs.status import (
     RoleStatus,
     is_terminal,
 )
-from torchx.specs.tags import own_entries
 
 with lazy_imports:
     from torchx.specs import serialize

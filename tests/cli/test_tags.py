@@ -14,7 +14,7 @@ from torchx.masking import MASK
 from torchx.scheduling.query import AppQuery
 from torchx.settings import NOTE, TAG
 from torchx.specs import AppDef
-from torchx.specs.tags import MOST, note_of, own_entries, set_tags, tags_of
+from torchx.specs.app_metadata import MOST_TAGS, note_of, own_entries, set_tags, tags_of
 
 
 @pytest.fixture(autouse=True)
@@ -131,10 +131,10 @@ def test_tags_of_any_origin_are_checked() -> None:
 
 def test_tags_are_few() -> None:
     app = AppDef("a")
-    set_tags(app, {f"t{n}": "" for n in range(MOST)})
+    set_tags(app, {f"t{n}": "" for n in range(MOST_TAGS)})
     with pytest.raises(UsageError, match="at most 50 tags"):
         set_tags(app, {"one-more": ""})
-    assert len(tags_of(app.metadata)) == MOST
+    assert len(tags_of(app.metadata)) == MOST_TAGS
 
 
 def test_a_query_takes_all_of_its_tags() -> None:

@@ -15,7 +15,7 @@ from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import ENDS, JobView, load
 from torchx.machine import files
-from torchx.specs.tags import tags_of, valid_tags
+from torchx.specs.app_metadata import tags_of, valid_tags
 
 
 class EndedJob(NamedTuple):

@@ -9,7 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-from torchx.specs.tags import has_tags
+from torchx.specs.app_metadata import has_tags
 
 
 @dataclass(frozen=True)

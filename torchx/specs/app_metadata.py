@@ -1,8 +1,35 @@
-"""Keys of this project's own entries in the metadata of an application."""
+"""This project's own entries in the metadata of an application: their keys, and the tags and the note."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
 from torchx import settings
+from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.settings import NOTE, TAG
+
+with lazy_imports:
+    import fnmatch
+
+    from torchx import masking
+
+if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
+
+__all__ = [
+    "CONTEXT",
+    "NA",
+    "ROLES_PREFIX",
+    "SCHEDULER",
+    "TORCHX_CONTEXT_NAME",
+    "VERSION",
+    "note_of",
+    "set_tags",
+    "tags_of",
+]
 
 CONTEXT = "torchx/context"
 """The launcher of the application, e.g. ``cli_run``."""
@@ -21,3 +48,116 @@ NA = "<<NA>>"
 
 TORCHX_CONTEXT_NAME = settings.TORCHX_CONTEXT_NAME
 """Name of the environment variable with the launcher's name."""
+
+MOST_TAGS = 50
+"""Maximum number of tags of an application."""
+
+LONGEST_VALUE = 256
+"""Maximum characters of the value of a tag."""
+
+LONGEST_NOTE = 2_000
+"""Maximum characters of a note."""
+
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9_])?")
+
+
+def set_tags(app: AppDef, tags: Mapping[str, str], note: str = "") -> None:
+    """Adds tags to an application, and sets its note; keeps other tags, and the note if none is given.
+
+    Tags are not for secrets: values of names that look secret are masked in the application itself.
+
+    Args:
+        app: the application.
+        tags: values by name; the value of a tag that is only a name is empty.
+        note: a text about the run.
+
+    Raises:
+        UsageError: a name, a value or the note is invalid, or there are too many tags.
+
+    >>> from torchx.specs import AppDef
+    >>> app = AppDef("train", metadata={"team": "vision"})
+    >>> set_tags(app, {"sweep": "lr", "baseline": ""}, note="first try")
+    >>> tags_of(app.metadata), note_of(app.metadata)
+    ({'sweep': 'lr', 'baseline': ''}, 'first try')
+    """
+    check_tags(tags)
+    if len(note) > LONGEST_NOTE or not _is_text(note):
+        raise UsageError(f"a note has at most {LONGEST_NOTE:,} characters, and no control characters")
+    entries = {f"{TAG}{name}": value for name, value in masking.mask(dict(tags)).items()}
+    if note:
+        entries[NOTE] = masking.mask_text(note)
+    metadata = {**app.metadata, **entries}
+    if len(tags_of(metadata)) > MOST_TAGS:
+        raise UsageError(f"an application has at most {MOST_TAGS} tags")
+    app.metadata = metadata
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Checks the names and values of tags.
+
+    Raises:
+        UsageError: one is invalid.
+    """
+    for name, value in tags.items():
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"`{name}` is not a valid name of a tag",
+                hint="at most 63 letters, digits and _ . / -, e.g. --tag sweep=lr",
+            )
+        if not _is_value(value):
+            hint = "one tag at a time: --tag a=1 --tag b=2" if "," in value else None
+            most = f"at most {LONGEST_VALUE} characters, without comma and line end"
+            raise UsageError(f"the value of tag `{name}` is invalid: {most}", hint=hint)
+
+
+def _is_value(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_VALUE and value.isprintable() and "," not in value
+
+
+def _is_text(text: str) -> bool:
+    return text.replace("\n", "").replace("\t", "").isprintable()
+
+
+def tags_of(metadata: object) -> dict[str, str]:
+    """Returns the tags in the metadata of an application, which may be of any origin; omits invalid ones."""
+    entries = metadata.items() if isinstance(metadata, Mapping) else ()
+    return valid_tags({str(key)[len(TAG) :]: value for key, value in entries if str(key).startswith(TAG)})
+
+
+def valid_tags(tags: object) -> dict[str, str]:
+    """Returns the valid ones of tags, which may be of any origin."""
+    entries = tags.items() if isinstance(tags, Mapping) else ()
+    return {
+        name: value
+        for name, value in entries
+        if isinstance(name, str) and _NAME.fullmatch(name) and _is_value(value)
+    }
+
+
+def note_of(metadata: object) -> str:
+    """Returns the note in the metadata of an application; empty without one."""
+    note = metadata.get(NOTE) if isinstance(metadata, Mapping) else None
+    return note[:LONGEST_NOTE] if isinstance(note, str) else ""
+
+
+def own_entries(metadata: object) -> dict[str, str]:
+    """Returns the entries of metadata that are tags or a note, for answers without other metadata."""
+    note = note_of(metadata)
+    entries = {f"{TAG}{name}": value for name, value in tags_of(metadata).items()}
+    return {**entries, NOTE: note} if note else entries
+
+
+def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str | None]]) -> bool:
+    """Returns True if an application has all wanted tags.
+
+    Args:
+        tags: its tags.
+        wanted: names, each with a pattern of the value, or None for any value.
+
+    >>> has_tags({"sweep": "lr", "baseline": ""}, [("sweep", "l*"), ("baseline", None)])
+    True
+    """
+    return all(
+        name in tags and (pattern is None or fnmatch.fnmatchcase(tags[name], pattern))
+        for name, pattern in wanted
+    )

@@ -24,12 +24,12 @@ from torchx.errors import TorchxError, UsageError
 from torchx.scheduling.base import Glances, ListAppResponse, Scheduler, Selects
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.app_metadata import note_of, set_tags
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
-from torchx.specs.tags import note_of, set_tags
 from torchx.testing.changes import recorded_changes
 from torchx.testing.fields import FieldConformance
 from torchx.testing.harness import Ability, Meaning
@@ -245,7 +245,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert status.metadata.items() >= app.metadata.items()
         assert [row.tags for row in scheduler.list(self.cfg) if row.app_id == status.app_id] == [
             {"sweep": "lr", "baseline": ""}
-        ], "`list` does not return the tags in the metadata, see torchx.specs.tags.tags_of"
+        ], "`list` does not return the tags in the metadata, see torchx.specs.app_metadata.tags_of"
         if isinstance(scheduler, Glances):
             brief = scheduler.glance(status.app_id)
             assert brief is not None

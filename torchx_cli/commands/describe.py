@@ -40,7 +40,7 @@ from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 with lazy_imports:
     import json
 
-    from torchx.specs import tags
+    from torchx.specs import app_metadata
     from torchx_cli.terminal import source_text, usage_text
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
             "workspaces": described.workspaces,
             "cfg": to_plain(described.cfg),
             "command_line": command_line,
-            "tags": tags.tags_of(metadata),
-            "note": tags.note_of(metadata),
+            "tags": app_metadata.tags_of(metadata),
+            "note": app_metadata.note_of(metadata),
             "app": app_to_dict(app, strict=False),
         },
         secret_values(app),
@@ -169,7 +169,7 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
     rows += [("tags", tags_text(data["tags"])), ("note", data["note"])]
-    own = tags.own_entries(data["app"]["metadata"])
+    own = app_metadata.own_entries(data["app"]["metadata"])
     rows += [(f"metadata {key}", _text(v)) for key, v in data["app"]["metadata"].items() if key not in own]
     lines += _aligned(rows, "")
     replicas = {role.role: role for role in described.roles_statuses}

@@ -59,7 +59,7 @@ with lazy_imports:
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
-    from torchx.specs import tags
+    from torchx.specs import app_metadata
     from torchx_cli import component_flags, recording
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
@@ -170,7 +170,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     app = request.with_name(app)
     request.environment.apply(app)
     remember(app)
-    tags.set_tags(app, request.tags, request.note)
+    app_metadata.set_tags(app, request.tags, request.note)
     if not request.dryrun:
         record_command(app, request)
         request.recording = recording.of_run(app)
@@ -191,7 +191,7 @@ def submit_again(
     remember(app)
     if not request.dryrun and request.recording is None:
         request.recording = recording.of_rerun(app, submission.handle, runner)
-    tags.set_tags(app, request.tags, request.note)
+    app_metadata.set_tags(app, request.tags, request.note)
     return submit(request_again(submission, request, runner, config), request, form, runner)
 
 

@@ -26,7 +26,7 @@ with lazy_imports:
 
     from torchx.runner import notifications, ranks
     from torchx.scheduling import checks
-    from torchx.specs import tags
+    from torchx.specs import app_metadata
     from torchx_cli.terminal import rank_text, times, usage_text, watch
 
 if TYPE_CHECKING:
@@ -71,7 +71,12 @@ def status_(
         elif form != "text":
             data = as_data(full, described.name, status, requested)
             sent = mask([delivery_data(each) for each in deliveries])
-            data |= mask({"tags": tags.tags_of(described.metadata), "note": tags.note_of(described.metadata)})
+            data |= mask(
+                {
+                    "tags": app_metadata.tags_of(described.metadata),
+                    "note": app_metadata.note_of(described.metadata),
+                }
+            )
             data |= {**usage_text.usage_data(runner, full), "notifications": sent}
             if with_ranks:
                 data["ranks"] = mask(
@@ -99,8 +104,8 @@ def _lines(
     line, notable = usage_text.usage_line(usage), usage_text.notable(usage)
     lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=line, notable=notable)
     labels = (
-        ("tags", tags_text(tags.tags_of(described.metadata))),
-        ("note", tags.note_of(described.metadata)),
+        ("tags", tags_text(app_metadata.tags_of(described.metadata))),
+        ("note", app_metadata.note_of(described.metadata)),
     )
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)

@@ -11,9 +11,9 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.runner.status import status_of
 from torchx.specs.app import AppDef, Role
+from torchx.specs.app_metadata import note_of, tags_of
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
-from torchx.specs.tags import note_of, tags_of
 from torchx_cli.again.recorded import RecordedCommand, provenance_of, recorded_command
 from torchx_cli.applications import find
 from torchx_cli.compare.values import GIVEN, Section, Values, compared, named, of_roles
