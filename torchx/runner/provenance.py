@@ -151,7 +151,7 @@ def restored_tree(runner: Holder, handle: str, found: Provenance) -> tuple[Path,
     """
     folder = runner._provenance_folder(handle)
     if folder is None:
-        raise StateError(f"no source is recorded for {handle}")
+        raise StateError(f"no source is recorded for {handle}", code="not_recorded")
     home = Home(state_home()).restored
     files.make_folder(home)
     target = home / os.urandom(6).hex()

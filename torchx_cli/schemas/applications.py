@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict
 
-from torchx_cli.schemas.errors import ErrorData
 from torchx_cli.schemas.measurements import SampledUsage, Usage
 
 State = Literal["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
@@ -42,6 +41,13 @@ class AppTimes(Times):
     """Times of an application."""
 
     submitted_at: Annotated[Time | None, "the time of the submission"]
+
+
+class Labels(TypedDict):
+    """Tags and note of an application."""
+
+    tags: Annotated[dict[str, str], "the tags; the value of a tag that is only a name is empty"]
+    note: Annotated[str, "the note; empty without one"]
 
 
 class Attempt(Times):
@@ -124,7 +130,7 @@ class StatusOptional(TypedDict, total=False):
     ranks: Annotated[list[Rank], "torchrun's ranks that the log names; with --ranks"]
 
 
-class Status(Named, AppTimes, StatusOptional):
+class Status(Named, AppTimes, Labels, StatusOptional):
     """The output of `torchx status`."""
 
     state: Annotated[State, "the state of the application"]
@@ -149,6 +155,7 @@ class ListedOptional(TypedDict, total=False):
 class Listed(Named, AppTimes, ListedOptional):
     """An application in the output of `torchx list`."""
 
+    tags: Annotated[dict[str, str], "the tags; the value of a tag that is only a name is empty"]
     state: Annotated[State, "the state of the application"]
     exit_code: Annotated[int | None, "0, or the code of the replica that failed first (128 + N for a signal)"]
     msg: Annotated[str, "the reason of the state"]
@@ -192,7 +199,7 @@ class AppData(TypedDict):
     metadata: Annotated[dict[str, Any], "data for the scheduler"]
 
 
-class Details(Named, AppTimes):
+class Details(Named, AppTimes, Labels):
     """The description of an application."""
 
     state: Annotated[State, "the state of the application"]
@@ -303,43 +310,3 @@ class TopApp(Identity):
 
     state: Annotated[str, "the state of the application"]
     replicas: Annotated[list[TopReplica], "the replicas"]
-
-
-class PrunedApp(Identity):
-    """A removed application."""
-
-    state: Annotated[State, "the state of the application"]
-    ended_at: Annotated[Time | None, "the time of the end"]
-    bytes: Annotated[int, "the size of its files"]
-
-
-class Cancelled(Identity):
-    """An application in the output of `torchx cancel`."""
-
-    state: Annotated[State, "the state when the command ends"]
-    cancelled: Annotated[bool, "false if it had ended before, or cannot be cancelled"]
-    error: Annotated[ErrorData | None, "why it cannot be cancelled"]
-
-
-class Deleted(Identity):
-    """An application in the output of `torchx delete`."""
-
-    state: Annotated[State, "the last state of the application"]
-    deleted: Annotated[bool, "false if it cannot be deleted"]
-    error: Annotated[ErrorData | None, "why it cannot be deleted"]
-
-
-class Leftover(TypedDict):
-    """A leftover file or image."""
-
-    path: Annotated[str, "the path or name"]
-    bytes: Annotated[int, "the size"]
-
-
-class PruneResult(TypedDict):
-    """The output of `torchx prune`."""
-
-    dryrun: Annotated[bool, "whether this was a dry-run"]
-    applications: Annotated[list[PrunedApp], "the removed applications"]
-    leftovers: Annotated[list[Leftover], "the removed leftovers"]
-    freed: Annotated[int, "total bytes"]

@@ -28,6 +28,7 @@ CODES = {
     "not_owner": "the application belongs to another user",
     "not_repeatable": "the record is too incomplete to submit the application again",
     "missing_secret": "the record lacks the values of secrets: provide them with `--secret`",
+    "not_recorded": "the source of the application is not on record",
     "damaged_record": "the record of the application is damaged",
     "newer_record": "the record was written by a newer version of torchx",
     "other_session": "the application belongs to another session of the Python API",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchx_cli.schemas import applications, errors, sources, streams, tools, why
+from torchx_cli.schemas import applications, comparison, endings, errors, sources, streams, tools, why
 
 
 class Output(NamedTuple):
@@ -46,7 +46,7 @@ OUTPUTS: dict[str, Output] = {
     ),
     "wait": Output(list[applications.Waited], "An object for each application."),
     "events": Output(streams.Event, "One object per event.", is_stream=True),
-    "cancel": Output(list[applications.Cancelled], "An object for each application."),
+    "cancel": Output(list[endings.Cancelled], "An object for each application."),
     "top": Output(list[applications.TopApp], "An object for each application."),
     "report": Output(applications.Report, "The data of the page."),
     "list": Output(list[applications.Listed], "The applications, the newest first."),
@@ -55,8 +55,9 @@ OUTPUTS: dict[str, Output] = {
         "The description of an application; with --source the origin of its source.",
         {"--source": sources.SourceDetails},
     ),
-    "delete": Output(list[applications.Deleted], "An object for each application."),
-    "prune": Output(applications.PruneResult, "The removed applications and files."),
+    "delete": Output(list[endings.Deleted], "An object for each application."),
+    "diff": Output(comparison.Comparison, "The comparison of two applications."),
+    "prune": Output(endings.PruneResult, "The removed applications and files."),
     "tracker jobs": _JOBS,
     "tracker metadata": _METADATA,
     "tracker artifacts": _ARTIFACTS,

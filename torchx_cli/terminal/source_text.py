@@ -25,6 +25,8 @@ def not_recorded(handle: str) -> StateError:
     return StateError(
         f"the source of {handle} is not recorded",
         hint="it was submitted by an older version, from another machine, or with TORCHX_PROVENANCE=0",
+        code="not_recorded",
+        facts={"handle": handle},
     )
 
 
