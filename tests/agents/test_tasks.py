@@ -130,7 +130,7 @@ def test_compare_a_failure_with_the_last_success(agent: Agent) -> None:
     agent.run("utils.sh", "--num_replicas", "1", "echo trained; exit 1")
     agent.call("wait", handles=["@last"])
     answer = agent.call("why", handle="@last")
-    assert {d["part"] for d in answer["differences"]} >= {"role sh: args"}
+    assert {d["part"] for d in answer["differences"]} >= {"arguments: argument 1"}
     assert answer["last_success"].startswith("local_cwd://")
 
 

@@ -14,9 +14,8 @@ from program import answer, on_terminal, torchx
 from support import wait_until
 
 from torchx.runner import get_runner
-from torchx.runner.differences import Difference
 from torchx.runner.why.data import LARGEST, as_data
-from torchx.runner.why.explain import Explanation, Line, explain
+from torchx.runner.why.explain import Difference, Explanation, Line, explain
 from torchx.scheduling import causes
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState, AppStatus, FirstFailure, ReplicaStatus, RoleStatus
@@ -51,9 +50,11 @@ def test_a_failure_is_explained_in_one_answer() -> None:
     assert data["lines"][0] == {"line": "loading", "replica": "sh/0", "replicas": 1}
     assert data["last_success"] == good
     assert {d["part"]: (d["before"], d["now"]) for d in data["differences"]} == {
-        "role sh: args": ("echo ok", FAILS),
-        "role sh: num_replicas": ("2", "1"),
-        "role sh: variable LR": ("set", "another value"),
+        "arguments: --num_replicas": ("2", None),
+        "arguments: --env": ("LR=1", "LR=2"),
+        "arguments: argument 1": ("echo ok", FAILS),
+        "environment: LR": ("1", "2"),
+        "resources: replicas": ("2", "1"),
     }
     assert data["commands"] == [f"torchx log {app_id}/sh/0", f"torchx rerun {app_id}"]
     shown, code = on_terminal("why", app_id)

@@ -67,7 +67,7 @@ def test_other_arguments_under_the_name_are_an_error() -> None:
     with_secret = torchx(
         "run", "-d", "--once", "nightly", "--env", "KEY=s3cret-value", "utils.echo", "--msg", "a"
     )
-    assert "role echo: variable KEY was absent, now set" in with_secret.stderr
+    assert "role echo: variable KEY was absent, now `set`" in with_secret.stderr
     other = torchx("run", "-d", "-cfg", "grace_period=3", "--once", "nightly", "utils.echo", "--msg", "a")
     assert "run option grace_period was `10.0`, now `3.0`" in other.stderr
     assert len(answer("list", "-o", "json")) == 1

@@ -17,23 +17,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.json_limits import load_json
 from torchx.machine import files, locks
 from torchx.masking import mask_text
-from torchx.runner.differences import Difference, differences, parts_of
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.home import TORCHX_HOME
+from torchx.specs.serialize import app_to_dict
 
 if TYPE_CHECKING:
     from torchx.runner.applications import Applications
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDryRunInfo
+    from torchx.specs.run_options import CfgVal
 
 FOLDER = "once"
 LARGEST = 1 << 22
@@ -70,20 +71,43 @@ class _Entry:
         shown = {part: [_digest(salt, value), _shown(part, value)] for part, value in parts.items()}
         return cls(salt, datetime.now(timezone.utc).isoformat(), shown)
 
-    def differences(self, parts: Mapping[str, Any]) -> list[Difference]:
-        """Returns the differences of other parts from those of this entry."""
-        before = {part: digest for part, (digest, _) in self.parts.items()}
+    def changes(self, parts: Mapping[str, Any]) -> list[_Change]:
+        """Returns the parts that differ from those of this entry."""
         now = {part: _digest(self.salt, value) for part, value in parts.items()}
+        names = dict.fromkeys([*self.parts, *now])
         return [
-            each
-            if ": variable " in each.part
-            else Difference(
-                each.part,
-                None if each.before is None else self.parts[each.part][1],
-                None if each.now is None else _shown(each.part, parts[each.part]),
+            _Change(
+                part,
+                self.parts[part][1] if part in self.parts else None,
+                _shown(part, parts[part]) if part in parts else None,
             )
-            for each in differences(before, now)
+            for part in names
+            if now.get(part) != self.parts.get(part, [None])[0]
         ]
+
+
+class _Change(NamedTuple):
+    """A part that differs; None where an application does not have it."""
+
+    part: str
+    before: str | None
+    now: str | None
+
+
+def _parts(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str) -> dict[str, Any]:
+    """Returns the parts of an application that differ if it is submitted with other arguments.
+
+    Excludes variables and metadata that describe the submission.
+    """
+    data = app_to_dict(app, strict=False)
+    parts: dict[str, Any] = {"scheduler": scheduler}
+    parts |= {f"run option {key}": value for key, value in cfg.items() if value is not None}
+    for role in data["roles"]:
+        name, env, resource = f"role {role.pop('name')}", role.pop("env"), role.pop("resource") or {}
+        parts |= {f"{name}: {key}": value for key, value in {**role, **resource}.items()}
+        parts |= {f"{name}: variable {k}": v for k, v in env.items() if not k.startswith("TORCHX_")}
+    parts |= {f"metadata {k}": v for k, v in data["metadata"].items() if not k.startswith("torchx/")}
+    return {part: value for part, value in parts.items() if value not in (None, "", [], {})}
 
 
 def _digest(salt: str, value: Any) -> str:
@@ -93,7 +117,7 @@ def _digest(salt: str, value: Any) -> str:
 
 def _shown(part: str, value: Any) -> str:
     if ": variable " in part:
-        return "a value"
+        return "set"
     text = mask_text(" ".join(map(str, value)) if isinstance(value, list) else str(value))
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]}.."
 
@@ -129,7 +153,7 @@ def submit(runner: Applications, info: AppDryRunInfo[Any], schedule: Callable[[]
     assert info.app is not None
     assert info.scheduler is not None
     name = info.app.metadata[settings.ONCE]
-    parts = parts_of(info.app, info.cfg, info.scheduler)
+    parts = _parts(info.app, info.cfg, info.scheduler)
     path = TORCHX_HOME(FOLDER) / f"{name}.json"
     try:
         with _locked(path, info, name):
@@ -206,14 +230,14 @@ def _check(
         UsageError: it has others.
     """
     if entry is not None:
-        changed = entry.differences(parts)
+        changed = entry.changes(parts)
     else:  # it was submitted from another machine
         described = runner.description(handle)
         changed = [] if described is None else _recorded_differences(handle, described, parts)
     if changed:
         first, more = changed[0], f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        quoted = "{}" if ": variable " in first.part else "`{}`"
-        before, now = ("absent" if value is None else quoted.format(value) for value in first[1:])
+        values = ("absent" if value is None else f"`{value}`" for value in first[1:])
+        before, now = ("set", "set to another value") if first.before == first.now else values
         raise UsageError(
             f"the name `{name}` belongs to {handle}, which was submitted with other arguments: "
             f"{first.part} was {before}, now {now}{more}",
@@ -224,13 +248,13 @@ def _check(
 
 def _recorded_differences(
     handle: str, described: DescribeAppResponse, parts: Mapping[str, Any]
-) -> list[Difference]:
+) -> list[_Change]:
     app = AppDef(described.name, described.roles)
-    before = parts_of(app, {}, parse_app_handle(handle).scheduler_backend)
+    before = _parts(app, {}, parse_app_handle(handle).scheduler_backend)
     known = [
         {part: value for part, value in each.items() if part.endswith(_COMPARED)} for each in (before, parts)
     ]
-    return list(differences(*known))
+    return _Entry.of(known[0]).changes(known[1])
 
 
 def _note(runner: Applications, info: AppDryRunInfo[Any], name: str, handle: str) -> None:

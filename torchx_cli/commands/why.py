@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
 from torchx.runner.why.data import as_data
-from torchx.runner.why.explain import Explanation, explain
+from torchx.runner.why.explain import Difference, Explanation, explain
 from torchx.specs.app import AppDef
 from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output
@@ -30,6 +33,12 @@ from torchx_cli.terminal.output import (
 from torchx_cli.terminal.times import ago
 from torchx_cli.terminal.wrapping import wrap_command
 
+with lazy_imports:
+    from torchx_cli.compare import sections
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+
 
 def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = False) -> None:
     """Explain why an application failed, waits or still runs.
@@ -42,12 +51,32 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle, full=True)
         explained = explain(runner, full, described, short_name(runner, full))
+        if explained.success is not None:
+            explained.differences = list(_differences(runner, explained.success, full))
     values = secret_values(AppDef(described.name, described.roles))
     data = mask(as_data(explained), values)
     if form == "text":
         say("\n".join(_lines(data, explained)))
     else:
         emit(data, form)
+
+
+PARTS = ("arguments", "source", "packages", "run options", "environment", "resources", "image", "machine")
+"""The sections of a comparison that may explain a failure, the most telling ones first."""
+
+
+def _differences(runner: Runner, before: str, handle: str) -> Iterator[Difference]:
+    """Yields the differences between the last success and this application."""
+    try:
+        found = sections.compare_submissions(
+            (sections.Side.of(runner, before), sections.Side.of(runner, handle))
+        )
+    except (TorchxError, OSError):
+        return  # the cause is known without them
+    by_name = {section.name: section.differences for section in found}
+    # a program has other arguments if its component has
+    for name in ("program", *PARTS) if not by_name["arguments"] else PARTS:
+        yield from (Difference(f"{name}: {each.name}", each.a, each.b) for each in by_name[name])
 
 
 def _lines(data: dict[str, Any], made: Explanation) -> list[str]:

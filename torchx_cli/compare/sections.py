@@ -92,6 +92,12 @@ def compare(sides: Sides, runner: Runner, config: Config) -> list[Section]:
         config: the configuration, which names the trackers.
     """
     secrets = tuple(value for side in sides for value in side.secrets)
+    return [*compare_submissions(sides), _results(sides, secrets, runner, config)]
+
+
+def compare_submissions(sides: Sides) -> list[Section]:
+    """Returns the sections of the comparison of two applications except for their results."""
+    secrets = tuple(value for side in sides for value in side.secrets)
     return [
         _arguments(sides, secrets),
         compared("program", _of_roles(sides, _program), secrets),
@@ -103,7 +109,6 @@ def compare(sides: Sides, runner: Runner, config: Config) -> list[Section]:
         _packages(sides),
         _machine(sides),
         compared("tags", (_tags(sides[0]), _tags(sides[1]))),
-        _results(sides, secrets, runner, config),
     ]
 
 

@@ -14,13 +14,15 @@ with lazy_imports:
     import json
 
 if TYPE_CHECKING:
-    from torchx.runner.differences import Difference
-    from torchx.runner.why.explain import Explanation
+    from torchx.runner.why.explain import Difference, Explanation
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.status import AppStatus
 
 LARGEST = 4000
 """Maximum size of the data as JSON, in bytes."""
+
+MOST_DIFFERENCES = 8
+"""Differences from the last success that are shown."""
 
 _VALUE = 120
 """Maximum characters of a name or a value."""
@@ -52,8 +54,8 @@ def as_data(made: Explanation) -> dict[str, Any]:
         "lines": [vars(line) for line in made.lines],
         "usage": _usage(made.usage),
         "last_success": made.success,
-        "differences": [_difference(each) for each in made.differences],
-        "more_differences": made.hidden,
+        "differences": [_difference(each) for each in made.differences[:MOST_DIFFERENCES]],
+        "more_differences": max(0, len(made.differences) - MOST_DIFFERENCES),
         "commands": made.commands,
     }
     return _limited(data)

@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import excerpts
 from torchx.errors import TorchxError
-from torchx.runner import differences, first_failure
-from torchx.runner.differences import Difference
+from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
 from torchx.scheduling.query import AppQuery
-from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, AppStatus, FirstFailure, ReplicaStatus
 
@@ -39,9 +37,6 @@ OTHERS = 4
 MOST_REPLICAS = 64
 """Other replicas whose last lines are read."""
 
-MOST_DIFFERENCES = 8
-"""Differences from the last success that are shown."""
-
 LONGEST_LINE = 240
 """Maximum characters of a line that is shown."""
 
@@ -64,6 +59,20 @@ class Line:
     replicas: int
 
 
+class Difference(NamedTuple):
+    """A difference from the last success.
+
+    Attributes:
+        part: the part that differs.
+        before: its value in the application that succeeded; None without one.
+        now: its value in this application; None without one.
+    """
+
+    part: str
+    before: str | None
+    now: str | None
+
+
 @dataclass
 class Explanation:
     """The state of an application, explained.
@@ -78,8 +87,7 @@ class Explanation:
         lines: the distinct last lines of its replicas.
         usage: its measurements.
         success: the last application of this name that succeeded before it.
-        differences: the differences from that one.
-        hidden: the number of further differences.
+        differences: the differences from that one, which the caller adds.
         commands: the commands that may help next.
     """
 
@@ -93,7 +101,6 @@ class Explanation:
     usage: AppUsage | None = None
     success: str | None = None
     differences: list[Difference] = field(default_factory=list)
-    hidden: int = 0
     commands: list[str] = field(default_factory=list)
 
 
@@ -121,7 +128,8 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     except (TorchxError, OSError):
         made.usage = None  # the cause is known without it
     if status.state is not AppState.SUCCEEDED:
-        _compare(made, runner, described)
+        success = _last_success(runner, handle, described)
+        made.success = None if success is None else success.app_handle
     made.commands = _commands(made, name)
     return made
 
@@ -193,30 +201,6 @@ def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]
 def short(text: str, width: int) -> str:
     """Returns a text with a maximum number of characters."""
     return text if len(text) <= width else text[: width - 2] + ".."
-
-
-def _compare(made: Explanation, runner: Runner, described: DescribeAppResponse) -> None:
-    """Finds the last application of this name that succeeded before, and the differences from it."""
-    before = _last_success(runner, made.handle, described)
-    earlier = None
-    if before is not None:
-        made.success = before.app_handle
-        try:
-            earlier = runner.description(before.app_handle)
-        except _UNEXPECTED:
-            return
-    if earlier is None or not earlier.roles or not described.roles:
-        return
-    scheduler = parse_app_handle(made.handle).scheduler_backend
-    found = list(
-        differences.differences(
-            *(
-                differences.parts_of(AppDef(d.name, d.roles, d.metadata), d.cfg, scheduler)
-                for d in (earlier, described)
-            )
-        )
-    )
-    made.differences, made.hidden = found[:MOST_DIFFERENCES], max(0, len(found) - MOST_DIFFERENCES)
 
 
 def _last_success(runner: Runner, handle: str, described: DescribeAppResponse) -> ListAppResponse | None:
