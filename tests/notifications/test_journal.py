@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hooks import hooks_at
@@ -96,16 +97,37 @@ def test_pauses_grow_and_end_after_a_day(store: Store, monkeypatch: pytest.Monke
 
 
 def test_two_targets_do_not_wait_for_each_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, tried = Clock(), list[str]()
-    monkeypatch.setattr(
-        sender, "time", SimpleNamespace(time=clock.now, monotonic=clock.now, sleep=clock.sleep)
-    )
+    tried, arrived = list[str](), threading.Event()
 
     def deliver(target: str, payload: object) -> Result:
         tried.append(target[-1])
-        return Result("delivered" if target[-1] == "b" or len(tried) > 4 else "retry")
+        if target[-1] == "b":
+            arrived.set()
+        else:
+            assert arrived.wait(60), "the other target waits for this one"
+        return Result("delivered" if len(tried) > 4 or target[-1] == "b" else "retry")
 
     monkeypatch.setattr(sender, "deliver", deliver)
+    monkeypatch.setattr(sender, "FIRST_PAUSE", 0.001)
     store.create(Notify(["https://hooks.example.com/a", "https://hooks.example.com/b"], ["end"]))
     Sender(store, "end", PAYLOAD).run()
-    assert "".join(tried) == "abaaa"
+    assert sorted(tried) == ["a", "a", "a", "a", "b"]
+    assert {each.state for each in store.deliveries()} == {"delivered"}
+
+
+def test_long_pauses_are_left_to_a_smaller_process(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, restarts = Clock(), list[float]()
+    fake = SimpleNamespace(time=clock.now, monotonic=clock.now, sleep=clock.sleep)
+    monkeypatch.setattr(sender, "time", fake)
+    monkeypatch.setattr(sender, "deliver", lambda target, payload: Result("retry", "connection refused"))
+    store.create(Notify(["https://hooks.example.com/a", "https://hooks.example.com/b"], ["end"]))
+
+    def restart(pause: float) -> NoReturn:
+        restarts.append(pause)
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        Sender(store, "end", PAYLOAD, restart).run()
+    assert 0 < restarts[0] <= 2 * sender.LONG_PAUSE + 4
+    assert max(clock.pauses) < sender.LONG_PAUSE
+    assert [each.tries for each in store.deliveries()] == [9, 9]

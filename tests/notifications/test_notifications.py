@@ -6,7 +6,10 @@ import json
 import os
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,23 @@ def senders(handle: str) -> list[int]:
             if folder in arguments and any(b"torchx.notifications" in each for each in arguments):
                 found.append(int(entry.name))
     return found
+
+
+def kill_in_a_pause(runner: Runner, handle: str) -> None:
+    """Kills the sender of a job between two tries."""
+    wait_until(lambda: only(runner, handle).tries, "a try")
+    (sender,) = wait_until(lambda: senders(handle), "the sender")
+
+    def stopped_in_a_pause() -> bool:
+        os.kill(sender, signal.SIGSTOP)
+        wait_until(lambda: look_up_state(sender) == "T", "the stop")
+        if only(runner, handle).message == "connection refused":
+            return True
+        os.kill(sender, signal.SIGCONT)
+        return False
+
+    wait_until(stopped_in_a_pause, "a pause")
+    os.kill(sender, signal.SIGKILL)
 
 
 def look_up_state(pid: int) -> str:
@@ -129,25 +149,37 @@ def test_it_is_repeated_until_the_network_is_back(
 def test_a_sender_that_was_killed_between_two_tries_is_replaced(runner: Runner, refusing: Hooks) -> None:
     handle = submit(runner, sh("true"), refusing.url)
     lock = Store(paths_of(handle).notifications).lock("end")
-    wait_until(lambda: only(runner, handle).tries, "a try")
-    (sender,) = wait_until(lambda: senders(handle), "the sender")
-
-    def stopped_in_a_pause() -> bool:
-        os.kill(sender, signal.SIGSTOP)
-        wait_until(lambda: look_up_state(sender) == "T", "the stop")
-        if only(runner, handle).message == "connection refused":
-            return True
-        os.kill(sender, signal.SIGCONT)
-        return False
-
-    wait_until(stopped_in_a_pause, "a pause")
-    os.kill(sender, signal.SIGKILL)
+    kill_in_a_pause(runner, handle)
     assert locks.wait_free(lock, 60)
     assert only(runner, handle).state == "retry"
     refusing.start()
     assert main(["status", handle]) == 0
     until(runner, handle, "delivered")
     assert main(["status", handle]) == 0
+    assert locks.wait_free(lock, 60)
+    assert len(refusing.requests) == 1
+
+
+def test_a_sender_restarts_as_a_smaller_process_for_a_long_pause(runner: Runner, refusing: Hooks) -> None:
+    handle = submit(runner, sh("true"), refusing.url)
+    paths = paths_of(handle)
+    lock = Store(paths.notifications).lock("end")
+    kill_in_a_pause(runner, handle)
+    assert locks.wait_free(lock, 60)
+    code = (
+        "import sys; from torchx.notifications import sender as s; s.LONG_PAUSE = 0.0; s.main(sys.argv[1:])"
+    )
+    subprocess.run([sys.executable, "-c", code, str(paths.folder), "end"], check=True)
+
+    def restarted() -> bool:
+        with suppress(OSError):  # it has just ended
+            return any(b"time.sleep(" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in senders(handle))
+        return False
+
+    wait_until(restarted, "the process that waits")
+    assert locks.is_held(lock)
+    refusing.start()
+    until(runner, handle, "delivered")
     assert locks.wait_free(lock, 60)
     assert len(refusing.requests) == 1
 

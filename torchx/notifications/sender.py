@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torchx.errors import TorchxError
 from torchx.jobs.events import read_events
@@ -19,12 +21,16 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.view import load
 from torchx.machine import locks
 from torchx.notifications.delivery import Result, deliver
+from torchx.notifications.launch import MODULE
 from torchx.notifications.payload import payload_of_job
 from torchx.notifications.store import FAILED, INTERRUPTED, RETRY, SENDING, STALL, UNKNOWN, Store, due_kind
-from torchx.supervisor.process import separate
+from torchx.supervisor.process import restart_later, separate
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 900.0
 """Seconds before the second try of a delivery, doubled for each further one."""
+
+LONG_PAUSE = 60.0
+"""Seconds from which on a process waits for the next try that takes less memory than this one."""
 
 GIVE_UP_AFTER = 24 * 3600.0
 """Seconds after the first try."""
@@ -37,10 +43,18 @@ class Sender:
         store: the files of the notifications.
         event: end or stall.
         payload: the content of the notifications.
+        restart: replaces this process by one that does the same after some seconds; None to wait here.
     """
 
-    def __init__(self, store: Store, event: str, payload: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        event: str,
+        payload: Mapping[str, Any],
+        restart: Callable[[float], NoReturn] | None = None,
+    ) -> None:
         self._store, self._event, self._payload = store, event, payload
+        self._restart = restart
         self._started = time.monotonic()
 
     def run(self) -> None:
@@ -52,13 +66,40 @@ class Sender:
         with contextlib.suppress(OSError):  # the application was removed
             due = self._due(plan.targets, plan.on)
             while due:
-                number, kind = min(due, key=lambda key: due[key])
-                time.sleep(max(due[number, kind] - time.monotonic(), 0.0))
-                again = self._try(number, kind, plan.targets[number])
-                if again is None:
-                    del due[number, kind]
-                else:
-                    due[number, kind] = again
+                pause = min(due.values()) - time.monotonic()
+                if pause >= LONG_PAUSE and self._restart is not None:
+                    self._restart(pause)
+                due = self._repeat_all(due, plan.targets)
+
+    def _repeat_all(
+        self, due: dict[tuple[int, str], float], targets: tuple[str, ...]
+    ) -> dict[tuple[int, str], float]:
+        """Repeats all deliveries at the same time; returns those to continue after a long pause."""
+        later: dict[tuple[int, str], float] = {}
+
+        def repeat(key: tuple[int, str]) -> None:
+            with contextlib.suppress(OSError):  # the application was removed
+                again = self._repeat(*key, targets[key[0]], due[key])
+                if again is not None:
+                    later[key] = again
+
+        first, *others = due
+        threads = [threading.Thread(target=repeat, args=(key,), daemon=True) for key in others]
+        for thread in threads:
+            thread.start()
+        repeat(first)
+        for thread in threads:
+            thread.join()
+        return later
+
+    def _repeat(self, number: int, kind: str, target: str, due: float) -> float | None:
+        """Repeats a delivery until a long pause; returns the time of the next try, or None."""
+        while True:
+            time.sleep(max(due - time.monotonic(), 0.0))
+            again = self._try(number, kind, target)
+            if again is None or again - time.monotonic() >= LONG_PAUSE:
+                return again
+            due = again
 
     def _due(self, targets: tuple[str, ...], on: tuple[str, ...]) -> dict[tuple[int, str], float]:
         """Returns the notifications to send, and the time of their next try by ``time.monotonic()``."""
@@ -84,6 +125,7 @@ class Sender:
             now = time.monotonic()
             if not self._store.journal.exists() or now > self._started + GIVE_UP_AFTER:
                 raise
+            self._restart = None  # the time of its first try is not recorded
             return now + LONGEST_PAUSE  # a full or read-only disk
         result = deliver(target, {**self._payload, "event": kind})
         pause = min(FIRST_PAUSE * 2.0 ** min(step.tries - 1, 30), LONGEST_PAUSE)
@@ -98,20 +140,21 @@ def main(argv: list[str]) -> None:
     """Sends the notifications of a local job.
 
     Args:
-        argv: the folder of the job, and the event: end or stall.
+        argv: the folder of the job; the event: end or stall; after a long pause, the descriptor of its lock.
     """
     separate()
     os.umask(0o077)
     paths, event = JobPaths(Path(argv[0])), argv[1]
     store = Store(paths.notifications)
-    held = locks.acquire(store.lock(event))
+    held = int(argv[2]) if len(argv) > 2 else locks.acquire(store.lock(event))
     if held is None:
         return  # another sender is at work
+    restart = partial(restart_later, MODULE, [*argv[:2], str(held)], [held])
     with contextlib.suppress(OSError, TorchxError):  # the job was removed
         view = load(paths)
         stalls = [e for e in read_events(paths.events) if e["e"] == "stalled"] if event == STALL else []
         message = str(stalls[-1].get("msg", "")) if stalls else ""
-        Sender(store, event, payload_of_job(view, message)).run()
+        Sender(store, event, payload_of_job(view, message), restart).run()
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torchx.errors import StateError, TorchxError
 from torchx.lazy import lazy_imports
@@ -17,7 +19,7 @@ from torchx.notifications.store import END, Store
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState
-from torchx.supervisor.process import report_ready, separate
+from torchx.supervisor.process import report_ready, restart_later, separate
 
 with lazy_imports:  # the submitting command waits only for the others
     from torchx.notifications import payload, sender
@@ -37,19 +39,23 @@ def main(argv: list[str]) -> None:
     separate()
     os.umask(0o077)
     report_ready(int(argv[2]))
+    held, restarted = int(argv[1]), os.open(os.devnull, os.O_WRONLY)
+    again = [argv[0], str(held), str(restarted)]
+    restart = partial(restart_later, "torchx.runner.watcher", again, [held, restarted], isolated=False)
     _ = payload.make, sender.Sender, api.get_runner  # now: torchx may be upgraded while the application runs
     store = Store(Path(argv[0]))
     planned = store.plan()
     if planned is not None:
-        watch(store, planned[1])
+        watch(store, planned[1], restart)
 
 
-def watch(store: Store, handle: str) -> None:
+def watch(store: Store, handle: str, restart: Callable[[float], NoReturn] | None = None) -> None:
     """Waits for the end of an application and sends its notifications.
 
     Args:
         store: the files of the notifications.
         handle: the application.
+        restart: see :class:`torchx.notifications.sender.Sender`.
     """
     try:
         ended = _wait(store, handle)
@@ -59,7 +65,7 @@ def watch(store: Store, handle: str) -> None:
     if ended is None:
         store.give_up("the application is no longer known to its scheduler")
     else:
-        sender.Sender(store, END, payload_of(handle, ended)).run()
+        sender.Sender(store, END, payload_of(handle, ended), restart).run()
 
 
 def _wait(store: Store, handle: str) -> DescribeAppResponse | None:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import torchx
 from torchx.errors import StateError
@@ -125,6 +126,24 @@ def _last_line(log: Path) -> str:
         lines = files.read_file(log, LARGEST_ERROR_LOG).decode("utf-8", "replace").split("\n")
         return next((line for line in reversed(lines) if line.strip()), "")
     return ""
+
+
+def restart_later(
+    module: str, arguments: Sequence[str], held: Sequence[int], delay: float, *, isolated: bool = True
+) -> NoReturn:
+    """Replaces this process by one that waits, which takes little memory, and then runs a module.
+
+    Args:
+        module: the module; ``main`` of it gets the arguments.
+        arguments: its arguments.
+        held: descriptors that it keeps, such as its lock.
+        delay: seconds to wait.
+        isolated: as for :func:`python_command`.
+    """
+    command = python_command(module, arguments, isolated=isolated, delay=delay)
+    for descriptor in held:
+        os.set_inheritable(descriptor, True)
+    os.execv(command[0], command)  # noqa: S606  # no shell
 
 
 # --- in the process of the supervisor ------------------------------------------------------------
