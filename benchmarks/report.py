@@ -21,6 +21,7 @@ import output
 import replicas
 import run
 import scripts
+import source
 import startup
 import views
 from measure import place, table
@@ -28,6 +29,7 @@ from measure import place, table
 GROUPS = {
     "Start-up": startup,
     "A short job": run,
+    "The record of the source": source,
     "Many replicas": replicas,
     "Output": output,
     "Views": views,

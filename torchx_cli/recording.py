@@ -11,14 +11,14 @@ from torchx.lazy import lazy_imports
 from torchx_cli.terminal.output import note
 
 with lazy_imports:
-    from torchx.provenance import launch
+    from torchx.provenance import submission as submissions
     from torchx.runner import provenance
     from torchx_cli.terminal import attach
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchx.provenance.launch import Submission
+    from torchx.provenance.submission import Submission
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef, AppDryRunInfo
 
@@ -40,7 +40,7 @@ class Recording:
         self.handle = ""
         app.metadata = {name: value for name, value in app.metadata.items() if name != settings.SOURCE}
         if submission is not None:
-            app.metadata |= provenance.small_facts(submission)
+            app.metadata |= submissions.small_facts(submission)
 
     def begin(self, runner: Runner, handle: str, info: AppDryRunInfo[Any]) -> None:
         """Begins the record, once; the restored working tree is removed with the application."""
@@ -59,7 +59,7 @@ class Recording:
 
 def of_run(app: AppDef) -> Recording:
     """Returns the record of the submission of a new application."""
-    return Recording(app, launch.look() if provenance.is_enabled() else None)
+    return Recording(app, submissions.look() if submissions.is_enabled() else None)
 
 
 def of_rerun(app: AppDef, earlier: str, runner: Runner) -> Recording:
@@ -72,14 +72,14 @@ def of_rerun(app: AppDef, earlier: str, runner: Runner) -> Recording:
         earlier: the handle of the earlier one; may be empty.
         runner: used to find the record of the earlier one.
     """
-    if not provenance.is_enabled():
+    if not submissions.is_enabled():
         return Recording(app, None)
-    now, found = launch.look(), None
+    now, found = submissions.look(), None
     if earlier:
         with suppress(TorchxError):
             found = runner.provenance(earlier)
     if found is not None and not found.live:
         now = provenance.inherited(runner, earlier, found, now)
     elif any(role.workspace for role in app.roles):
-        now = now._replace(source=None, notes=("the source of the files that run again is not recorded",))
+        now = now._replace(repository=None, notes=("the source of the files that run again is not recorded",))
     return Recording(app, now)

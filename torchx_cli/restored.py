@@ -20,7 +20,8 @@ from torchx_cli.terminal.output import note
 with lazy_imports:
     import tempfile
 
-    from torchx.provenance import drift, git, launch, surroundings
+    from torchx.provenance import drift, git, surroundings
+    from torchx.provenance import submission as submissions
     from torchx_cli.terminal import source_text
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def source_of(submission: Submission, request: RunRequest, runner: Runner) -> It
             note(f"note: {line}")
         if not request.dryrun:
             now = None
-            if provenance.is_enabled():
-                now = provenance.inherited(runner, submission.handle, found, launch.look(), notes)
+            if submissions.is_enabled():
+                now = provenance.inherited(runner, submission.handle, found, submissions.look(), notes)
             request.recording = Recording(submission.app, now, tree if found.live else None)
         yield submission._replace(restored=[role.name for role in roles])
     finally:

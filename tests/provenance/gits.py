@@ -8,12 +8,13 @@ import subprocess
 import time
 from pathlib import Path
 
-from torchx.provenance import launch
 from torchx.provenance.git import Deadline
+from torchx.provenance.launch import source_of
 from torchx.provenance.model import Provenance
 from torchx.provenance.restore import restore
 from torchx.provenance.source import Reader
 from torchx.provenance.store import Store
+from torchx.provenance.submission import look
 
 ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -60,13 +61,14 @@ def record(folder: Path, store: Store) -> Provenance:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        submission = launch.look()
+        submission = look()
     finally:
         os.chdir(before)
-    assert submission.source is not None
+    begun = source_of(submission)
+    assert begun is not None
     store.folder.mkdir(exist_ok=True)
     reader = Reader(store, Deadline(300), "/nonexistent", submission.at)
-    source = reader.read(submission.source)
+    source = reader.read(begun)
     provenance = Provenance(submission.at, source=source, recorded_at=time.time())
     store.write(provenance)
     assert store.read() == provenance

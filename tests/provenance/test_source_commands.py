@@ -17,8 +17,8 @@ from program import answer, torchx
 from torchx import settings
 from torchx.jobs.paths import Home
 from torchx.machine import locks
-from torchx.provenance import launch
 from torchx.provenance.store import INTERRUPTED, Store
+from torchx.provenance.submission import look, small_facts
 from torchx.runner import provenance
 from torchx.runner.api import Runner
 from torchx.schedulers.docker.record import job_data, label_data
@@ -251,7 +251,7 @@ def test_a_failed_record_is_a_note_and_no_error(folder: Path) -> None:
 
 
 def test_the_commit_and_the_branch_travel_with_the_application(folder: Path) -> None:
-    facts = provenance.small_facts(launch.look())
+    facts = small_facts(look())
     name = git(folder, "rev-parse", "HEAD")
     assert facts == {settings.SOURCE: f"{name} main"}
     labels = label_data(job_data(app(**facts), {}, "s"))

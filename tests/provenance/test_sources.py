@@ -11,13 +11,14 @@ import pytest
 from gits import again, commit, git, record, repository, tree
 
 from torchx.errors import StateError
-from torchx.provenance import changes, launch, tree_files
+from torchx.provenance import changes, tree_files
 from torchx.provenance import repository as repositories
 from torchx.provenance.git import Deadline
 from torchx.provenance.model import CONVERTED, DELETED, Source, Submodule
 from torchx.provenance.restore import restore
 from torchx.provenance.source import Reader
 from torchx.provenance.store import Store
+from torchx.provenance.submission import look
 from torchx.provenance.surroundings import read_python
 
 # --- what is checked out ----------------------------------------------------------------------------
@@ -52,11 +53,11 @@ def test_long_lists_of_references_are_left_to_git(tmp_path: Path, monkeypatch: p
 
 def test_without_a_repository_there_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert launch.look().source is None
+    assert look().repository is None
     (tmp_path / ".git").write_text("gitdir: /nowhere\n")
-    assert launch.look().source is None
+    assert look().repository is None
     (tmp_path / ".git").write_text("\xff\0no link")
-    assert launch.look().source is None
+    assert look().repository is None
 
 
 def test_without_git_the_commit_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,13 +225,13 @@ def test_a_change_after_the_submission_is_noticed(tmp_path: Path) -> None:
     (folder / "a.txt").write_text("changed\n")
     (folder / "old").write_text("old")
     os.utime(folder / "old", (1, 1))
-    submission = launch.Submission(str(folder), (folder / "a.txt").stat().st_ctime - 1, None)
+    before = (folder / "a.txt").stat().st_ctime - 1
     store = Store(tmp_path)
 
-    reader = Reader(store, Deadline(300), "/nonexistent", submission.at)
+    reader = Reader(store, Deadline(300), "/nonexistent", before)
     source = reader.read(Source(str(folder), "0" * 40))
     assert not source.complete  # there is no such commit
-    reader = Reader(store, Deadline(300), "/nonexistent", submission.at)
+    reader = Reader(store, Deadline(300), "/nonexistent", before)
     name = git(folder, "rev-parse", "HEAD")
     (folder / "more").write_text("more")
     commit(folder)

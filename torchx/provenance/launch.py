@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 from torchx.machine import files, locks, processes
-from torchx.provenance import repository as repositories
 from torchx.provenance.model import Provenance, Source
 from torchx.provenance.store import Store
+from torchx.provenance.submission import Submission
 from torchx.supervisor.process import python_command
 from torchx.version import __version__
 
 MODULE = "torchx.provenance.recorder"
 
 
-class Submission(NamedTuple):
-    """The facts of a submission that could change after it, read before it.
-
-    Attributes:
-        directory: the working directory.
-        at: the time, seconds since the epoch.
-        source: the repository with its commit and its branch; None without one.
-        earlier: the folder of an earlier record with the content of a complete source; empty for none.
-        notes: facts for the user, one sentence each.
-    """
-
-    directory: str
-    at: float
-    source: Source | None
-    earlier: str = ""
-    notes: tuple[str, ...] = ()
-
-
-def look() -> Submission:
-    """Reads the facts of a submission that could change after it; takes well under a millisecond."""
-    directory = os.getcwd()  # noqa: PTH109  # a string
-    repository = repositories.find(directory)
-    if repository is None:
-        return Submission(directory, time.time(), None)
-    head = repositories.head(repository)
-    source = Source(repository.top, head.commit or "", head.branch, objects=repository.objects)
-    return Submission(directory, time.time(), source)
+def source_of(submission: Submission) -> Source | None:
+    """Returns the source of a submission, as far as it is known; None without a repository."""
+    repository, head = submission.repository, submission.head
+    if submission.inherited is not None or repository is None:
+        return submission.inherited
+    return Source(repository.top, head.commit or "", head.branch, objects=repository.objects)
 
 
 def start(
@@ -77,7 +54,7 @@ def start(
             command_line=command_line,
             directory=submission.directory,
             live=live,
-            source=submission.source,
+            source=source_of(submission),
             notes=submission.notes,
             recording=True,
         )

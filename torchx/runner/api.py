@@ -17,7 +17,7 @@ from torchx.specs.handles import make_app_handle
 from torchx.suggestions import without_password
 
 with lazy_imports:
-    from torchx.provenance import launch
+    from torchx.provenance import submission
     from torchx.runner import components, notifications, provenance
     from torchx.runner import once as runner_once
     from torchx.runner import prepare as runner_prepare
@@ -191,12 +191,12 @@ class Runner(Applications):
 
     def _schedule_recorded(self, info: AppDryRunInfo[Any]) -> str:
         """Submits a request, and begins the record of its source."""
-        if not provenance.is_enabled():
+        if not submission.is_enabled():
             return self.schedule(info)
-        submission = launch.look()
+        facts = submission.look()
         handle = self.schedule(info)
         if not info.existed:
-            info.notes += filter(None, [provenance.begin(self, handle, info, submission)])
+            info.notes += filter(None, [provenance.begin(self, handle, info, facts)])
         return handle
 
     def dryrun(

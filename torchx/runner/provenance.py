@@ -17,15 +17,15 @@ from torchx.jobs.paths import Home, state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.masking import mask_text
-from torchx.provenance import launch
 from torchx.provenance.model import Provenance, Source
 from torchx.provenance.repository import is_commit
 from torchx.scheduling.base import KeepsProvenance, Scheduler
 
 with lazy_imports:
-    from torchx.provenance import restore, store
+    from torchx.provenance import launch, restore, store
 
 if TYPE_CHECKING:
+    from torchx.provenance.submission import Submission
     from torchx.scheduling.responses import DescribeAppResponse
     from torchx.specs.app import AppDryRunInfo
 
@@ -46,16 +46,11 @@ class Holder(Protocol):
         ...
 
 
-def is_enabled() -> bool:
-    """Returns True unless the user disabled the record by ``TORCHX_PROVENANCE=0``."""
-    return os.environ.get(settings.TORCHX_PROVENANCE, "") not in ("0", "false", "off")
-
-
 def begin(
     runner: Holder,
     handle: str,
     info: AppDryRunInfo[Any],
-    submission: launch.Submission,
+    submission: Submission,
     command_line: str = "",
 ) -> str:
     """Begins the record of an application's source, and does not wait for its end.
@@ -103,14 +98,6 @@ def _program(entrypoint: str, env: dict[str, str]) -> str:
     return "" if found is None else str(Path(found).absolute())
 
 
-def small_facts(submission: launch.Submission) -> dict[str, str]:
-    """Returns the metadata with the commit and the branch, which travel with an application to its engine."""
-    source = submission.source
-    if source is None or not source.commit:
-        return {}
-    return {settings.SOURCE: f"{source.commit} {source.branch}".strip()[:300]}
-
-
 def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
     """Returns the commit and the branch that an application's metadata has, None without them."""
     text = "" if described is None else described.metadata.get(settings.SOURCE, "")
@@ -122,8 +109,8 @@ def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
 
 
 def inherited(
-    runner: Holder, handle: str, found: Provenance, now: launch.Submission, notes: Sequence[str] = ()
-) -> launch.Submission:
+    runner: Holder, handle: str, found: Provenance, now: Submission, notes: Sequence[str] = ()
+) -> Submission:
     """Returns the facts of a submission whose source is that of an earlier application.
 
     Args:
@@ -135,9 +122,11 @@ def inherited(
     """
     folder = runner._provenance_folder(handle)
     if found.source is None or not found.source.complete or folder is None:
-        return now._replace(source=None, notes=(f"the source is that of {handle}, which is not recorded",))
+        return now._replace(
+            repository=None, notes=(f"the source is that of {handle}, which is not recorded",)
+        )
     notes = (f"the source is that of {handle}", *notes)
-    return now._replace(directory=found.directory, source=found.source, earlier=str(folder), notes=notes)
+    return now._replace(directory=found.directory, inherited=found.source, earlier=str(folder), notes=notes)
 
 
 # --- restored trees -------------------------------------------------------------------------------------
