@@ -18,7 +18,7 @@ from torchx.jobs.catalog import catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
-from torchx.jobs.record import LARGEST, damaged
+from torchx.jobs.record import LARGEST, JobRecord, damaged
 from torchx.jobs.view import AttemptView, JobView
 from torchx.lazy import lazy_imports
 from torchx.machine import files
@@ -30,6 +30,7 @@ from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
 with lazy_imports:
+    from torchx import masking
     from torchx.specs import serialize
 
 DEFAULT_OWNER = "local_cwd"
@@ -72,12 +73,16 @@ class LocalJobs:
             app = serialize.app_from_dict(view.record.app)
         except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(self.home.job(app_id).record, "`app` is not an application") from error
+        _register_secrets(view.record)
         return replace(describe_job(view), roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a job without its roles, or None."""
         view = self.find(app_id)
-        return None if view is None else describe_job(view)
+        if view is None:
+            return None
+        _register_secrets(view.record)
+        return describe_job(view)
 
     def exists(self, app_id: str) -> bool:
         """Returns True if a job is on record."""
@@ -220,6 +225,25 @@ class LocalJobs:
 
 def _matches(query: AppQuery, app: ListAppResponse) -> bool:
     return query.takes(app.app_id, app.name, app.state.name, app.submitted_at, app.tags)
+
+
+def _register_secrets(record: JobRecord) -> None:
+    """Registers the secrets of a job, to be masked in excerpts of its log; a description has none of them."""
+    roles = record.app.get("roles")
+    for role in roles if isinstance(roles, list) else ():
+        env = role.get("env") if isinstance(role, dict) else None
+        if not isinstance(env, dict):
+            continue
+        declared = {name for name, value in env.items() if value == masking.MASK}
+        names = declared.union(filter(masking.looks_secret, env))
+        own = next((each for each in record.roles if each.name == role.get("name")), None)
+        for values in (own.env, *(replica.env for replica in own.replicas)) if own and names else ():
+            found = {name: values[name] for name in names & values.keys()}
+            masking.add_values(
+                masking.secrets_in_environment(
+                    {n: masking.SecretValue(v) if n in declared else v for n, v in found.items()}
+                )
+            )
 
 
 def describe_job(view: JobView) -> DescribeAppResponse:

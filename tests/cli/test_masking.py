@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torchx.config import ConfigError, load_config
-from torchx.masking import looks_secret, mask, mask_arguments, mask_text, secrets_in_arguments
+from torchx.masking import forget_values, looks_secret, mask, mask_arguments, mask_text, secrets_in_arguments
 from torchx.specs.app import AppDef, Role
 from torchx_cli import session
 from torchx_cli.main import main
@@ -303,6 +303,33 @@ def test_no_command_shows_a_secret(
     assert "canary" not in shown
     assert "Traceback" in shown
     assert f"ACME_PIN={MASK}" in shown
+
+
+def test_quoted_lines_of_a_log_are_masked_and_the_log_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text(f"declared-{CANARY}")
+    secrets = ("--secret", "API=@token", "--env", f"DB_PASSWORD=named-{CANARY}", "--env", "N=12")
+    script = "echo $API and $DB_PASSWORD, $N; exit 3"
+    assert main(["run", "-s", "local_cwd", *secrets, "utils.sh", script]) == 3
+    handle = capfd.readouterr().out.strip()
+    for words in (
+        ["status", handle],
+        ["describe", handle],
+        ["top", handle],
+        ["top", handle, "-o", "json"],
+        ["report", handle, "-o", "-"],
+        ["wait", handle, "--for", "log:and"],
+    ):
+        forget_values()
+        main(words)
+        shown = capfd.readouterr()
+        assert CANARY not in shown.out + shown.err, words
+        assert f"{MASK} and {MASK}, 12" in shown.out, words
+    for words in (["log", handle], ["log", "--fold", handle]):
+        assert main(words) == 0
+        assert f"declared-{CANARY} and named-{CANARY}, 12\n" in capfd.readouterr().out
 
 
 def test_log_messages_are_masked(capsys: pytest.CaptureFixture[str]) -> None:

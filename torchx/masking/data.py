@@ -15,6 +15,9 @@ from torchx.settings import COMMAND_LINE
 RECORD = "torchx.pytorch.org/app"
 """The annotation of a manifest with the whole application, including its environment."""
 
+SHORTEST = 3
+"""Minimum length of a declared secret that is masked within a text."""
+
 _ASSIGNED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]{0,255})([=:])(?!//)")
 """The start of an argument that assigns a value to a name."""
 
@@ -99,6 +102,26 @@ def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
     """
     starts = _secret_starts(arguments)
     return [argument[at:] for argument, at in zip(arguments, starts, strict=True) if at is not None]
+
+
+def secrets_in_environment(env: Mapping[str, Any]) -> list[str]:
+    """Returns the values of an environment that were declared secrets, or have secret names.
+
+    Of the latter, numbers and values shorter than 8 characters are excluded, as they may occur by chance.
+
+    >>> secrets_in_environment({"API_KEY": "abcdefgh", "PIN": SecretValue("1234"), "N": "12345678"})
+    ['abcdefgh', '1234']
+    """
+    return [
+        str(value)
+        for name, value in env.items()
+        if isinstance(value, str)
+        and (
+            len(value) >= SHORTEST
+            if isinstance(value, SecretValue)
+            else len(value) >= 8 and not value.isdigit() and looks_secret(str(name))
+        )
+    ]
 
 
 def _secret_starts(arguments: Sequence[str]) -> list[int | None]:

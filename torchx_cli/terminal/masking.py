@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.specs.app import AppDef
 
-SHORTEST = 3
-"""Minimum length of a declared secret that is masked within a text."""
-
-
 _is_configured = False
 
 
@@ -114,11 +110,9 @@ def secret_values(app: AppDef | None) -> tuple[str, ...]:
     """
     if app is None:
         return ()
-    values = {v for role in app.roles for n, v in role.env.items() if looks_secret(str(n))}
+    configure()
+    kept = {value for role in app.roles for value in masking.secrets_in_environment(role.env)}
     for role in app.roles:  # unvalidated arguments may be of any type
         args = [arg if isinstance(arg, str) else "" for arg in (role.entrypoint, *role.args)]
-        values.update(masking.secrets_in_arguments(args))
-    kept = {v for v in values if isinstance(v, str) and len(v) >= 8 and not v.isdigit()}
-    declared = (v for role in app.roles for v in role.env.values() if isinstance(v, masking.SecretValue))
-    kept.update(str(value) for value in declared if len(value) >= SHORTEST)
+        kept.update(v for v in masking.secrets_in_arguments(args) if len(v) >= 8 and not v.isdigit())
     return tuple(sorted(kept, key=len, reverse=True))
