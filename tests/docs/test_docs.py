@@ -65,6 +65,7 @@ def run_python(block: Block, cwd: Path, env: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_examples_of_a_page_work(name: str, tmp_path: Path, env: dict[str, str]) -> None:
     """The blocks of a page form one session."""
+    env["TORCHX_PROVENANCE"] = str(int(name == "repeating.md"))  # a process after each submission
     skipped = []
     for block in blocks(BY_NAME[name]):
         if block.needs_torch and not all(importlib.util.find_spec(m) for m in ("torch", "sklearn")):
