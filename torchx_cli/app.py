@@ -29,6 +29,7 @@ APPLICATIONS: dict[str, str] = {
     "log": "Print the output of an application.",
     "attach": "Attach to a running application: logs and result.",
     "exec": "Run a program in a replica.",
+    "stacks": "Show the stacks of the processes of an application.",
     "wait": "Wait until applications have ended, or meet another condition.",
     "events": "Show the events of applications.",
     "cancel": "Cancel applications.",
@@ -72,6 +73,7 @@ OTHER_NAMES = {
     "prune": "gc clean cleanup",
     "rerun": "retry restart resubmit resume again",
     "run": "start submit launch sbatch apply create",
+    "stacks": "py-spy pystack stack gdb traceback",
     "status": "state stat",
     "why": "explain diagnose reason",
 }

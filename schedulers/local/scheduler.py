@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -14,6 +14,7 @@ with lazy_imports:
     from torchx.jobs import pruning
     from torchx.schedulers.local import cancel as local_cancel
     from torchx.schedulers.local import checks, doctor, events, images, logs, options, request, submit
+    from torchx.schedulers.local import stacks as local_stacks
     from torchx.schedulers.local import usage as local_usage
     from torchx.schedulers.local import wait as local_wait
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
+    from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
@@ -153,6 +155,12 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, within that of its record."""
         return self._jobs.provenance_folder(app_id)
+
+    def stacks(
+        self, app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
+    ) -> AppStacks:
+        """Returns the stacks of the processes of a job."""
+        return local_stacks.stacks(self._jobs, app_id, replicas, ranks, native)
 
     # --- cancel ----------------------------------------------------------------------------------
 

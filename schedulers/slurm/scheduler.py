@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -13,6 +13,7 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Schedul
 with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
     from torchx.schedulers.slurm import checks, commands, doctor, logs, request, status, submit
+    from torchx.schedulers.slurm import stacks as slurm_stacks
     from torchx.schedulers.slurm import usage as slurm_usage
     from torchx.schedulers.slurm import wait as slurm_wait
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
@@ -111,6 +113,12 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, within that of its logs."""
         return status.provenance_folder(app_id)
+
+    def stacks(
+        self, app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
+    ) -> AppStacks:
+        """Returns the stacks of the processes on the nodes of a job."""
+        return slurm_stacks.stacks(app_id, replicas, ranks, native)
 
     # --- cancel ----------------------------------------------------------------------------------
 

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
-from torchx.schedulers.slurm.directives import directives, srun_options
+from torchx.schedulers.slurm.directives import (
+    ATTEMPT_LOOP,
+    BEGIN_ROLE,
+    PORTS,
+    STEP,
+    agent_text,
+    directives,
+    srun_options,
+)
 from torchx.schedulers.slurm.paths import role_folder
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, absent, heredoc, quote
-from torchx.schedulers.slurm.script_parts import ATTEMPT_LOOP, BEGIN_ROLE, PORTS, STEP, agent_text
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.handles import make_app_handle
 from torchx.specs.macro import macros

@@ -30,17 +30,20 @@ DUTIES = {
     "wait": "wait",
     "log_chunks": "logs",
     "usage": "usage",
+    "stacks": "stacks",
     "execute": "exec",
     "prune": "prune",
     "diagnose": "doctor",
 }
 """The file of an engine that a method of its scheduler calls."""
 
-OPTIONAL = {"usage": "Measures", "execute": "Executes", "prune": "Prunes"}
+OPTIONAL = {"usage": "Measures", "stacks": "TakesStacks", "execute": "Executes", "prune": "Prunes"}
 """Methods that an engine may lack, and their protocols."""
 
 ABSENT = {
     ("local", "exec"): "a replica is a process of this machine: users run programs beside it themselves",
+    ("docker", "stacks"): "torchx.runner.stacks, by a program in each container",
+    ("kubernetes", "stacks"): "torchx.runner.stacks, by a program in each container",
     ("local", "prune"): "torchx.jobs.pruning, as records on this machine belong to torchx.jobs",
     ("local", "record"): "torchx.jobs.record, as a supervisor reads it too",
     ("slurm", "exec"): "Slurm has srun --overlap for it, only on machines of the cluster",

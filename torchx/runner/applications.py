@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ with lazy_imports:
     from torchx.provenance import store
     from torchx.runner import logs, notifications, reports
     from torchx.runner import provenance as runner_provenance
+    from torchx.runner import stacks as runner_stacks
     from torchx.scheduling import checks
     from torchx.specs import app
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from torchx.provenance.model import File, Provenance
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+    from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.run_options import CfgVal
     from torchx.specs.status import AppStatus
@@ -83,6 +85,33 @@ class Applications(Engines):
         """
         scheduler, app_id = self._of(app_handle)
         return scheduler.usage(app_id) if isinstance(scheduler, Measures) else None
+
+    def stacks(
+        self,
+        app_handle: str,
+        replicas: Collection[str] | None = None,
+        ranks: Collection[int] | None = None,
+        native: bool = False,
+    ) -> AppStacks:
+        """Returns the stacks of the processes of a running application.
+
+        Args:
+            app_handle: the application.
+            replicas: only these replicas (``role/id``) and roles (default: all).
+            ranks: only the processes of these ranks (default: all).
+            native: include frames of compiled code; pauses each process while it is read.
+
+        Raises:
+            UnknownAppException: the scheduler does not know the application.
+            StateError: it is not running, or its processes cannot be read.
+            UsageError: the scheduler cannot run programs in replicas.
+        """
+        scheduler, app_id = self._of(app_handle)
+        described = self.description(app_handle, brief=True)
+        if described is None:
+            raise UnknownAppException(app_handle)
+        with self._event("stacks", scheduler.backend, app_id):
+            return runner_stacks.take(scheduler, described, replicas, ranks, native)
 
     def wait(
         self, app_handle: str, wait_interval: float = 10, timeout: float | None = None

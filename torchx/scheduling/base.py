@@ -30,6 +30,7 @@ from torchx.scheduling.protocols import Prunes as Prunes
 from torchx.scheduling.protocols import Reports as Reports
 from torchx.scheduling.protocols import Selects as Selects
 from torchx.scheduling.protocols import Shared as Shared
+from torchx.scheduling.protocols import TakesStacks as TakesStacks
 from torchx.scheduling.protocols import Waits as Waits
 from torchx.scheduling.responses import DescribeAppResponse as DescribeAppResponse
 from torchx.scheduling.responses import ListAppResponse as ListAppResponse

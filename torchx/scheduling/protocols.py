@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torchx.errors import StateError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.responses import DescribeAppResponse, ListAppResponse
+    from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDryRunInfo, Role
@@ -190,4 +191,28 @@ class KeepsProvenance(Protocol):
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the provenance of an application, which may not exist; None if unknown."""
+        ...
+
+
+@runtime_checkable
+class TakesStacks(Protocol):
+    """A scheduler that can take the stacks of the processes of all replicas.
+
+    Without it, a runner runs a program in each replica, if the scheduler implements :class:`Executes`.
+    """
+
+    def stacks(
+        self, app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
+    ) -> AppStacks:
+        """Returns the stacks of a running application.
+
+        Args:
+            app_id: the application.
+            replicas: only these replicas (``role/id``) and roles (default: all).
+            ranks: only the processes of these ranks (default: all).
+            native: include frames of compiled code.
+
+        Raises:
+            StateError: the application is not running.
+        """
         ...

@@ -157,11 +157,28 @@ def parse_log_target(text: str) -> LogTarget:
 
 
 def _replicas(ids: str, text: str) -> tuple[int, ...]:
+    return parse_numbers(ids.removesuffix(","), f"`{text}`", "replica id")
+
+
+def parse_numbers(text: str, where: str, noun: str = "rank") -> tuple[int, ...]:
+    """Reads numbers such as ``0,1,3-5``.
+
+    Args:
+        text: the numbers.
+        where: the place of the text, for the error message.
+        noun: the name of such a number, for the error message.
+
+    Raises:
+        UsageError: the text has another form.
+
+    >>> parse_numbers("0,4-6", "--rank")
+    (0, 4, 5, 6)
+    """
     wanted: dict[int, None] = {}
-    for part in ids.removesuffix(",").split(","):
+    for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < first + MOST_REPLICAS:
-            raise UsageError(f"`{part}` in `{text}` is not a replica id", hint="replica ids read 0,1,3-5")
+            raise UsageError(f"`{part}` in {where} is not a {noun}", hint=f"{noun}s read 0,1,3-5")
         wanted.update(dict.fromkeys(range(first, last + 1)))
     return tuple(wanted)

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
+from torchx.schedulers.slurm.directives import ATTEMPT_LOOP, agent_text
 from torchx.schedulers.slurm.paths import SlurmPaths
 from torchx.schedulers.slurm.quoting import APP_ID, REPLICA_ID, directive, heredoc, quote
 from torchx.schedulers.slurm.script import ScriptContext, script_of, without_roles
-from torchx.schedulers.slurm.script_parts import ATTEMPT_LOOP, agent_text
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
 SH = shutil.which("sh") or "sh"

@@ -1,0 +1,72 @@
+"""The program that takes stacks: how it is called, and its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+
+from torchx.errors import StateError
+from torchx.machine import stack_taker
+from torchx.scheduling.stacks import AppStacks, parse_stacks
+
+TIMEOUT = 120.0
+"""Maximum seconds to take the stacks of one machine."""
+
+_SHELL = (
+    'for p in "$0" python3 python; do command -v "$p" > /dev/null 2>&1 && exec "$p" -I "$@"; done; exit 127'
+)
+_READ = "import sys; exec(sys.stdin.buffer.read({size}).decode())"
+
+
+@cache
+def program() -> bytes:
+    """Returns the source of the program."""
+    return Path(stack_taker.__file__).read_bytes()
+
+
+def arguments(job: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool) -> str:
+    """Returns the argument of the program.
+
+    Args:
+        job: the handle of the application; empty in a container.
+        replicas: only these replicas (``role/id``) and roles; None for all.
+        ranks: only the processes of these ranks; None for all.
+        native: include frames of compiled code.
+    """
+    request = {"job": job, "native": native}
+    wanted = {"replicas": replicas, "ranks": ranks}
+    return json.dumps({**request, **{name: sorted(v) for name, v in wanted.items() if v is not None}})
+
+
+def command(argument: str, python: str = "python3") -> list[str]:
+    """Returns the command that reads the program from its input and runs it, where a shell and Python exist.
+
+    Args:
+        argument: the argument of the program.
+        python: the interpreter, if it exists there.
+    """
+    return ["sh", "-c", _SHELL, python, "-c", _READ.format(size=len(program())), argument]
+
+
+def answer(stdout: bytes, stderr: bytes, code: int, role: str = "", replica: int = 0) -> AppStacks:
+    """Reads the output of the program.
+
+    Args:
+        stdout, stderr, code: its output, its error output and its exit code.
+        role, replica: the replica of processes that do not name theirs.
+
+    Raises:
+        StateError: it failed.
+    """
+    if code == 127:
+        raise StateError(
+            "no Python to take the stacks with", hint="python3 in the image, and py-spy for stacks"
+        )
+    try:
+        return parse_stacks(stdout.decode("utf-8", "replace"), role, replica)
+    except ValueError as error:
+        lines = stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = lines[-1] if lines else f"exit {code}, {error}"
+        raise StateError(f"the stacks cannot be taken: {reason}") from None

@@ -1,0 +1,261 @@
+"""Stacks of the processes of an application, and their groups of equal ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torchx.json_limits import load_json
+
+MAIN, CHILD, LAUNCHER = "main", "child", "launcher"
+"""Kinds of processes: a rank, or the program of a replica without ranks; its children; its ancestors."""
+
+_BOOTSTRAP = ("Thread._bootstrap", "Thread._bootstrap_inner", "_bootstrap", "_bootstrap_inner")
+_WAITS = ("wait4", "waitid", "rt_sigsuspend", "rt_sigtimedwait")
+"""System calls in which a process waits for its children."""
+
+_IMPORT = "<frozen importlib"
+
+
+class Frame(NamedTuple):
+    """A frame of a stack.
+
+    Attributes:
+        function: name of the function.
+        file: path of its file.
+        line: the current line; 0 if unknown.
+        short: a short form of the path.
+    """
+
+    function: str
+    file: str
+    line: int
+    short: str
+
+    @property
+    def text(self) -> str:
+        """``function file:line``."""
+        where = f"{self.short or self.file}:{self.line}" if self.line else self.short or self.file
+        return f"{self.function} {where}".rstrip()
+
+
+@dataclass(frozen=True)
+class ThreadStack:
+    """The Python stack of a thread.
+
+    Attributes:
+        name: name of the thread.
+        frames: its frames, the innermost first.
+        wait: the system call in which it waits; empty if it does not wait, or it is unknown.
+        active: whether it seemed to run.
+        gil: whether it held the global interpreter lock.
+    """
+
+    name: str
+    frames: tuple[Frame, ...]
+    wait: str = ""
+    active: bool = False
+    gil: bool = False
+
+    @property
+    def shown(self) -> tuple[Frame, ...]:
+        """The frames without those that start a thread, and those of the import system."""
+        return tuple(
+            f for f in self.frames if f.function not in _BOOTSTRAP and not f.file.startswith(_IMPORT)
+        )
+
+
+@dataclass(frozen=True)
+class ProcessStack:
+    """A process with the stacks of its threads.
+
+    Attributes:
+        role: its role.
+        replica: the id of its replica.
+        attempt: the attempt of the replica.
+        rank: the value of ``RANK`` in its environment; None without one.
+        kind: ``main``, ``child`` or ``launcher``.
+        host: the host that it runs on.
+        pid: its pid, as its container sees it.
+        parent: that of its parent.
+        program: the name of its program, without arguments.
+        state: running, sleeping, stopped, traced, or blocked in the kernel.
+        wait: the system call in which its first thread waits, or an empty string.
+        threads: its Python threads, the main thread first; empty if they are unknown, or it runs no Python.
+        note: why they are unknown.
+    """
+
+    role: str
+    replica: int
+    attempt: int | None
+    rank: int | None
+    kind: str
+    host: str
+    pid: int
+    parent: int
+    program: str
+    state: str
+    wait: str
+    threads: tuple[ThreadStack, ...]
+    note: str = ""
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """Equal for processes whose stacks are equal."""
+        stacks = sorted((thread.name == "MainThread", thread.shown) for thread in self.threads)
+        waits = self.wait.partition(" of ")[0] if not self.threads else ""
+        stopped = self.state if self.state in ("stopped", "traced") else ""
+        return self.kind, self.program if not self.threads else "", waits, stopped, tuple(stacks)
+
+
+class Group(NamedTuple):
+    """Processes with equal stacks.
+
+    Attributes:
+        processes: the processes.
+        of: the number of all processes of their kind.
+    """
+
+    processes: tuple[ProcessStack, ...]
+    of: int
+
+
+@dataclass(frozen=True)
+class AppStacks:
+    """The stacks of an application.
+
+    Attributes:
+        processes: its processes, by role, replica and rank.
+        notes: replicas without stacks, and why.
+    """
+
+    processes: tuple[ProcessStack, ...]
+    notes: tuple[str, ...] = ()
+
+    def groups(self) -> list[Group]:
+        """Returns the groups of equal stacks: those of ranks first, the rarest first."""
+        found: dict[tuple[Any, ...], list[ProcessStack]] = {}
+        for process in self.processes:
+            found.setdefault(process.signature, []).append(process)
+        counts = {kind: sum(p.kind == kind for p in self.processes) for kind in (MAIN, CHILD, LAUNCHER)}
+        groups = [Group(tuple(members), counts[members[0].kind]) for members in found.values()]
+        order = list(counts)
+        return sorted(groups, key=lambda g: (order.index(g.processes[0].kind), len(g.processes)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain data for ``json``; each group lists its processes by their position."""
+        position = {id(process): n for n, process in enumerate(self.processes)}
+        processes = []
+        for process in self.processes:
+            data = {field.name: getattr(process, field.name) for field in dataclasses.fields(process)}
+            data["threads"] = [_thread_json(thread) for thread in process.threads]
+            processes.append(data)
+        groups = [
+            {
+                "kind": group.processes[0].kind,
+                "count": len(group.processes),
+                "of": group.of,
+                "ranks": [p.rank for p in group.processes if p.rank is not None],
+                "processes": [position[id(p)] for p in group.processes],
+            }
+            for group in self.groups()
+        ]
+        return {"processes": processes, "groups": groups, "notes": list(self.notes)}
+
+
+def _thread_json(thread: ThreadStack) -> dict[str, Any]:
+    frames = [{"function": f.function, "file": f.file, "line": f.line or None} for f in thread.frames]
+    return {
+        "name": thread.name,
+        "active": thread.active,
+        "owns_gil": thread.gil,
+        "wait": thread.wait,
+        "frames": frames,
+    }
+
+
+def combine(parts: Iterable[AppStacks], roles: Sequence[str]) -> AppStacks:
+    """Returns the stacks of several hosts or containers as one, in the order of roles."""
+    parts = list(parts)
+    place = {name: number for number, name in enumerate(roles)}
+
+    def order(process: ProcessStack) -> tuple[int, int, int, str, int]:
+        rank = -1 if process.rank is None else process.rank
+        return place.get(process.role, len(place)), process.replica, rank, process.host, process.pid
+
+    processes = sorted((process for part in parts for process in part.processes), key=order)
+    return AppStacks(tuple(processes), tuple(dict.fromkeys(note for part in parts for note in part.notes)))
+
+
+def parse_stacks(text: str, role: str = "", replica: int = 0) -> AppStacks:
+    """Reads the answer of ``torchx.machine.stack_taker``.
+
+    Args:
+        text: the answer, which may come from a container.
+        role, replica: the replica of processes that do not name theirs.
+
+    Raises:
+        ValueError: it is not an answer of that program.
+    """
+    try:
+        return _parsed(load_json(text), role, replica)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"not an answer with stacks: {error!r}") from None
+
+
+def _parsed(data: Mapping[str, Any], role: str, replica: int) -> AppStacks:
+    entries = data["processes"]
+    kinds = _kinds(entries)
+    processes = []
+    for entry in entries:
+        name, _, number = str(entry["replica"]).rpartition("/")
+        attempt = str(entry["attempt"])
+        pid, rank = int(entry["pid"]), entry["rank"]
+        processes.append(
+            ProcessStack(
+                name or role,
+                int(number) if name and number.isdigit() else replica,
+                int(attempt) if attempt.isdigit() else None,
+                None if rank is None else int(rank),
+                kinds[pid],
+                str(data["host"]),
+                pid,
+                int(entry["parent"]),
+                str(entry["program"]),
+                str(entry["state"]),
+                str(entry["wait"]),
+                tuple(sorted(map(_thread, entry["threads"]), key=lambda t: t.name != "MainThread")),
+                str(entry["note"]),
+            )
+        )
+    return AppStacks(tuple(processes))
+
+
+def _kinds(entries: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """Returns the kind of each process, by pid."""
+    by_pid = {int(entry["pid"]): entry for entry in entries}
+    parents = {int(entry["parent"]) for entry in entries}
+    with_ranks = {entry["replica"] for entry in entries if entry["rank"] is not None}
+    started = {entry["replica"] for entry in entries if entry["attempt"]}
+    launchers = {
+        pid
+        for pid, entry in by_pid.items()
+        if (entry["replica"] in with_ranks and entry["rank"] is None)
+        # our own program on the nodes of Slurm, which starts the attempts
+        or (entry["replica"] in started and not entry["attempt"])
+        # a shell that waits for its program
+        or (pid in parents and not entry["threads"] and not entry["note"] and entry["wait"] in _WAITS)
+    }
+    kinds = dict.fromkeys(launchers, LAUNCHER)
+    for pid, entry in by_pid.items():
+        parent = int(entry["parent"])
+        own = parent in by_pid and by_pid[parent]["replica"] == entry["replica"]
+        kinds.setdefault(pid, CHILD if own and parent not in launchers else MAIN)
+    return kinds
+
+
+def _thread(data: Mapping[str, Any]) -> ThreadStack:
+    frames = tuple(Frame(str(f[0]), str(f[1]), int(f[2]), str(f[3])) for f in data["frames"])
+    return ThreadStack(str(data["name"]), frames, str(data["wait"]), bool(data["active"]), bool(data["gil"]))

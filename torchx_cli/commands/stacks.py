@@ -1,0 +1,85 @@
+"""`torchx stacks`: show the stacks of the processes of an application."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchx.scheduling import checks
+from torchx.scheduling.stacks_text import as_text
+from torchx.specs.handles import parse_log_target, parse_numbers
+from torchx_cli.applications import ACTIVE, find
+from torchx_cli.flags import Json, LogTarget, Output, option
+from torchx_cli.session import session_of
+from torchx_cli.terminal.output import emit, note, output_format, say, width_of
+from torchx_cli.terminal.times import seconds
+
+if TYPE_CHECKING:
+    from torchx.scheduling.base import DescribeAppResponse
+    from torchx.specs.handles import LogTarget as Target
+
+SHORTEST_INTERVAL = 0.5
+"""Minimum seconds between two rounds of --watch."""
+
+
+def stacks_(
+    ctx: typer.Context,
+    target: LogTarget,
+    rank: Annotated[
+        str, option("--rank", metavar="N", help="Only these ranks, as in 3 or 0,4-7 (the variable RANK).")
+    ] = "",
+    native: Annotated[
+        bool,
+        typer.Option("--native", help="Include frames of compiled code; pauses each process for a moment."),
+    ] = False,
+    watch: Annotated[
+        str, option("--watch", metavar="S", help="Repeat every S seconds until the application has ended.")
+    ] = "",
+    output: Output = "",
+    json: Json = False,
+) -> None:
+    """Show the Python stacks of all processes of an application: equal ones once, the rarest first.
+
+    Processes that run no Python, or cannot be read, are shown with the system call in which they wait.
+    Python stacks need py-spy: pip install "torchx-cli[debug]"
+    """
+    form = output_format(output, json)
+    parsed = parse_log_target(target)
+    ranks = parse_numbers(rank, "--rank") if rank else None
+    interval = max(seconds("--watch", watch), SHORTEST_INTERVAL) if watch else None
+    with session_of(ctx).runner() as runner:
+        handle, described = find(runner, parsed.handle, prefer=ACTIVE)
+        replicas = _replicas(parsed, described)
+        while True:
+            taken = runner.stacks(handle, replicas, ranks, native)
+            if form != "text":
+                emit({"handle": handle, **taken.to_json()}, form, hide=True)
+            else:
+                if interval is not None:
+                    say(f"--- {time.strftime('%H:%M:%S')}")
+                for line in as_text(taken, width_of(sys.stdout)):
+                    say(line, hide=True, flush=True)
+                if not taken.processes:
+                    note("no matching processes")
+            if interval is None:
+                return
+            runner.wait(handle, timeout=interval)
+            status = runner.status(handle)
+            if status is None or status.is_terminal():
+                return
+
+
+def _replicas(target: Target, described: DescribeAppResponse) -> list[str] | None:
+    """Returns the requested role or replicas; None for all.
+
+    Raises:
+        StateError: the role or replica does not exist.
+    """
+    if target.role is None:
+        return None
+    known = checks.replicas_in(described.roles_statuses)
+    checks.require_replicas(described.app_id, known, target.role, target.replicas)
+    return [f"{target.role}/{replica}" for replica in target.replicas] or [target.role]
