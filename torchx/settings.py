@@ -18,6 +18,9 @@ TORCHX_ATTEMPT = "TORCHX_ATTEMPT"
 """Set in every replica: the number of its attempt, from 1. It is absent on Kubernetes if a role with retries
 starts neither a shell nor Python."""
 
+TORCHX_HEARTBEAT = "TORCHX_HEARTBEAT"
+"""Set in the replicas of local jobs with ``stall``: where heartbeats are written, ``OFFSET:FILE``."""
+
 TORCHX_PARENT_RUN_ID = "TORCHX_PARENT_RUN_ID"
 """Set in every replica when the run was given a parent."""
 

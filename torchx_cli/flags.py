@@ -85,6 +85,17 @@ WithTags = Annotated[
         help="Only applications with this tag; `sweep=lr*` works too (repeatable: with all of them).",
     ),
 ]
+Stall = Annotated[
+    str,
+    option("--stall", metavar="TIME", help="Report replicas without output or heartbeat for so long: 10m."),
+]
+OnStall = Annotated[
+    str, option("--on-stall", metavar="ACTION", help="With --stall: report (default), restart or cancel.")
+]
+Progress = Annotated[
+    str,
+    option("--progress", metavar="REGEX", help="With --stall: only log lines that match count as progress."),
+]
 RequestOutput = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")
 ]

@@ -60,6 +60,7 @@ class RunRequest:
         note: its note.
         named: the application on the command line, and its name that stays valid.
         once: a name under which the application is submitted at most once.
+        stall: run options for the detection of stalls, from flags of their own.
     """
 
     component: str = ""
@@ -82,6 +83,7 @@ class RunRequest:
     note: str = ""
     named: tuple[str, str] = ("", "")
     once: str = ""
+    stall: dict[str, CfgVal] = field(default_factory=dict)
 
     def with_name(self, app: AppDef) -> AppDef:
         """Returns an application with the name of `--once`, instead of that of an earlier submission."""
@@ -275,6 +277,12 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
     if request.options is not None:
         with _origin("--stdin", scheduler):
             cfg.update(opts.cfg_from_json_repr(json.dumps(request.options), strict=True))
+    for name, value in request.stall.items():
+        if name not in opts:
+            flag = f"--{name.replace('_', '-')}"
+            hint = "local jobs do: -s local_cwd"
+            raise UsageError(f"{flag}: {scheduler} does not detect stalls", hint=hint)
+        cfg[name] = value
     for key, option in scheduler_options(config, scheduler, opts).items():
         cfg.setdefault(key, option.value)
     return cfg

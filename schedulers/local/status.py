@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import itemgetter
@@ -26,6 +27,7 @@ from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.shared.listing import local_time
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery, literal_of
+from torchx.scheduling.stalls import brief
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
@@ -274,7 +276,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         app_id=record.app_id,
         state=AppState[view.state],
         num_restarts=view.restarts,
-        msg=view.msg,
+        msg=view.msg or _stall(view),
         structured_error_msg=error,
         roles_statuses=list(roles.values()),
         name=record.name,
@@ -287,6 +289,16 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         cfg=record.cfg,
         metadata=own_entries(record.app.get("metadata")),
         needs_reconcile=view.orphaned,
+    )
+
+
+def _stall(view: JobView) -> str:
+    """Returns the message about a running job that makes no progress; empty for others."""
+    if view.stalled is None or view.has_ended:
+        return ""
+    since, step = view.stalled
+    return f"stalled for {brief(max(time.time() - since, 0.0))}" + (
+        "" if step is None else f" (step {step:,})"
     )
 
 

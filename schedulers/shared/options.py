@@ -19,6 +19,9 @@ SHARED: Mapping[str, runopt] = {
     "retry_backoff": runopt(
         1.0, float, False, "seconds before the first retry; doubled for each further one"
     ),
+    "stall": runopt(None, str, False, "report replicas without output or heartbeat for this long, e.g. 10m"),
+    "on_stall": runopt(None, str, False, "reaction to a stall: report (default), restart or cancel"),
+    "progress": runopt(None, str, False, "pattern of the log lines that count as progress (default: all)"),
     "image_repo": runopt(
         None,
         str,

@@ -160,6 +160,11 @@ class JobPaths(NamedTuple):
         return self.folder / "usage"
 
     @property
+    def heartbeats(self) -> Path:
+        """The heartbeats of its replicas; exists while it runs, if stalls are detected."""
+        return self.folder / "heartbeats"
+
+    @property
     def workspaces(self) -> Path:
         """The copies of workspaces that the job runs in."""
         return self.folder / "workspace"
@@ -199,6 +204,11 @@ class LogPaths:
     def success(self) -> Path:
         """The summary written when the job has ended, even if it failed; the name is conventional."""
         return self.folder / "SUCCESS"
+
+    @property
+    def stacks(self) -> Path:
+        """The stacks at the last stall, as text; beside it, the same as JSON."""
+        return self.folder / "stacks.txt"
 
     def torchelastic(self, role: str) -> Path:
         """Returns the folder for the worker logs of torchelastic."""

@@ -125,6 +125,7 @@ class JobView:
         cancelling: whether its cancellation was requested.
         seen_at: time of the last event, seconds since the epoch.
         orphaned: whether its supervisor died before it recorded the end.
+        stalled: while it makes no progress: the time of the last progress, and the last step if known.
     """
 
     record: JobRecord
@@ -141,6 +142,7 @@ class JobView:
     cancelling: bool = False
     seen_at: float = 0.0
     orphaned: bool = False
+    stalled: tuple[float, int | None] | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -234,7 +236,7 @@ def _start(view: JobView, event: dict[str, Any], at: float) -> None:
     attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at)
     replica.attempts.append(attempt)
     replica.announced = None
-    view.state = "RUNNING"
+    view.state, view.stalled = "RUNNING", None
     if view.started_at is None:
         view.started_at = at
 
@@ -284,6 +286,13 @@ def _stalled(view: JobView, event: dict[str, Any], at: float) -> None:
     shape.text(event.get("msg", ""), "msg")
     if event.get("r") is not None:
         _replica(view, event)
+    step = event.get("step")
+    step = None if step is None else shape.integer(step, "step")
+    view.stalled = shape.timestamp(event.get("since", at), "since"), step
+
+
+def _progress(view: JobView, event: dict[str, Any], at: float) -> None:
+    view.stalled = None
 
 
 def _cancel(view: JobView, event: dict[str, Any], at: float) -> None:
@@ -307,6 +316,7 @@ _FOLD = {
     "exit": _exit,
     "retry": _retry,
     "stalled": _stalled,
+    "progress": _progress,
     "cancel": _cancel,
     "end": _end,
 }

@@ -62,9 +62,8 @@ class ThreadStack:
     @property
     def shown(self) -> tuple[Frame, ...]:
         """The frames without those that start a thread, and those of the import system."""
-        return tuple(
-            f for f in self.frames if f.function not in _BOOTSTRAP and not f.file.startswith(_IMPORT)
-        )
+        frames = (frame for frame in self.frames if frame.function not in _BOOTSTRAP)
+        return tuple(frame for frame in frames if not frame.file.startswith(_IMPORT))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ import signal
 from collections.abc import Collection, Iterable, Sequence
 
 from torchx import settings
+from torchx.jobs.recovery import describe_survivors
 from torchx.machine.marks import environment_of
-from torchx.machine.processes import Process, family, send
+from torchx.machine.processes import Process, family, is_alive, send
 
 
 def terminate(processes: Iterable[Process]) -> None:
@@ -56,3 +57,21 @@ def started_for(handle: str, replicas: Collection[str]) -> set[Process]:
 def descendants() -> set[Process]:
     """Returns all descendants of this process, including adopted ones."""
     return family([os.getpid()])
+
+
+def message(why: str, lost: int, lost_why: str, unendable: Iterable[Process]) -> str:
+    """Returns the message about the end of a job.
+
+    Args:
+        why: the reason of its end, if it needs one.
+        lost: bytes of output that were lost.
+        lost_why: the reason of that.
+        unendable: processes that could not be ended.
+    """
+    parts = [why]
+    if lost:
+        parts.append(f"{lost} bytes of output were lost: {lost_why}")
+    left = {process for process in unendable if is_alive(process)}
+    if left:
+        parts.append(describe_survivors(left))
+    return "; ".join(filter(None, parts))

@@ -21,8 +21,10 @@ from torchx.machine.processes import Process
 from torchx.supervisor import ending
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop
+from torchx.supervisor.process import wake_on_signals
 from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, shell_code
 from torchx.supervisor.sampling import Sampler
+from torchx.supervisor.stall_actions import Stalls
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -58,6 +60,7 @@ class Supervisor:
         self._replicas = Replicas(record, self._clock, self._selector, base_env, umask)
         self._kills = Kills()
         self._sampler = Sampler(record, paths, self._clock, self._replicas)
+        self._stalls = Stalls(record, paths, self._replicas, self.note, self._clock.now)
         rules = []
         first = 0
         for role in record.roles:
@@ -74,9 +77,11 @@ class Supervisor:
         self._unendable: set[Process] = set()
         self._failed: tuple[int, int] | None = None
         self._start_error = ""
+        self._cancelled_why = "cancelled"
         self._end: End | None = None
         self._killing = False
-        self._set_up_signals()
+        self._reader = wake_on_signals()
+        self._selector.register(self._reader, selectors.EVENT_READ, None)
 
     def note(self, event: str, **facts: Any) -> None:
         """Appends to the job's events; ignores errors, as a full disk must not affect the job."""
@@ -107,13 +112,17 @@ class Supervisor:
             self._kill_overdue()
             self._replicas.flush()
             self._sampler.sample_if_due()
+            self._handle_stalls()
             if self._end is not None:
                 self._sampler.close()
         for running in self._replicas.still_open():
             self._replicas.finish(running)
         self._replicas.index.close()
+        self._stalls.close()
         first = self._failed if self._end.state == "FAILED" else None
-        self.note("end", state=self._end.state, msg=self._message(), first=first)
+        why = self._start_error or (self._cancelled_why if self._end.state == "CANCELLED" else "")
+        message = ending.message(why, self._replicas.lost, self._replicas.lost_why, self._unendable)
+        self.note("end", state=self._end.state, msg=message, first=first)
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -164,6 +173,7 @@ class Supervisor:
             return
         self._gang.started(ordinal)
         self._sampler.started(running)
+        self._stalls.started(ordinal)
         self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
 
     def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
@@ -182,6 +192,16 @@ class Supervisor:
         for replica in running:
             self._stopping.setdefault(replica.ordinal, action.why)
         self._end_all(ending.with_family([replica.process for replica in running]))
+
+    def _handle_stalls(self) -> None:
+        """Reports stalls; ends the stalled replicas as failed ones, or the job, if that is requested."""
+        due = None if self._gang.cancelled or self._end is not None else self._stalls.due_action()
+        if due is not None and due[0] == "cancel":
+            self._cancelled_why = f"cancelled, as it was {due[2]}"
+            self._cancel(due[2])
+        elif due is not None:
+            stalled = [r.process for r in self._replicas.by_pid.values() if r.ordinal in due[1]]
+            self._end_all(ending.with_family(stalled))
 
     @property
     def _grace(self) -> float:
@@ -202,7 +222,8 @@ class Supervisor:
             while (result := os.wait4(-1, os.WNOHANG))[0]:
                 running = self._replicas.by_pid.pop(result[0], None)
                 if running is None:
-                    self._sampler.adopted(result[0], result[2])
+                    if not self._stalls.reaped(result[0]):
+                        self._sampler.adopted(result[0], result[2])
                 else:
                     self._ending.pop(running.process, None)
                     ended.append((running, result[1], result[2]))
@@ -226,6 +247,7 @@ class Supervisor:
         if not leaves_some:
             self._replicas.finish(running)
         ordinal = running.ordinal
+        stalled = self._stalls.ended(ordinal)
         stopped = self._stopping.pop(ordinal, "")
         facts: dict[str, Any] = {}
         if status is None:
@@ -237,6 +259,8 @@ class Supervisor:
                 facts["msg"] = self._kills.reason(usage)
         if stopped:
             facts["stopped"] = stopped
+        elif stalled:  # a failure, even if it ends orderly
+            facts, status = {"signal": "SIGTERM", "msg": stalled}, signal.SIGTERM
         if running.output.lost:
             facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
         facts |= self._sampler.ended(running, usage)
@@ -289,17 +313,6 @@ class Supervisor:
 
     # --- requests and waiting --------------------------------------------------------------------
 
-    def _set_up_signals(self) -> None:
-        reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._reader = reader
-        self._selector.register(reader, selectors.EVENT_READ, None)
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        # handlers, not SIG_IGN: replicas would inherit ignored signals
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: None)
-        signal.signal(signal.SIGINT, lambda *_: None)
-        signal.signal(signal.SIGHUP, lambda *_: None)
-
     def _clear_wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):
             if signal.SIGTERM in os.read(self._reader, 4096):
@@ -324,7 +337,7 @@ class Supervisor:
 
     def _pause(self) -> float | None:
         """Returns the seconds until the next timer, or None if there is none."""
-        waits = [] if (sampling := self._sampler.pause()) is None else [sampling]
+        waits = [wait for wait in (self._sampler.pause(), self._stalls.pause()) if wait is not None]
         if self._due and not self._ending:
             waits.append(min(self._due.values()) - time.monotonic())
         if self._ending:
@@ -334,13 +347,3 @@ class Supervisor:
         if self._end is not None:
             waits.append(CHECK_INTERVAL)
         return max(min(waits), 0.0) if waits else None
-
-    def _message(self) -> str:
-        cancelled = self._end is not None and self._end.state == "CANCELLED"
-        parts = [self._start_error or ("cancelled" if cancelled else "")]
-        if self._replicas.lost:
-            parts.append(f"{self._replicas.lost} bytes of output were lost: {self._replicas.lost_why}")
-        left = {process for process in self._unendable if processes.is_alive(process)}
-        if left:
-            parts.append(describe_survivors(left))
-        return "; ".join(filter(None, parts))

@@ -165,3 +165,13 @@ def report_ready(ready: int) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(ready, b"ready")
     os.close(ready)
+
+
+def wake_on_signals() -> int:
+    """Returns a descriptor that is readable after a signal to end, or the end of a child process."""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # handlers, not SIG_IGN: replicas would inherit ignored signals
+        signal.signal(number, lambda *_: None)
+    return reader

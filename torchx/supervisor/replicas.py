@@ -11,7 +11,7 @@ import selectors
 import signal
 import sys
 import termios
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,8 @@ READ_SIZE = 1 << 16
 PIPES_PER_REPLICA = 2
 FILES_PER_REPLICA = PIPES_PER_REPLICA + 3  # its pipes and its logs
 OTHER_FILES = 64
+FAULTHANDLER = "PYTHONFAULTHANDLER"
+"""Makes Python print the stacks of all threads when a signal such as SIGSEGV or SIGABRT ends it."""
 ATTEMPT_FILES = ("stdout.log", "stderr.log", "combined.log", "error.json")
 
 
@@ -84,6 +86,8 @@ class Replicas:
         self.index = Index(self._logs.index)
         self.lost = 0  # bytes of output that could not be written
         self.lost_why = ""
+        self.on_output: Callable[[Running, int, bytes], None] | None = None
+        self.variables: Callable[[int], Mapping[str, str]] = lambda ordinal: {}
         self._holding: set[int] = set()
         self._open: dict[int, Running] = {}  # by id(): replicas with open files or pipes
 
@@ -112,7 +116,14 @@ class Replicas:
             set_aside(folder, attempt - 1)
         self._attempts[ordinal] = attempt
         spec = role.replicas[replica]
-        env = {**self._base_env, **role.env, **spec.env, settings.TORCHX_ATTEMPT: str(attempt)}
+        env = {
+            FAULTHANDLER: "1",
+            **self._base_env,
+            **self.variables(ordinal),
+            **role.env,
+            **spec.env,
+            settings.TORCHX_ATTEMPT: str(attempt),
+        }
         output = AttemptOutput(folder, ordinal, attempt, self.index, self._clock, self._keep_open)
         reads: dict[int, int] = {}
         writes: dict[int, int] = {}
@@ -162,6 +173,8 @@ class Replicas:
             self._close_pipe(running, stream)
             return 0
         running.output.feed(stream, data)
+        if self.on_output is not None:
+            self.on_output(running, stream, data)
         if running.output.holds:
             self._holding.add(id(running))
         return len(data)

@@ -23,8 +23,11 @@ from torchx_cli.flags import (
     Notify,
     NotifyOn,
     Once,
+    OnStall,
+    Progress,
     RequestOutput,
     ResultJson,
+    Stall,
     Tags,
     Wait,
     argument,
@@ -120,6 +123,9 @@ def run_(
     tag: Tags = [],  # noqa: B006
     note: Note = "",
     once: Once = "",
+    stall: Stall = "",
+    on_stall: OnStall = "",
+    progress_regex: Progress = "",
     stdin: Annotated[
         bool,
         typer.Option(
@@ -142,6 +148,8 @@ def run_(
         dryrun=dryrun, wait=wait, log=log, detach=detach,
         environment=Environment(env, env_file, secret), note=note, once=once,
     )  # fmt: skip
+    given = {"stall": stall, "on_stall": on_stall, "progress": progress_regex}
+    request.stall = {name: value for name, value in given.items() if value}
     request.argv = list(arguments or ())
     if stdin:
         check_stdin_alone(request)

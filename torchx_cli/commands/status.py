@@ -18,7 +18,7 @@ from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import failure_lines
 from torchx_cli.terminal.masking import mask, mask_text
 from torchx_cli.terminal.output import emit, is_terminal, output_format, say
-from torchx_cli.terminal.status_text import status_lines
+from torchx_cli.terminal.status_text import stall_lines, status_lines
 from torchx_cli.terminal.wrapping import wrap_value
 
 with lazy_imports:
@@ -108,6 +108,8 @@ def _lines(
         ("note", app_metadata.note_of(described.metadata)),
     )
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
+    if status.log_dir and status.state.name == "RUNNING" and status.msg.startswith("stalled for"):
+        lines += stall_lines(status.log_dir, short_name(runner, handle))
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
 
 

@@ -67,6 +67,8 @@ def of_flag(
         yield from map(Offer, ("done", "running", "ready", "stalled", "log:", *states))
     elif name == "notify_on":
         yield from _list_items(current, ("end", "failure", "stall"))
+    elif name == "on_stall":
+        yield from map(Offer, ("report", "restart", "cancel"))
     elif name == "streams":
         yield from map(Offer, ("stdout", "stderr", "combined"))
     elif name == "roles" and rest:

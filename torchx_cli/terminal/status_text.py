@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.ending import unreported_message
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
 from torchx_cli.terminal.times import duration, span
 from torchx_cli.terminal.wrapping import wrap_value
+
+with lazy_imports:
+    from torchx.jobs import paths
+    from torchx.machine import files
 
 if TYPE_CHECKING:
     from torchx.specs.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
@@ -21,6 +27,12 @@ MAX_REPLICAS = 16
 """For roles with more replicas than this, only the unusual ones are listed."""
 
 NONE: Mapping[tuple[str, int], str] = {}
+
+STALL_LINES = 8
+"""Lines of the stacks that are shown of a stalled application."""
+
+LARGEST_STACKS = 1 << 24
+"""Maximum bytes of the file with its stacks."""
 
 
 def status_lines(
@@ -72,6 +84,22 @@ def status_lines(
     if status.ui_url:
         lines.append(f"see   {wrap_value(one_line(status.ui_url), 6, stream)}")
     return lines
+
+
+def stall_lines(log_dir: str, name: str) -> list[str]:
+    """Returns the first stacks that were taken when an application stalled, the rarest ones.
+
+    Args:
+        log_dir: the folder of its logs.
+        name: its name for commands.
+    """
+    try:
+        data = files.read_file(paths.LogPaths(Path(log_dir)).stacks, LARGEST_STACKS)
+    except OSError:
+        return []
+    lines = data.decode("utf-8", "replace").splitlines()
+    shown = [f"  {one_line(line)}" for line in lines[:STALL_LINES] if line]
+    return [*shown, f"  all stacks, now: torchx stacks {name}"]
 
 
 def _is_in_replica_lines(message: str, status: AppStatus, roles: list[str]) -> bool:

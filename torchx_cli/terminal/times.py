@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta, timezone
 
 from torchx.command_line import ArgumentError
+from torchx.lazy import lazy_imports
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_UNIT = "seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw]"
+with lazy_imports:
+    from torchx.scheduling import stalls
 
 
 def duration(seconds: float) -> str:
@@ -82,7 +82,7 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
     5400.0
     """
     now, stripped = now or datetime.now(timezone.utc), text.strip()
-    back = _length(stripped.removesuffix("ago").rstrip())
+    back = stalls.parse_duration(stripped.removesuffix("ago").rstrip(), "")
     if back is not None:
         return now - timedelta(seconds=back)
     days = _days_before(" ".join(stripped.lower().split()), now.astimezone())
@@ -138,17 +138,9 @@ def seconds(flag: str, text: str) -> float:
     >>> seconds("--timeout", "2.5"), seconds("--timeout", "10m")
     (2.5, 600.0)
     """
-    length = _length(text.strip() + "s") if text.strip()[-1:].isdigit() else _length(text.strip())
+    length = stalls.parse_duration(text)
     if length is None:
         raise ArgumentError(
             f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`", flag=flag, given=text
         )
     return length
-
-
-def _length(text: str) -> float | None:
-    """Returns the seconds of a duration such as `1h30m` or `2 days`, or None if invalid."""
-    if not re.fullmatch(rf"(\d+(\.\d+)?\s*({_UNIT})\s*)+", text):
-        return None
-    total = sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"([\d.]+)\s*(\w)", text))
-    return total if total < 3e9 else None

@@ -1,0 +1,242 @@
+"""When replicas count as stalled: output, heartbeats, matching lines, and a clock that the tests set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from torchx import distributed, settings
+from torchx.scheduling.stalls import StallRule
+from torchx.supervisor import stalls
+from torchx.supervisor.replicas import Running
+from torchx.supervisor.stalls import SLOT, Stall, StallWatch, describe
+
+
+class Clock:
+    """A clock in place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Replica:
+    """A running replica, as far as its output matters."""
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal = ordinal
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(stalls, "time", clock)
+    return clock
+
+
+class Job:
+    """A watched job of some replicas with a limit of 10 seconds."""
+
+    def __init__(self, path: Path, clock: Clock, count: int, progress: str = "") -> None:
+        self.clock, self.path = clock, path
+        self.watch = StallWatch(StallRule(10.0, progress=progress), path, count)
+        for ordinal in range(count):
+            self.watch.started(ordinal)
+
+    def after(self, seconds: float) -> Stall | None:
+        """Lets time pass until the supervisor would check at the latest; returns the stall that it finds."""
+        end, found = self.clock.now + seconds, None
+        while self.clock.now < end:
+            pause = self.watch.pause()
+            assert pause is not None
+            self.clock.now = min(end, self.clock.now + max(pause, 0.001))
+            found = self.watch.check() or found
+        return found
+
+    def prints(self, ordinal: int, data: bytes = b"line\n", stream: int = 1) -> None:
+        self.watch.output(cast(Running, Replica(ordinal)), stream, data)
+
+    def beats(self, ordinal: int, step: int = -1) -> None:
+        with self.path.open("r+b") as file:
+            file.seek(ordinal * SLOT.size)
+            file.write(SLOT.pack(int(self.clock.now * 1e9), step))
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, clock: Clock) -> Iterator[type[Job]]:
+    made: list[Job] = []
+
+    class Made(Job):
+        def __init__(self, count: int = 2, progress: str = "") -> None:
+            super().__init__(tmp_path / "heartbeats", clock, count, progress)
+            made.append(self)
+
+    yield cast("type[Job]", Made)
+    for job in made:
+        job.watch.close()
+
+
+def make(jobs: type[Job], count: int = 2, progress: str = "") -> Job:
+    return cast(Job, jobs(count, progress))  # type: ignore[arg-type, call-arg]
+
+
+def test_silence_is_a_stall_once(jobs: type[Job]) -> None:
+    job = make(jobs)
+    assert job.after(9.9) is None
+    stall = job.after(0.2)
+    assert stall is not None
+    assert (stall.replicas, round(stall.seconds), stall.step) == ((0, 1), 10, None)
+    assert job.watch.is_stalled
+    assert job.after(100) is None, "one report"
+    job.prints(0)
+    assert job.after(1.1) is None
+    assert not job.watch.is_stalled
+    assert job.after(9.9) is not None, "a further stall"
+
+
+def test_output_of_one_replica_is_progress_of_all(jobs: type[Job]) -> None:
+    job = make(jobs)
+    for _ in range(5):
+        assert job.after(9) is None
+        job.prints(0)
+
+
+def test_a_replica_with_heartbeats_has_its_own_clock(jobs: type[Job]) -> None:
+    """Replica 2 has never beaten: those that do vouch for it."""
+    job = make(jobs, 3)
+    found = []
+    for step in range(4):
+        job.beats(0, step)
+        if step < 2:
+            job.beats(1, step)
+        found.append(job.after(6))
+    assert found[:2] == [None, None]
+    (stall,) = filter(None, found)
+    assert (stall.replicas, stall.step) == ((1,), 1)
+
+
+def test_progress_that_was_not_seen_makes_a_further_stall(jobs: type[Job]) -> None:
+    job = make(jobs, 1)
+    assert job.after(11) is not None
+    job.beats(0, 5)
+    job.clock.now += 11  # the supervisor was late
+    stall = job.watch.check()
+    assert stall is not None
+    assert stall.step == 5
+
+
+def test_slow_heartbeats_are_progress_without_output(jobs: type[Job]) -> None:
+    job = make(jobs, 1)
+    for step in range(10):
+        job.beats(0, step)
+        assert job.after(9.5) is None
+    stall = job.after(1)
+    assert stall is not None
+    assert stall.step == 9
+
+
+def test_only_matching_lines_count(jobs: type[Job]) -> None:
+    job = make(jobs, 2, r"step \d+")
+    job.prints(0, b"loading\n")
+    assert job.after(500) is None, "the clock begins with the first matching line"
+    job.prints(0, b"st")
+    job.prints(1, b"ep 2\n")
+    job.prints(0, b"ep 1\n")
+    assert job.after(9) is None
+    job.prints(0, b"warning\n")
+    stall = job.after(2)
+    assert stall is not None
+    assert stall.replicas == (0, 1)
+
+
+def test_an_attempt_begins_anew(jobs: type[Job]) -> None:
+    job = make(jobs, 1)
+    job.beats(0, 7)
+    assert job.after(9) is None
+    assert job.watch.pause() is not None
+    job.watch.ended(0)
+    assert job.watch.pause() is None, "nothing runs"
+    job.clock.now += 500
+    assert job.watch.check() is None
+    job.watch.started(0)
+    stall = job.after(11)
+    assert stall is not None
+    assert stall.step is None, "the heartbeat of the earlier attempt does not count"
+
+
+def test_the_supervisor_wakes_up_once_per_limit(jobs: type[Job]) -> None:
+    job = make(jobs, 1)
+    assert job.watch.check() is None
+    assert job.watch.pause() == 10.0
+    job.clock.now += 4
+    job.prints(0)
+    assert job.watch.pause() == 6.0, "output alone causes no check"
+
+
+@pytest.fixture
+def heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_heartbeat", None), ("_looked", False)):
+        monkeypatch.setattr(distributed, name, value)
+
+
+@pytest.mark.usefixtures("heartbeat")
+def test_a_program_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = StallWatch(StallRule(10.0), tmp_path / "heartbeats", 3)
+    for ordinal in range(3):
+        watch.started(ordinal)
+    monkeypatch.setenv(settings.TORCHX_HEARTBEAT, watch.variables(1)[settings.TORCHX_HEARTBEAT])
+    distributed.beat(step=4183)
+    assert [watch._beat(n)[1] for n in range(3)] == [None, 4183, None]
+    distributed.beat()
+    assert watch._beat(1)[0] > 0
+    assert watch._beat(1)[1] is None
+    watch.close()
+    assert not (tmp_path / "heartbeats").exists()
+    distributed.beat(5)  # the job has ended, the program not yet
+
+
+@pytest.mark.usefixtures("heartbeat")
+@pytest.mark.parametrize(
+    "value", ["", "0:", "x:/tmp", "0:/no/such/file", "0:{empty}", "64:{small}", "0:{folder}"]
+)
+def test_without_a_supervisor_a_beat_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    (tmp_path / "empty").touch(0o600)
+    (tmp_path / "small").write_bytes(bytes(64))
+    os.chmod(tmp_path / "small", 0o600)
+    paths = {"empty": tmp_path / "empty", "small": tmp_path / "small", "folder": tmp_path}
+    monkeypatch.setenv(settings.TORCHX_HEARTBEAT, value.format(**paths))
+    distributed.beat(1)
+    distributed.beat(2)
+    assert (tmp_path / "small").read_bytes() == bytes(64)
+
+
+def test_messages_name_the_replicas() -> None:
+    assert describe(["w/0", "w/1"], 2, Stall((0, 1), 725.0, None)) == "no progress for 12 min"
+    assert (
+        describe(["w/0", "w/1"], 3, Stall((0, 1), 3.0, 4)) == "no progress of w/0 and 1 more for 3 s (step 4)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"stall": "soon"}, "`stall` is `soon`"),
+        ({"stall": "0"}, "`stall` is `0`"),
+        ({"on_stall": "cancel"}, "`on_stall` requires `stall`"),
+        ({"progress": "x"}, "`progress` requires `stall`"),
+        ({"stall": "1m", "on_stall": "panic"}, "`on_stall` is `panic`"),
+        ({"stall": "1m", "progress": "("}, "`progress` is `(`"),
+    ],
+)
+def test_invalid_options_are_rejected(cfg: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=r"requires|expected|pattern") as error:
+        StallRule.of(cfg)
+    assert message in str(error.value)

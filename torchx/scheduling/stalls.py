@@ -1,0 +1,87 @@
+"""The rule by which an application counts as stalled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+ACTIONS = ("report", "restart", "cancel")
+"""Reactions to a stall; all of them begin with a report."""
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_UNIT = "seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw]"
+
+LONGEST_LINE = 1 << 16
+"""Bytes of a line that are searched for progress."""
+
+
+class StallRule(NamedTuple):
+    """When an application counts as stalled, and the reaction.
+
+    Attributes:
+        limit: seconds without progress.
+        action: one of :data:`ACTIONS`.
+        progress: pattern of the lines that count as progress; empty for all output.
+    """
+
+    limit: float
+    action: str = "report"
+    progress: str = ""
+
+    @classmethod
+    def of(cls, cfg: Mapping[str, Any]) -> StallRule | None:
+        """Returns the rule of run options, None without `stall`.
+
+        Raises:
+            ValueError: a value is invalid; the message names the option.
+
+        >>> StallRule.of({"stall": "10m"})
+        StallRule(limit=600.0, action='report', progress='')
+        """
+        stall, action, progress = (cfg.get(name) for name in ("stall", "on_stall", "progress"))
+        if stall is None:
+            for name, value in (("on_stall", action), ("progress", progress)):
+                if value is not None:
+                    raise ValueError(f"`{name}` requires `stall`")
+            return None
+        limit = parse_duration(str(stall))
+        if not limit:
+            raise ValueError(f"`stall` is `{stall}`, expected a duration such as 10m or 1h30m")
+        if action is not None and action not in ACTIONS:
+            raise ValueError(f"`on_stall` is `{action}`, expected report, restart or cancel")
+        try:
+            re.compile(str(progress or "").encode())
+        except re.error as error:
+            raise ValueError(f"`progress` is `{progress}`, not a valid pattern: {error}") from None
+        return cls(limit, str(action or ACTIONS[0]), str(progress or ""))
+
+
+def parse_duration(text: str, unit: str = "s") -> float | None:
+    """Returns the seconds of a duration such as ``90``, ``1h30m`` or ``2 days``, None if it is invalid.
+
+    Args:
+        text: the duration.
+        unit: the unit of a number without one; empty if it needs one.
+
+    >>> parse_duration("90"), parse_duration("1h30m"), parse_duration("90", ""), parse_duration("soon")
+    (90.0, 5400.0, None, None)
+    """
+    text = text.strip()
+    text += unit if text[-1:].isdigit() else ""
+    if not re.fullmatch(rf"(\d+(\.\d+)?\s*({_UNIT})\s*)+", text):
+        return None
+    total = sum(float(n) * _UNITS[name] for n, name in re.findall(r"([\d.]+)\s*(\w)", text))
+    return total if total < 3e9 else None
+
+
+def brief(seconds: float) -> str:
+    """Returns a duration with one unit.
+
+    >>> brief(2.4), brief(719), brief(7300)
+    ('2 s', '11 min', '2 h')
+    """
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

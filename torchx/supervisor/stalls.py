@@ -1,0 +1,163 @@
+"""Detects that the replicas of a job make no progress: neither output nor heartbeats.
+
+Nothing happens while there is progress: the supervisor wakes up once per limit to check, since heartbeats are
+written to shared memory, and output is read by it anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import struct
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from torchx import settings
+from torchx.machine import files
+from torchx.scheduling.stalls import LONGEST_LINE, StallRule, brief
+from torchx.supervisor.replicas import Running
+
+SLOT = struct.Struct("=qq")
+"""A heartbeat: its time by ``time.monotonic_ns()``, and the step; see ``torchx.distributed.beat``."""
+
+RESUMED_WITHIN = 1.0
+"""Seconds until a heartbeat after a stall is noticed."""
+
+
+class Stall(NamedTuple):
+    """A stall that has just been detected.
+
+    Attributes:
+        replicas: the ordinals of the replicas that make no progress.
+        seconds: the time since the last progress.
+        step: the last step that was reported; None if none was.
+    """
+
+    replicas: tuple[int, ...]
+    seconds: float
+    step: int | None
+
+
+class StallWatch:
+    """The progress of the replicas of a job.
+
+    A replica that has reported progress by heartbeats or matching lines has a clock of its own. The others
+    share one, since often one replica prints for all.
+
+    Args:
+        rule: the rule.
+        path: the file for the heartbeats of all replicas, 16 bytes each.
+        count: the number of replicas.
+    """
+
+    def __init__(self, rule: StallRule, path: Path, count: int) -> None:
+        self._rule = rule
+        self._path = path
+        self._pattern = re.compile(rule.progress.encode()) if rule.progress else None
+        descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
+        try:
+            os.ftruncate(descriptor, SLOT.size * max(count, 1))
+            self._slots = mmap.mmap(descriptor, SLOT.size * max(count, 1))
+        finally:
+            os.close(descriptor)
+        self._last: dict[int, float] = {}  # running replicas: the time of the last output, or of the start
+        self._reported: set[int] = set()  # those with a matching line
+        self._rest: dict[tuple[int, int], bytes] = {}
+        self._shared = time.monotonic()
+        self._stalled: dict[int, float] = {}  # ordinals: the time of the last progress
+        self._checked_until = 0.0
+
+    def variables(self, ordinal: int) -> dict[str, str]:
+        """Returns the variables for a replica that is about to start."""
+        return {settings.TORCHX_HEARTBEAT: f"{ordinal * SLOT.size}:{self._path}"}
+
+    def started(self, ordinal: int) -> None:
+        """Handles the start of an attempt: its clock begins again."""
+        SLOT.pack_into(self._slots, ordinal * SLOT.size, 0, -1)
+        self._reported.discard(ordinal)
+        self._last[ordinal] = self._shared = time.monotonic()
+        self._rest = {key: rest for key, rest in self._rest.items() if key[0] != ordinal}
+        self._checked_until = 0.0
+
+    def ended(self, ordinal: int) -> None:
+        """Handles the end of an attempt, which is progress for the others."""
+        self._last.pop(ordinal, None)
+        self._shared = time.monotonic()
+        self._checked_until = 0.0
+
+    def output(self, running: Running, stream: int, data: bytes) -> None:
+        """Handles output of a replica."""
+        ordinal = running.ordinal
+        if self._stalled:
+            self._checked_until = 0.0
+        if self._pattern is None:
+            self._last[ordinal] = self._shared = time.monotonic()
+            return
+        text = self._rest.pop((ordinal, stream), b"") + data
+        *lines, rest = text.split(b"\n")
+        self._rest[ordinal, stream] = rest[-LONGEST_LINE:]
+        if any(self._pattern.search(line[:LONGEST_LINE]) for line in lines):
+            self._last[ordinal] = self._shared = time.monotonic()
+            self._reported.add(ordinal)
+
+    def pause(self) -> float | None:
+        """Returns the seconds until the next check, None if nothing runs."""
+        if not self._last:
+            return None
+        return max(self._checked_until - time.monotonic(), 0.0)
+
+    def check(self) -> Stall | None:
+        """Returns a stall that begins now; the next one needs progress first."""
+        now = time.monotonic()
+        if not self._last or now < self._checked_until:
+            return None
+        beats = {n: at for n in self._last if (at := self._beat(n)[0])}
+        shared = max((self._shared, *beats.values()))
+        waits_for_first = self._pattern is not None and not self._reported and not beats
+        oldest: dict[int, float] = {}
+        for ordinal, last in self._last.items():
+            if ordinal in beats or ordinal in self._reported:
+                oldest[ordinal] = max(last, beats.get(ordinal, 0.0))
+            elif not waits_for_first:
+                oldest[ordinal] = shared
+        stalled = {n: at for n, at in oldest.items() if now - at >= self._rule.limit}
+        left = [at + self._rule.limit - now for n, at in oldest.items() if n not in stalled]
+        # a heartbeat of a stalled replica wakes no process
+        self._checked_until = now + min([RESUMED_WITHIN if stalled else self._rule.limit, *left])
+        new = sorted(n for n, at in stalled.items() if self._stalled.get(n) != at)
+        self._stalled = stalled
+        if not new:
+            return None
+        steps = [step for n in new if (step := self._beat(n)[1]) is not None]
+        return Stall(tuple(new), now - min(stalled[n] for n in new), max(steps, default=None))
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if a replica made no progress at the last check."""
+        return bool(self._stalled)
+
+    def _beat(self, ordinal: int) -> tuple[float, int | None]:
+        at, step = SLOT.unpack_from(self._slots, ordinal * SLOT.size)
+        return max(min(at / 1e9, time.monotonic()), 0.0), step if at and step >= 0 else None
+
+    def close(self) -> None:
+        """Releases the shared memory."""
+        self._slots.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+
+def describe(replicas: Iterable[str], of: int, stall: Stall) -> str:
+    """Returns the message about a stall.
+
+    >>> describe(["w/1"], 2, Stall((1,), 600.0, 4183))
+    'no progress of w/1 for 10 min (step 4,183)'
+    """
+    names = list(replicas)
+    who = "" if len(names) == of else f" of {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}"
+    step = "" if stall.step is None else f" (step {stall.step:,})"
+    return f"no progress{who} for {brief(stall.seconds)}{step}"
