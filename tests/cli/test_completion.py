@@ -97,7 +97,7 @@ def offered(shell: str, line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("torchx st", ["status"]),
+        ("torchx sta", ["status", "stacks"]),
         ("torchx --profile p conf", ["configure", "config"]),
         ("torchx config ", ["show", "trust"]),
         ("torchx schema de", ["describe", "delete"]),

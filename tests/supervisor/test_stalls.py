@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -69,47 +69,40 @@ class Job:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path, clock: Clock) -> Iterator[type[Job]]:
+def jobs(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Job]]:
     made: list[Job] = []
 
-    class Made(Job):
-        def __init__(self, count: int = 2, progress: str = "") -> None:
-            super().__init__(tmp_path / "heartbeats", clock, count, progress)
-            made.append(self)
+    def make(count: int = 2, progress: str = "") -> Job:
+        made.append(Job(tmp_path / "heartbeats", clock, count, progress))
+        return made[-1]
 
-    yield cast("type[Job]", Made)
+    yield make
     for job in made:
         job.watch.close()
 
 
-def make(jobs: type[Job], count: int = 2, progress: str = "") -> Job:
-    return cast(Job, jobs(count, progress))  # type: ignore[arg-type, call-arg]
-
-
-def test_silence_is_a_stall_once(jobs: type[Job]) -> None:
-    job = make(jobs)
+def test_silence_is_a_stall_once(jobs: Callable[..., Job]) -> None:
+    job = jobs()
     assert job.after(9.9) is None
     stall = job.after(0.2)
     assert stall is not None
     assert (stall.replicas, round(stall.seconds), stall.step) == ((0, 1), 10, None)
-    assert job.watch.is_stalled
-    assert job.after(100) is None, "one report"
+    assert [job.watch.is_stalled, job.after(100)] == [True, None], "one report"
     job.prints(0)
-    assert job.after(1.1) is None
-    assert not job.watch.is_stalled
+    assert [job.after(1.1), job.watch.is_stalled] == [None, False]
     assert job.after(9.9) is not None, "a further stall"
 
 
-def test_output_of_one_replica_is_progress_of_all(jobs: type[Job]) -> None:
-    job = make(jobs)
+def test_output_of_one_replica_is_progress_of_all(jobs: Callable[..., Job]) -> None:
+    job = jobs()
     for _ in range(5):
         assert job.after(9) is None
         job.prints(0)
 
 
-def test_a_replica_with_heartbeats_has_its_own_clock(jobs: type[Job]) -> None:
+def test_a_replica_with_heartbeats_has_its_own_clock(jobs: Callable[..., Job]) -> None:
     """Replica 2 has never beaten: those that do vouch for it."""
-    job = make(jobs, 3)
+    job = jobs(3)
     found = []
     for step in range(4):
         job.beats(0, step)
@@ -121,8 +114,8 @@ def test_a_replica_with_heartbeats_has_its_own_clock(jobs: type[Job]) -> None:
     assert (stall.replicas, stall.step) == ((1,), 1)
 
 
-def test_progress_that_was_not_seen_makes_a_further_stall(jobs: type[Job]) -> None:
-    job = make(jobs, 1)
+def test_progress_that_was_not_seen_makes_a_further_stall(jobs: Callable[..., Job]) -> None:
+    job = jobs(1)
     assert job.after(11) is not None
     job.beats(0, 5)
     job.clock.now += 11  # the supervisor was late
@@ -131,8 +124,8 @@ def test_progress_that_was_not_seen_makes_a_further_stall(jobs: type[Job]) -> No
     assert stall.step == 5
 
 
-def test_slow_heartbeats_are_progress_without_output(jobs: type[Job]) -> None:
-    job = make(jobs, 1)
+def test_slow_heartbeats_are_progress_without_output(jobs: Callable[..., Job]) -> None:
+    job = jobs(1)
     for step in range(10):
         job.beats(0, step)
         assert job.after(9.5) is None
@@ -141,8 +134,8 @@ def test_slow_heartbeats_are_progress_without_output(jobs: type[Job]) -> None:
     assert stall.step == 9
 
 
-def test_only_matching_lines_count(jobs: type[Job]) -> None:
-    job = make(jobs, 2, r"step \d+")
+def test_only_matching_lines_count(jobs: Callable[..., Job]) -> None:
+    job = jobs(2, r"step \d+")
     job.prints(0, b"loading\n")
     assert job.after(500) is None, "the clock begins with the first matching line"
     job.prints(0, b"st")
@@ -155,8 +148,8 @@ def test_only_matching_lines_count(jobs: type[Job]) -> None:
     assert stall.replicas == (0, 1)
 
 
-def test_an_attempt_begins_anew(jobs: type[Job]) -> None:
-    job = make(jobs, 1)
+def test_an_attempt_begins_anew(jobs: Callable[..., Job]) -> None:
+    job = jobs(1)
     job.beats(0, 7)
     assert job.after(9) is None
     assert job.watch.pause() is not None
@@ -170,8 +163,8 @@ def test_an_attempt_begins_anew(jobs: type[Job]) -> None:
     assert stall.step is None, "the heartbeat of the earlier attempt does not count"
 
 
-def test_the_supervisor_wakes_up_once_per_limit(jobs: type[Job]) -> None:
-    job = make(jobs, 1)
+def test_the_supervisor_wakes_up_once_per_limit(jobs: Callable[..., Job]) -> None:
+    job = jobs(1)
     assert job.watch.check() is None
     assert job.watch.pause() == 10.0
     job.clock.now += 4
