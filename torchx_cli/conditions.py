@@ -115,7 +115,7 @@ def unmet(runner: Runner, handle: str, *, follow: bool) -> Outcome:
 
 
 def log_of(runner: Runner, handle: str, *, follow: bool) -> Iterator[LogChunk]:
-    """Yields the log in whole lines, in which :func:`search` looks for the pattern."""
+    """Yields the log in whole lines, for :func:`search`."""
     return whole_lines(runner.log_chunks(handle, LogQuery(follow=follow)))
 
 

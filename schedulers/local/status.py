@@ -230,7 +230,7 @@ def _matches(query: AppQuery, app: ListAppResponse) -> bool:
 
 
 def _register_secrets(record: JobRecord) -> None:
-    """Registers the secrets of a job, to be masked in excerpts of its log; a description has none of them."""
+    """Registers the secrets of a job, to be masked in excerpts of its log; a description lacks them."""
     roles = record.app.get("roles")
     for role in roles if isinstance(roles, list) else ():
         env = role.get("env") if isinstance(role, dict) else None

@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from logwriter import MEMBERS
 
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDOUT, WHOLE, Piece, encode
 from torchx.jobs.log_lines import LONGEST_LINE, Lines, Unfinished, first_at
-from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.logs import LogQuery, whole_characters
 
 
 def piece(ns: int, flags: int = WHOLE, offset: int = 0) -> Piece:
@@ -47,3 +49,18 @@ def test_the_begin_of_a_long_line_decides_for_its_rest(begin: bytes, shown: bool
     long, rest = begin.ljust(LONGEST_LINE, b"."), b"and so on\n"
     found = [*lines.add(piece(1, PARTIAL), long, MEMBERS[0]), *lines.add(piece(2), rest, MEMBERS[0])]
     assert b"".join(chunk.data for chunk in found).endswith(rest) is shown
+
+
+@given(st.text(), st.integers(0, 3))
+def test_whole_characters(text: str, cut: int) -> None:
+    data = text.encode("utf-8", "surrogatepass")
+    kept = data[: len(data) - cut] if cut else data
+    end = whole_characters(kept)
+    assert len(kept) - end < 4
+    if not any(0xD800 <= ord(c) < 0xE000 for c in text):
+        assert text.startswith(kept[:end].decode())
+
+
+def test_any_bytes_are_whole_in_the_end() -> None:
+    for tail in (b"\xff", b"\x80\x80\x80\x80", b"\xf8\x88", b"\xe2\x28", b""):
+        assert whole_characters(b"a" + tail) == len(b"a" + tail)

@@ -18,7 +18,7 @@ from logwriter import MEMBERS, START, Writer
 from torchx.jobs import log_lines, log_reader
 from torchx.jobs.log_index import PARTIAL, STDERR, STDOUT, WHOLE, Piece, decode
 from torchx.jobs.log_lines import Lines, Member, Span, with_unfinished
-from torchx.scheduling.logs import LogChunk, LogQuery, Stream, whole_characters
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx_cli.commands.log import print_json
 
 
@@ -280,21 +280,6 @@ def test_no_part_ends_within_a_character(writer: Writer, short_lines: None) -> N
         chunks = list(writer.log().read(LogQuery(follow=follow)))
         assert len(chunks) > 1
         assert "".join(c.data.decode() for c in chunks) == text
-
-
-@given(st.text(), st.integers(0, 3))
-def test_whole_characters(text: str, cut: int) -> None:
-    data = text.encode("utf-8", "surrogatepass")
-    kept = data[: len(data) - cut] if cut else data
-    end = whole_characters(kept)
-    assert len(kept) - end < 4
-    if not any(0xD800 <= ord(c) < 0xE000 for c in text):
-        assert text.startswith(kept[:end].decode())
-
-
-def test_any_bytes_are_whole_in_the_end() -> None:
-    for tail in (b"\xff", b"\x80\x80\x80\x80", b"\xf8\x88", b"\xe2\x28", b""):
-        assert whole_characters(b"a" + tail) == len(b"a" + tail)
 
 
 def chunk(data: bytes, replica: int = 0) -> LogChunk:

@@ -62,7 +62,7 @@ def encode(piece: Piece) -> bytes:
 def decode(data: bytes) -> Iterator[Piece]:
     """Yields the entries in a block of the index; ignores an incomplete last one.
 
-    A block of zeros has none: a crash of the machine may leave many of them.
+    A crash of the machine may leave blocks of zeros, which are ignored too.
     """
     if data == bytes(len(data)):
         return iter(())

@@ -15,7 +15,7 @@ from torchx.command_line import ArgumentError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
-from torchx.specs.handles import parse_log_target
+from torchx.specs.handles import parse_log_target, parse_numbers
 from torchx_cli.applications import find
 from torchx_cli.flags import Json, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
     from torchx.specs.handles import LogTarget
-
-MOST_RANKS = 10_000
-"""Maximum number of ranks of --rank."""
 
 
 def log_(
@@ -83,7 +80,7 @@ def log_(
     if form == "yaml":
         raise ArgumentError("-o takes text or json, got `yaml`", flag="-o", given=form)
     query = make_query(regex, since, until, lines, streams, follow or tail)
-    ranks = parse_ranks(rank) if rank else None
+    ranks = parse_numbers(rank, "--rank") if rank else None
     parsed = parse_log_target(target)
     with session_of(ctx).runner() as runner:
         handle, described = _find(runner, parsed.handle, follow=query.follow)
@@ -139,33 +136,6 @@ def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppR
         if follow or error.last_known is None:
             raise
         return runner.resolve_handle(text), error.last_known
-
-
-def parse_ranks(text: str) -> frozenset[int]:
-    """Returns the ranks that a text names.
-
-    >>> sorted(parse_ranks("8,0-2"))
-    [0, 1, 2, 8]
-
-    Raises:
-        ArgumentError: it does not list ranks.
-    """
-    found: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        ends = (first, last if dash else first)
-        if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[0]) > int(
-            ends[1]
-        ):
-            raise ArgumentError(
-                f"--rank takes ranks such as 3 or 0-3,8, got `{text}`", flag="--rank", given=text
-            )
-        found.update(range(int(ends[0]), int(ends[1]) + 1))
-        if len(found) > MOST_RANKS:
-            raise ArgumentError(
-                f"--rank takes at most {MOST_RANKS:,} ranks, got `{text}`", flag="--rank", given=text
-            )
-    return frozenset(found)
 
 
 def _noting_absence(chunks: Iterable[LogChunk], ranks: str) -> Iterator[LogChunk]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchx_cli.schemas import applications, comparison, endings, errors, sources, streams, tools, why
+from torchx_cli.schemas import applications, comparison, endings, errors, sources, stacks, streams, tools, why
 
 
 class Output(NamedTuple):
@@ -44,6 +44,7 @@ OUTPUTS: dict[str, Output] = {
         {"--fold": streams.FoldedLine},
         is_stream=True,
     ),
+    "stacks": Output(stacks.Stacks, "The stacks of an application; with --watch one object after another."),
     "wait": Output(list[applications.Waited], "An object for each application."),
     "events": Output(streams.Event, "One object per event.", is_stream=True),
     "cancel": Output(list[endings.Cancelled], "An object for each application."),
