@@ -337,7 +337,7 @@ def test_a_record_is_read_again_only_after_a_change(home: Home, monkeypatch: pyt
     paths = job(home, "job-1")
     newest = max(path.stat().st_ctime for path in (paths.record, paths.events))
     monkeypatch.setattr(reconciling, "TIME_RESOLUTION", 1.0)
-    for clock, again in ((newest + 1.0, True), (newest + 2.0, False)):
+    for clock, again in ((newest + 0.5, True), (newest + 1.0, True), (newest + 2.0, False)):
         monkeypatch.setattr(reconciling, "_last", None)
         monkeypatch.setattr(reconciling, "time", SimpleNamespace(time=lambda clock=clock: clock))
         first = reconciling.read(paths)
