@@ -67,7 +67,7 @@ class GpuMonitor:
         """
         self._stale = STALE_AFTER * interval
         with contextlib.suppress(OSError):
-            self._reader, writer = os.pipe2(os.O_CLOEXEC)
+            self._reader, writer = os.pipe()
             try:
                 os.set_blocking(self._reader, False)
                 # -I, but with site packages, as NVML is one

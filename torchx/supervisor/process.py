@@ -79,7 +79,7 @@ def start(
         OSError: the log cannot be written.
     """
     error_log = files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    reader, writer = os.pipe2(os.O_CLOEXEC)
+    reader, writer = os.pipe()
     args = python_command(module, [*arguments, str(writer)], isolated=isolated, delay=delay)
     try:
         child = processes.spawn(args, stderr=error_log, pass_fds=[writer, *held])

@@ -129,7 +129,7 @@ class Replicas:
         writes: dict[int, int] = {}
         try:
             for stream in (STDOUT, STDERR):
-                reads[stream], writes[stream] = os.pipe2(os.O_CLOEXEC)
+                reads[stream], writes[stream] = os.pipe()
                 os.set_blocking(reads[stream], False)
             process = processes.spawn(
                 spec.args,
