@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 import traceback
 from collections.abc import Callable
@@ -232,3 +233,13 @@ def test_what_a_killed_supervisor_had_started_is_ended_once_its_lock_is_free(
     os.close(held)
     launch._undo(paths)
     assert not processes.is_alive(process)
+
+
+def test_a_group_exists_as_long_as_it_has_a_process() -> None:
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        assert ending.group_exists(child.pid)
+    finally:
+        child.kill()
+        child.wait()
+    assert not ending.group_exists(child.pid)

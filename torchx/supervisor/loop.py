@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import time
@@ -315,7 +316,7 @@ class Supervisor:
 
     def _clear_wakeup(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            if signal.SIGTERM in os.read(self._reader, 4096):
+            if signal.SIGTERM in os.read(self._reader, select.PIPE_BUF):
                 self._read_requests()
                 self._cancel("its supervisor was terminated")  # a signal without a request
 
