@@ -63,6 +63,8 @@ def test_flags_of_the_component_and_its_program_change() -> None:
         "torchx run --env A=1 --tag sweep=1 comp.py:trainer --names a --names b --lr 1e-3 --fast=true"
         " -- --beta 3 pos"
     )
+    shortened = torchx("rerun", "--dryrun", first, "--set", "fas=true")
+    assert shortened.stderr.splitlines()[-1] == "note: `--fas` was read as `--fast`"
     again = rerun(described["handle"], "--set", "names=c", "--", "other")
     assert args_of(again) == ["--lr", "0.001", "--names", "c", "True", "other"]
     assert again["app"]["roles"][0]["env"]["A"] == "1"

@@ -18,6 +18,7 @@ from torchx_cli.again.recorded import spelled
 from torchx_cli.commands import run
 from torchx_cli.run_request import RunRequest, split_component
 from torchx_cli.terminal.masking import mask_text
+from torchx_cli.terminal.output import note
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -115,7 +116,10 @@ def changed_arguments(
         if same(flag) not in table.exact and _count(rest, flag):
             rest = _with_value(rest, flag, value if equals else None)
             continue
-        hit = table.find(flag, [])
+        notes: list[str] = []
+        hit = table.find(flag, notes)
+        for line in notes:
+            note(f"note: {line}")
         if not equals and not hit.flag.is_bool:
             raise ArgumentError(
                 f"--set {name} needs a value",
