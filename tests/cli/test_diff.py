@@ -245,7 +245,7 @@ def test_engines_may_differ(
         a = call("run", "-s", "local_cwd", "-d", "utils.echo", "--msg", "a", "--image", "i")
         b = call("run", "-s", "kubernetes", "-d", "utils.echo", "--msg", "b", "--image", "i")
         data = json.loads(call("diff", a, b, "-o", "json"))
-    assert differences(data, "run options")["scheduler"] == ("local_cwd", "kubernetes")
+    assert differences(data, "run options") == {"scheduler": ("local_cwd", "kubernetes")}, "no defaults"
     assert differences(data, "program") == {"argument 1": ("a", "b")}
     assert differences(data, "resources") == {}
 

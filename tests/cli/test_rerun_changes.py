@@ -192,6 +192,18 @@ def test_fields_that_do_not_change_stay_as_recorded() -> None:
     assert merged(recorded, app(), more).roles[1].env == {"B": "2", "GONE": "3"}
 
 
+def test_a_component_file_is_found_from_any_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = parse("torchx run comp.py:trainer", str(folder))
+    assert command is not None
+    assert command.located_component == "comp.py:trainer"
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    assert command.located_component == f"{folder}/comp.py:trainer"
+    named = parse("torchx run utils.sh", str(folder))
+    assert named is not None
+    assert named.located_component == "utils.sh"
+
+
 def test_the_recorded_command_line_is_parsed() -> None:
     command = parse("torchx --profile p run -s slurm -- -j 1x2 -- --epochs 3")
     assert command is not None

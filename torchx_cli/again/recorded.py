@@ -47,9 +47,13 @@ class RecordedCommand(NamedTuple):
     def located_component(self) -> str:
         """The component; one in a file by the path of the file from any folder."""
         path, colon, function = self.component.partition(":")
-        if self.directory and colon and path.endswith(".py"):
-            return f"{os.path.join(self.directory, os.path.expanduser(path))}:{function}"  # noqa: PTH111, PTH118
-        return self.component
+        if not self.directory or not colon or not path.endswith(".py"):
+            return self.component
+        located = os.path.join(self.directory, os.path.expanduser(path))  # noqa: PTH111, PTH118
+        # as it was given, if that is the same file here
+        return (
+            self.component if os.path.realpath(path) == os.path.realpath(located) else f"{located}:{function}"
+        )
 
     def metadata(self) -> dict[str, str]:
         """Returns the entries of metadata with this command line."""

@@ -64,8 +64,8 @@ def diff_(
         emit(data, form, hide=True)
     else:
         say("\n".join(lines_of(a, b, sections, sys.stdout)), hide=True)
-        if found is not None:
-            say("\n".join(["", *source_lines(found, sys.stdout)]), hide=True)
+        if found is not None and (lines := list(source_lines(found, sys.stdout))):
+            say("\n".join(["", *lines]), hide=True)
     return int(exit_code and not equal)
 
 

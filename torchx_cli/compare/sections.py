@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
@@ -49,6 +49,7 @@ class Side:
         command: its command line, if that is on record.
         provenance: its source, if that is on record.
         damage: why its source cannot be read; empty if it can.
+        defaults: the defaults of the run options of its scheduler.
     """
 
     handle: str
@@ -56,6 +57,7 @@ class Side:
     command: RecordedCommand | None
     provenance: Provenance | None = None
     damage: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, runner: Runner, text: str) -> Side:
@@ -67,7 +69,10 @@ class Side:
         handle, described = find(runner, text, full=True)
         provenance, damage = provenance_of(runner, handle)
         command = recorded_command(described.metadata, provenance)
-        return cls(handle, described, command, provenance, damage)
+        side = cls(handle, described, command, provenance, damage)
+        opts = runner.scheduler_run_opts(side.scheduler)
+        side.defaults = {key: to_plain(opt.default) for key, opt in opts}
+        return side
 
     @property
     def scheduler(self) -> str:
@@ -101,7 +106,7 @@ def compare_submissions(sides: Sides) -> list[Section]:
     return [
         _arguments(sides, secrets),
         compared("program", _of_roles(sides, _program), secrets),
-        compared("run options", (_options(sides[0]), _options(sides[1])), secrets),
+        compared("run options", _options(sides), secrets),
         compared("environment", _of_roles(sides, _environment), secrets),
         compared("resources", _of_roles(sides, _resources)),
         compared("image", _of_roles(sides, _image), secrets),
@@ -138,9 +143,17 @@ def _program(role: Role) -> dict[str, Any]:
     return {"program": role.entrypoint, **named(role.args, separator=False)}
 
 
-def _options(side: Side) -> dict[str, Any]:
+def _options(sides: Sides) -> Values:
+    """Returns the run options; of two schedulers, those that are not the defaults."""
+    a, b = sides
+    same = a.scheduler == b.scheduler
+    return _set_options(a, defaults=same), _set_options(b, defaults=same)
+
+
+def _set_options(side: Side, *, defaults: bool) -> dict[str, Any]:
     cfg: dict[str, Any] = to_plain(side.described.cfg)
-    return {"scheduler": side.scheduler, **{key: value for key, value in cfg.items() if value is not None}}
+    shown = {k: v for k, v in cfg.items() if v is not None and (defaults or side.defaults.get(k) != v)}
+    return {"scheduler": side.scheduler, **shown}
 
 
 def _environment(role: Role) -> dict[str, Any]:
