@@ -19,6 +19,7 @@ from torchx.specs.status import AppState
 from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from torchx.errors import TorchxError
     from torchx.runner.api import Runner
     from torchx.specs.status import AppStatus
 
@@ -36,6 +37,7 @@ class Outcome:
         met: whether the condition was met; None if the wait timed out.
         line: the matching log line.
         replica: the replica that printed it, as ``ROLE/ID``.
+        error: why its state cannot be read, or None.
     """
 
     handle: str
@@ -43,6 +45,7 @@ class Outcome:
     met: bool | None
     line: str | None = None
     replica: str | None = None
+    error: TorchxError | None = None
 
 
 def check(condition: str) -> str:

@@ -17,6 +17,7 @@ from program import COMMAND, environment, start
 from torchx.errors import StateError
 from torchx_cli.commands import status
 from torchx_cli.main import main
+from torchx_cli.terminal import attach
 from torchx_cli.terminal.error_output import requested_format
 
 ERRORS: list[tuple[str, int, str, dict[str, Any]]] = [
@@ -143,6 +144,20 @@ def test_any_other_end(
     assert (data["code"], data["exit_code"]) == (code, exit_code)
     assert facts.items() <= data.items()
     assert "hunter2" not in output.out
+
+
+@pytest.mark.parametrize("error", [StateError("gone", facts={"path": Path("/x")}), RuntimeError("gone")])
+def test_the_handle_of_a_submitted_application_is_not_lost(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: attach.Attached) -> int:
+        raise error
+
+    monkeypatch.setattr(attach.Attached, "to_the_end", fail)
+    assert main(["run", "-s", "local_cwd", "--json", "utils.sh", "exit 0"]) == 1
+    data = json.loads(capsys.readouterr().out)["error"]
+    assert data["handle"].startswith("local_cwd://torchx/sh-")
+    assert data.get("path", "/x") == "/x"
 
 
 def test_debug_adds_the_traceback_on_stderr(

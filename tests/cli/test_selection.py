@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from memory_scheduler import START, MemoryScheduler
 
 import torchx.runner
-from torchx.errors import OwnershipError
+from torchx.errors import OwnershipError, UnreachableError
 from torchx.runner import Runner
 from torchx.scheduling.base import ListAppResponse
 from torchx.specs import AppDef, AppState, Resource, Role
-from torchx_cli import selection
+from torchx_cli import conditions, selection
 from torchx_cli.main import main
 
 
@@ -160,6 +161,30 @@ def test_wait_selects_running_applications_of_the_caller(
     assert capsys.readouterr().err == "train-1 is still RUNNING: timed out\n"
     assert main(["wait", "eval", "--timeout", "0"]) == 124
     assert capsys.readouterr().err == "eval-2 is still RUNNING: timed out\n"
+
+
+def test_others_are_awaited_after_an_error(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = conditions.wait_for
+
+    def wait_for(runner: Runner, handle: str, *rest: Any) -> conditions.Outcome:
+        if handle.endswith("eval-3"):
+            raise UnreachableError("memory does not answer")
+        return real(runner, handle, *rest)
+
+    monkeypatch.setattr(conditions, "wait_for", wait_for)
+    line = ["wait", "memory://torchx/eval-3", "memory://torchx/train-0"]
+    assert main([*line, "-o", "json"]) == 69
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["state"] for row in rows] == ["UNKNOWN", "SUCCEEDED"]
+    assert (rows[0]["error"]["code"], rows[1]["error"]) == ("engine_unreachable", None)
+    assert main(line) == 69
+    assert "error: memory does not answer\n" in capsys.readouterr().err
+    assert main([*line, "--any", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["app_id"] == "train-0"
+    assert main([*line[:2], "--json"]) == 69
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "engine_unreachable"
 
 
 def test_several_running_ones_of_a_name_are_listed(

@@ -36,7 +36,7 @@ def name_of(kind: Any) -> str:
 
 
 def meaning_of(hint: Any) -> str:
-    """The description of a key; that of a state names all states where it is the whole type."""
+    """The description of a key."""
     return str(get_args(hint)[1]).replace("|", "\\|")
 
 

@@ -45,6 +45,7 @@ from torchx_cli.run_request import (
     tags_of,
 )
 from torchx_cli.session import session_of
+from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import mask_text, remember
 from torchx_cli.terminal.output import (
     discard_output,
@@ -229,14 +230,15 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
             print_handle(handle)
         ends = follow or request.wait
         record = None if info.existed else request.recording
-        if record is not None and (form == "text" or ends):
-            record.begin(runner, handle, info)
-        code = attached.to_the_end() if ends else attached.leave()
-        if form == "json":
-            existed = {"existed": info.existed} if request.once else {}
-            emit(attached.as_data() | existed, "json", hide=True)
-            if record is not None:
+        with about(handle):  # in JSON, it is not printed before
+            if record is not None and (form == "text" or ends):
                 record.begin(runner, handle, info)
+            code = attached.to_the_end() if ends else attached.leave()
+            if form == "json":
+                existed = {"existed": info.existed} if request.once else {}
+                emit(attached.as_data() | existed, "json", hide=True)
+                if record is not None:
+                    record.begin(runner, handle, info)
         return code
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchx.errors import UsageError
+from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
@@ -19,6 +19,7 @@ from torchx_cli.flags import Json, Name, Output, States, option
 from torchx_cli.selection import All, Handles, OfScheduler, Selection, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_result
+from torchx_cli.terminal.error_output import Failures
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import emit, note, output_format, say
 from torchx_cli.terminal.times import seconds
@@ -72,7 +73,8 @@ def wait_(
 
     The exit code is 0 if all succeeded, else that of the first application that failed: the exit code
     of its replica that failed first. With --for, it is 0 if the condition is met, and 3 if an application
-    ended before. It is 124 after a timeout; the applications keep running.
+    ended before. It is 124 after a timeout; the applications keep running. If the state of one cannot be
+    read, the others are awaited; the exit code is that of the first error.
     """
     form = output_format(output, json)
     limit = seconds("--timeout", timeout) if timeout else None
@@ -86,16 +88,17 @@ def wait_(
         if handles:
             resolved = [find(runner, handle, prefer=ACTIVE)[0] for handle in handles]
         text = form == "text"
-        outcomes = wait_for_all(
-            runner, list(dict.fromkeys(resolved)), condition, limit, first=first, text=text
-        )
+        resolved = list(dict.fromkeys(resolved))
+        failures = Failures(len(resolved) == 1, form)
+        outcomes = wait_for_all(runner, resolved, condition, limit, failures, first=first, text=text)
         if not text:
-            emit([_as_data(outcome, condition) for outcome in outcomes], form, hide=True)
-    return _code(outcomes, condition, first=first)
+            emit([_as_data(outcome, condition, failures) for outcome in outcomes], form, hide=True)
+    enough = first and any(outcome.met for outcome in outcomes)
+    return (0 if enough else failures.exit_code) or _code(outcomes, condition, first=first)
 
 
-def _as_data(outcome: Outcome, condition: str) -> dict[str, Any]:
-    data = as_data(outcome.handle, outcome.status)
+def _as_data(outcome: Outcome, condition: str, failures: Failures) -> dict[str, Any]:
+    data = {**as_data(outcome.handle, outcome.status), "error": failures.as_data(outcome.handle)}
     if condition == DONE:
         return data
     return {**data, "for": condition, "met": outcome.met, "line": outcome.line, "replica": outcome.replica}
@@ -125,6 +128,7 @@ def wait_for_all(
     handles: list[str],
     condition: str,
     limit: float | None,
+    failures: Failures,
     *,
     first: bool = False,
     text: bool = True,
@@ -136,6 +140,7 @@ def wait_for_all(
         handles: the applications.
         condition: the condition.
         limit: maximum wait in seconds, or None. 0 checks the present state, log or events.
+        failures: receives the errors of some of several applications, whose outcome is unknown.
         first: return when one of them meets the condition; the outcomes of the others so far are included.
         text: print matching lines on stdout.
     """
@@ -158,7 +163,10 @@ def wait_for_all(
             patience.cancel()
             if found.handle not in outcomes:
                 outcomes[found.handle] = found
-                _print(runner, found, condition, text=text)
+                if found.error is not None:
+                    failures.add(found.handle, found.error)
+                else:
+                    _print(runner, found, condition, text=text)
             if first and found.met:
                 break
     finally:
@@ -197,6 +205,8 @@ class _Results:
                 self._put(conditions.check_stalled(runner, handle, follow=follow))
             else:
                 self._put(conditions.wait_for(runner, handle, condition, self._end))
+        except TorchxError as error:
+            self._put(Outcome(handle, None, None, error=error))
         except Exception as error:  # raised in the main thread
             self._put(error)
 

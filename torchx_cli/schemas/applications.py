@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict
 
+from torchx_cli.schemas.errors import ErrorData
 from torchx_cli.schemas.measurements import SampledUsage, Usage
 
 State = Literal["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
@@ -288,6 +289,10 @@ _Waited = TypedDict(
 
 class Waited(Ended, _Waited):
     """An application in the output of `torchx wait`; its exit code is null after a timeout."""
+
+    error: Annotated[
+        ErrorData | None, "why its state cannot be read; the error of one alone is the whole output"
+    ]
 
 
 class TopReplica(TypedDict):

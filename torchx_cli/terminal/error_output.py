@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx.errors import TorchxError
@@ -74,8 +74,9 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException) -> Failure:
     """Returns the description of an error."""
+    facts: dict[str, Any] = getattr(error, "facts", {})
     if isinstance(error, TorchxError):
-        return Failure(error.code, error.message, error.hint, error.exit_code, error.facts)
+        return Failure(error.code, error.message, error.hint, error.exit_code, facts)
     if isinstance(error, KeyboardInterrupt):
         return Failure("interrupted", "interrupted", None, EXIT_INTERRUPTED, {})
     if isinstance(error, BrokenPipeError):
@@ -83,14 +84,25 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         name = errno.errorcode.get(error.errno or 0)
-        facts = {"errno": name, "path": None if error.filename is None else os.fsdecode(error.filename)}
+        path = None if error.filename is None else os.fsdecode(error.filename)
+        facts = {**facts, "errno": name, "path": path}
         if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
             gone = "the working directory does not exist: it has been removed"
             return Failure("file_error", gone, "cd to another folder first", EXIT_FAILED, facts)
         return Failure("file_error", f"{error.strerror or error}{where}", None, EXIT_FAILED, facts)
     # a defect in torchx or a plugin, reported in one line
     hint = "this is a bug in torchx; for a traceback: torchx --debug ..."
-    return Failure("internal", f"{type(error).__name__}: {error}", hint, EXIT_FAILED, {})
+    return Failure("internal", f"{type(error).__name__}: {error}", hint, EXIT_FAILED, facts)
+
+
+@contextlib.contextmanager
+def about(handle: str) -> Iterator[None]:
+    """Adds an application to the facts of an error."""
+    try:
+        yield
+    except Exception as error:
+        error.facts = {"handle": handle, **getattr(error, "facts", {})}  # type: ignore[attr-defined]
+        raise
 
 
 class Failures:
@@ -113,11 +125,15 @@ class Failures:
         try:
             yield
         except TorchxError as error:
-            if self._alone:
-                raise
-            failure = self._errors[handle] = failure_of(error)
-            if self._form == "text":
-                print_stderr(error_line(failure.message, failure.hint, sys.stderr))
+            self.add(handle, error)
+
+    def add(self, handle: str, error: TorchxError) -> None:
+        """Keeps the error of an application, or raises it if there is no other application."""
+        if self._alone:
+            raise error
+        failure = self._errors[handle] = failure_of(error)
+        if self._form == "text":
+            print_stderr(error_line(failure.message, failure.hint, sys.stderr))
 
     def __contains__(self, handle: object) -> bool:
         return handle in self._errors
@@ -200,8 +216,9 @@ def _formats_in(args: Sequence[str]) -> Iterator[str]:
 
 
 def _printable(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: _printable(value) for key, value in data.items()}
-    if isinstance(data, list):
+    """Returns data for JSON, without control characters; an error of a plugin may have any."""
+    if isinstance(data, Mapping):
+        return {printable(key): _printable(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
         return [_printable(value) for value in data]
-    return printable(data) if isinstance(data, str) else data
+    return data if data is None or isinstance(data, (bool, int, float)) else printable(data)
