@@ -266,6 +266,12 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
         ) from None
 
 
+def stall_options(stall: str, on_stall: str, progress: str) -> dict[str, CfgVal]:
+    """Returns the run options of the given flags for the detection of stalls."""
+    given = {"stall": stall, "on_stall": on_stall, "progress": progress}
+    return {name: value for name, value in given.items() if value}
+
+
 def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Config) -> dict[str, CfgVal]:
     """Returns the run options: the given ones, with defaults from the configuration.
 

@@ -42,6 +42,7 @@ from torchx_cli.run_request import (
     read_stdin,
     run_options,
     split_component,
+    stall_options,
     tags_of,
 )
 from torchx_cli.session import session_of
@@ -116,8 +117,7 @@ def run_(
     ] = "",
     parent_run_id: Annotated[str, option("--parent_run_id", metavar="ID", help="The parent run.")] = "",
     tee_logs: Annotated[
-        bool,
-        typer.Option("--tee_logs", help="Print the replica before each log line (always on)."),
+        bool, typer.Option("--tee_logs", help="Print the replica before each log line (always on).")
     ] = False,
     notify: Notify = [],  # noqa: B006
     notify_on: NotifyOn = "",
@@ -148,9 +148,8 @@ def run_(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
         environment=Environment(env, env_file, secret), note=note, once=once,
+        stall=stall_options(stall, on_stall, progress_regex),
     )  # fmt: skip
-    given = {"stall": stall, "on_stall": on_stall, "progress": progress_regex}
-    request.stall = {name: value for name, value in given.items() if value}
     request.argv = list(arguments or ())
     if stdin:
         check_stdin_alone(request)
