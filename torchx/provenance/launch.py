@@ -16,7 +16,7 @@ MODULE = "torchx.provenance.recorder"
 
 
 def source_of(submission: Submission) -> Source | None:
-    """Returns the source of a submission, if known; None without a repository."""
+    """Returns the known part of the source of a submission; None without a repository."""
     repository, head = submission.repository, submission.head
     if submission.inherited is not None or repository is None:
         return submission.inherited

@@ -24,7 +24,7 @@ class Submission(NamedTuple):
         directory: the working directory.
         at: the time, seconds since the epoch.
         repository: the repository of the working directory; None without one.
-        head: the commit and the branch that are checked out.
+        head: its branch and its commit.
         inherited: the complete source of an earlier application, which counts instead.
         earlier: the folder of the record of that application.
         notes: facts for the user, one sentence each.
