@@ -17,6 +17,8 @@ from measure import CANNOT, Place, Row, limited, main, paired, span
 
 SLOWEST, LARGEST = 2_000, 3.0
 """Milliseconds and megabytes of a report."""
+SLOWEST_ANSWER, LARGEST_ANSWER = 300, 4.0
+"""Milliseconds and kilobytes of an explanation."""
 MOST_CPU = 5.0
 """Percent of a core that the live view may use."""
 
@@ -26,6 +28,7 @@ def rows(place: Place) -> Iterator[Row]:
     replicas = place.size(1000, 5)
     yield from report(place, replicas)
     yield top(place, replicas, place.size(30, 2))
+    yield from why(place, place.size(64, 4))
 
 
 def report(place: Place, replicas: int) -> Iterator[Row]:
@@ -42,6 +45,25 @@ def report(place: Place, replicas: int) -> Iterator[Row]:
     took = sorted(times.ours)[len(times.ours) // 2] * 1000
     yield limited(what, took, "ms", SLOWEST, floor=f"{span(times.floor)} `describe -o json`", peer=CANNOT)
     yield limited("its page", page.stat().st_size / 1e6, "MB", LARGEST, floor="", peer=CANNOT)
+
+
+def why(place: Place, replicas: int) -> Iterator[Row]:
+    """Measures the explanation of a failure: its duration and its size."""
+    script = 'seq 20; sleep 1; echo "ValueError: no batch" >&2; exit 1'
+    app_id = place.submit("utils.sh", "--num_replicas", str(replicas), script)
+    place.run(place.torchx("log", "--follow", app_id))
+    output = place.folder / "output"
+    command, status = (place.torchx(name, app_id, "-o", "json") for name in ("why", "status"))
+    times = paired(
+        lambda: place.run(command, output), lambda: place.run(status, output), rounds=place.size(20, 1)
+    )
+    what = f"`torchx why HANDLE -o json` of {replicas:,} replicas"
+    took = sorted(times.ours)[len(times.ours) // 2] * 1000
+    yield limited(
+        what, took, "ms", SLOWEST_ANSWER, floor=f"{span(times.floor)} `status -o json`", peer=CANNOT
+    )
+    place.run(command, output)
+    yield limited("its answer", output.stat().st_size / 1e3, "kB", LARGEST_ANSWER, floor="", peer=CANNOT)
 
 
 def top(place: Place, replicas: int, seconds: int) -> Row:

@@ -54,7 +54,12 @@ class Agent:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     """One server, which may run and cancel, in a folder and with a state home of its own."""
     folder = tmp_path_factory.mktemp("agent")
-    home = {"HOME": str(folder), "TORCHX_HOME": str(folder / "home"), "SLURM_CONF": f"{folder}/none"}
+    home = {
+        "HOME": str(folder),
+        "TORCHX_HOME": str(folder / "home"),
+        "SLURM_CONF": f"{folder}/none",
+        "TORCHX_PROVENANCE": "0",
+    }
     env = environment({**home, "DOCKER_HOST": f"unix://{folder}/none.sock", "KUBECONFIG": f"{folder}/none"})
     parameters = StdioServerParameters(
         command=COMMAND[0], args=[*COMMAND[1:], "mcp", "--allow", "run,cancel"], env=env, cwd=folder
