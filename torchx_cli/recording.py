@@ -1,16 +1,19 @@
-"""The record of the source of a submission, which begins when the handle has been printed."""
+"""The records of a submission: its command line, and its source, read after the handle is printed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
+from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import note
 
 with lazy_imports:
+    from torchx import command_line
     from torchx.provenance import submission as submissions
     from torchx.runner import provenance
     from torchx_cli.terminal import attach
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from torchx.provenance.submission import Submission
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef, AppDryRunInfo
+
+LONGEST_COMMAND = 10_000
+"""Maximum characters of a command line that is recorded."""
 
 
 class Recording:
@@ -83,3 +89,29 @@ def of_rerun(app: AppDef, earlier: str, runner: Runner) -> Recording:
     elif any(role.workspace for role in app.roles):
         now = now._replace(repository=None, notes=("the source of the files that run again is not recorded",))
     return Recording(app, now)
+
+
+def record_command(app: AppDef, component: str, argv: Sequence[str]) -> None:
+    """Records the command line with an application, with secrets masked, unless it is very long."""
+    line = mask_text(attach.command_line())
+    if len(line) <= LONGEST_COMMAND:
+        names = f"torchx run {without_values(component, argv)}"
+        app.metadata = {**app.metadata, settings.COMMAND_LINE: line, settings.COMMAND_NAMES: names}
+
+
+def without_values(component: str, argv: Sequence[str]) -> str:
+    """Returns a component with its flags, and `…` instead of their values and of arguments.
+
+    >>> without_values("utils.sh", ["--env", "A=1", "--image=i", "-hgpu", "--", "ls", "-l"])
+    'utils.sh --env … --image … -h … …'
+    """
+    parts = [component]
+    for word in argv:
+        if command_line.looks_like_flag(word) and word != "--":
+            name = word.partition("=")[0] if word.startswith("--") else word[:2]
+            parts += [name] if name == word else [name, "…"]
+        elif parts[-1].startswith("-") and word != "--":
+            parts.append("…")
+        else:
+            return " ".join([*parts, "…"])
+    return " ".join(parts)

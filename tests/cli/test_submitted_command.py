@@ -13,7 +13,7 @@ from torchx import settings
 from torchx.schedulers.docker.record import job_data, label_data
 from torchx.schedulers.kubernetes.record import read_record, write_record
 from torchx.specs.app import AppDef, Role
-from torchx_cli.commands.run import without_values
+from torchx_cli.recording import without_values
 
 
 @pytest.fixture(autouse=True)

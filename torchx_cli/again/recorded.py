@@ -14,8 +14,7 @@ with lazy_imports:
     import os
     import shlex
 
-    from torchx_cli import app
-    from torchx_cli.commands import run
+    from torchx_cli import app, recording
     from torchx_cli.completion import complete
     from torchx_cli.terminal import masking
 
@@ -61,7 +60,7 @@ class RecordedCommand(NamedTuple):
         end = ["--"] if not self.component and self.argv else []
         words = [self.component] if self.component else []
         line = shlex.join(["torchx", *self.start, *flags, *end, *words, *self.argv])
-        names = f"torchx run {run.without_values(self.component, self.argv)}"
+        names = f"torchx run {recording.without_values(self.component, self.argv)}"
         return {settings.COMMAND_LINE: masking.mask_text(line), settings.COMMAND_NAMES: names}
 
     def on(self, scheduler: str, cfg: Sequence[str]) -> RecordedCommand:

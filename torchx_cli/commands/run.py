@@ -47,7 +47,7 @@ from torchx_cli.run_request import (
 )
 from torchx_cli.session import session_of
 from torchx_cli.terminal.error_output import about
-from torchx_cli.terminal.masking import mask_text, remember
+from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import (
     discard_output,
     emit,
@@ -60,7 +60,6 @@ from torchx_cli.terminal.output import (
 )
 
 with lazy_imports:
-    from torchx import command_line
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
@@ -69,8 +68,6 @@ with lazy_imports:
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torchx.config import Config, Setting
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef, AppDryRunInfo
@@ -80,9 +77,6 @@ EXIT_NOT_FOUND = 127
 """The exit code of a shell that cannot find a program."""
 
 SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
-
-LONGEST_COMMAND = 10_000
-"""Maximum characters of a command line that is recorded."""
 
 
 def run_(
@@ -180,7 +174,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     remember(app)
     app_metadata.set_tags(app, request.tags, request.note)
     if not request.dryrun:
-        record_command(app, request)
+        recording.record_command(app, request.component, request.argv)
         request.recording = recording.of_run(app)
     with opened as runner:
         code = submit(make_request(request, app, runner, config), request, form, runner)
@@ -258,32 +252,6 @@ def check_combination(request: RunRequest, form: str) -> None:
         raise UsageError("--detach cannot be combined with --wait or --log", code="conflicting_flags")
     if form == "yaml" and not request.dryrun:
         raise UsageError("-o yaml requires --dryrun", code="conflicting_flags")
-
-
-def record_command(app: AppDef, request: RunRequest) -> None:
-    """Records the command line with an application, with secrets masked, unless it is very long."""
-    line = mask_text(attach.command_line())
-    if len(line) <= LONGEST_COMMAND:
-        names = f"torchx run {without_values(request.component, request.argv)}"
-        app.metadata = {**app.metadata, settings.COMMAND_LINE: line, settings.COMMAND_NAMES: names}
-
-
-def without_values(component: str, argv: Sequence[str]) -> str:
-    """Returns a component with its flags, and `…` instead of their values and of arguments.
-
-    >>> without_values("utils.sh", ["--env", "A=1", "--image=i", "-hgpu", "--", "ls", "-l"])
-    'utils.sh --env … --image … -h … …'
-    """
-    parts = [component]
-    for word in argv:
-        if command_line.looks_like_flag(word) and word != "--":
-            name = word.partition("=")[0] if word.startswith("--") else word[:2]
-            parts += [name] if name == word else [name, "…"]
-        elif parts[-1].startswith("-") and word != "--":
-            parts.append("…")
-        else:
-            return " ".join([*parts, "…"])
-    return " ".join(parts)
 
 
 def print_handle(handle: str) -> None:
