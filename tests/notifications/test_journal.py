@@ -120,7 +120,7 @@ def test_long_pauses_are_left_to_a_smaller_process(store: Store, monkeypatch: py
     fake = SimpleNamespace(time=clock.now, monotonic=clock.now, sleep=clock.sleep)
     monkeypatch.setattr(sender, "time", fake)
     monkeypatch.setattr(sender, "deliver", lambda target, payload: Result("retry", "connection refused"))
-    store.create(Notify(["https://hooks.example.com/a", "https://hooks.example.com/b"], ["end"]))
+    store.create(Notify(["https://hooks.example.com/a"], ["end"]))
 
     def restart(pause: float) -> NoReturn:
         restarts.append(pause)
@@ -128,6 +128,6 @@ def test_long_pauses_are_left_to_a_smaller_process(store: Store, monkeypatch: py
 
     with pytest.raises(SystemExit):
         Sender(store, "end", PAYLOAD, restart).run()
-    assert 0 < restarts[0] <= 2 * sender.LONG_PAUSE + 4
+    assert restarts == [64.0]
     assert max(clock.pauses) < sender.LONG_PAUSE
-    assert [each.tries for each in store.deliveries()] == [9, 9]
+    assert [each.tries for each in store.deliveries()] == [9]
