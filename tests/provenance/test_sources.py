@@ -14,7 +14,7 @@ from torchx.errors import StateError
 from torchx.provenance import changes, tree_files
 from torchx.provenance import repository as repositories
 from torchx.provenance.git import Deadline
-from torchx.provenance.model import CONVERTED, DELETED, Source, Submodule
+from torchx.provenance.model import CONVERTED, DELETED, Provenance, Source, Submodule
 from torchx.provenance.restore import restore
 from torchx.provenance.source import Reader
 from torchx.provenance.store import Store
@@ -291,6 +291,21 @@ def test_ignored_files_are_named(tmp_path: Path) -> None:
     (folder / "data" / "x").write_text("x")
     (folder / "m.pyc").write_text("x")
     assert again(folder, tmp_path)[1] == ["data/ is not restored: git ignores it"]
+
+
+def test_a_removed_application_stays_removed(tmp_path: Path) -> None:
+    """A recording after the removal fails, and creates no folder."""
+    folder = repository(tmp_path / "r")
+    (folder / "new").write_text("new")
+    store = Store(tmp_path / "job" / "p")
+    begun = Source(str(folder), git(folder, "rev-parse", "HEAD"))
+    source = Reader(store, Deadline(300), "/nonexistent", 0.0).read(begun)
+    assert not source.complete
+    with pytest.raises(OSError, match="No such file"):
+        store.keep(b"content")
+    with pytest.raises(OSError, match="No such file"):
+        store.write(Provenance(0.0, source=source))
+    assert not (tmp_path / "job").exists()
 
 
 def test_damaged_repositories_are_notes(tmp_path: Path) -> None:

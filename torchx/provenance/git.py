@@ -37,7 +37,6 @@ _SETTINGS = """\
 	protectHFS = false
 	autocrlf = false
 	safecrlf = false
-	fsmonitor = false
 	hooksPath = /dev/null
 	attributesFile = /dev/null
 [diff]
@@ -175,8 +174,9 @@ class Git:
         sha256: bool = False,
     ) -> None:
         self._deadline = deadline
+        folder.mkdir(files.PRIVATE_FOLDER)
         for name in ("refs", "info"):
-            files.make_folder(folder / name)
+            (folder / name).mkdir()
         text = _SETTINGS + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else "")
         (folder / "config").write_text(text)
         (folder / "HEAD").write_text("ref: refs/heads/none\n")

@@ -116,7 +116,8 @@ class Store(NamedTuple):
         digest = hashlib.sha256(content).hexdigest()
         path = self.content_file(digest)
         if not path.exists():
-            files.make_folder(path.parent)
+            with contextlib.suppress(FileExistsError):  # without its parents: a removed application stays so
+                path.parent.mkdir(files.PRIVATE_FOLDER)
             files.write_file(path, zlib.compress(content, 1))
         return digest
 

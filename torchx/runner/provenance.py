@@ -167,7 +167,10 @@ def forget(runner: Holder, handle: str) -> None:
         if not isinstance(runner.scheduler_of(handle), KeepsProvenance):
             folder = runner._provenance_folder(handle)
             if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                hidden = folder.with_name(f".{folder.name}")
+                folder.rename(hidden)  # first: the recording process then writes nothing more
+                shutil.rmtree(hidden, ignore_errors=True)
+    with suppress(TorchxError, OSError):
         home = Home(user_home()).restored
         for owner in home.glob(f"{OWNER}-*"):
             if files.read_file(owner, 1 << 16) == handle.encode():
