@@ -14,7 +14,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.schedulers.local.request import PopenRequest, ReplicaParam
 from torchx.specs.app import AppDef
-from torchx.supervisor.replicas import files_needed
+from torchx.supervisor.process import files_needed
 
 with lazy_imports:
     import resource

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 
 from torchx.jobs.paths import file_name
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine import locks as lock
+
+with lazy_imports:
+    import subprocess
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 

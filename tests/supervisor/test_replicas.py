@@ -17,6 +17,7 @@ from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.supervisor import replicas as module
+from torchx.supervisor.process import files_needed
 from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, set_aside
 
 
@@ -231,8 +232,8 @@ def test_logs_stay_open_only_within_the_limit_of_files(
 
 
 def test_the_files_that_a_job_needs() -> None:
-    assert module.files_needed(100) - module.files_needed(0) == 200, "two pipes for each replica"
-    assert module.files_needed(0) >= 10
+    assert files_needed(100) - files_needed(0) == 200, "two pipes for each replica"
+    assert files_needed(0) >= 10
 
 
 def test_only_the_files_of_an_attempt_are_set_aside(tmp_path: Path) -> None:

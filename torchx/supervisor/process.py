@@ -22,11 +22,20 @@ READY_WITHIN = 30.0
 LARGEST_ERROR_LOG = 1 << 20
 """Maximum bytes to read of a supervisor's error output."""
 
+PIPES_PER_REPLICA = 2
+OTHER_FILES = 64
+"""Files that a supervisor has open besides those of its replicas."""
+
 BOOTSTRAP = (
     "import sys; sys.path.append(sys.argv.pop(1)); from torchx import lazy; lazy.postpone('inspect'); "
     "from {module} import main; main(sys.argv[1:])"
 )
 """``dataclasses`` needs ``inspect``, a fifth of the imports, for classes without docstrings only."""
+
+
+def files_needed(replicas: int) -> int:
+    """Returns the minimum limit of open files for a supervisor of this number of replicas."""
+    return PIPES_PER_REPLICA * replicas + OTHER_FILES
 
 
 def python_command(

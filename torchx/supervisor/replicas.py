@@ -23,11 +23,10 @@ from torchx.jobs.record import JobRecord, RoleRecord
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.supervisor.output import PARTIAL_AFTER, AttemptOutput, Index
+from torchx.supervisor.process import OTHER_FILES, PIPES_PER_REPLICA
 
 READ_SIZE = 1 << 16
-PIPES_PER_REPLICA = 2
 FILES_PER_REPLICA = PIPES_PER_REPLICA + 3  # its pipes and its logs
-OTHER_FILES = 64
 FAULTHANDLER = "PYTHONFAULTHANDLER"
 """Makes Python print the stacks of all threads when a signal such as SIGSEGV or SIGABRT ends it."""
 ATTEMPT_FILES = ("stdout.log", "stderr.log", "combined.log", "error.json")
@@ -229,11 +228,6 @@ class Replicas:
             with contextlib.suppress(ValueError, OSError):  # only root may exceed the hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         return not 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] < wanted  # below 0: infinite
-
-
-def files_needed(replicas: int) -> int:
-    """Returns the minimum limit of open files for a supervisor of this number of replicas."""
-    return PIPES_PER_REPLICA * replicas + OTHER_FILES
 
 
 def _waiting_in(pipe: int) -> int:
