@@ -85,33 +85,43 @@ def dry_run(
         snapshot = request.workspaces.get(role.name)
         img_root = snapshot.folder if snapshot else root
         only = AppDef(app.name, [role])
+        handle = make_app_handle(backend, session, app_id)
+        elastic, beside = str(logs.torchelastic(role.name)), str(Path(sys.executable).parent)
         for _, replica, filled in replicas_of(
             only, app_id=app_id, img_root=img_root, rank0_env=settings.TORCHX_RANK0_HOST
         ):
-            folder = logs.replica(role.name, replica)
-            files = (str(folder / f"{stream}.log") for stream in ("stdout", "stderr", "combined"))
+            folder = str(logs.replica(role.name, replica))
+            files = (f"{folder}/{stream}.log" for stream in ("stdout", "stderr", "combined"))
             param = provider.get_replica_param(root, filled, *files)
             if snapshot is not None:
                 local_workspaces.run_in(snapshot, param, root)
-            handle = make_app_handle(backend, session, app_id)
-            param.env = _env(role.name, replica, handle, logs) | param.env
-            param.env["PATH"] = _path(param, cfg, extra_paths)
+            param.env = _env(role.name, replica, handle, folder, elastic) | param.env
+            # last, programs installed beside this one: the virtual environment may not be activated
+            param.env["PATH"] = _path(param, cfg, [*extra_paths, beside])
             params.append(param)
-            dirs.append(str(folder))
+            dirs.append(folder)
     info = AppDryRunInfo(request, as_text)
     info.notes += notes + notes_of(app)
     return info
 
 
-def _env(role: str, replica: int, handle: str, logs: LogPaths) -> dict[str, str]:
-    """Returns the variables of a replica that its role may override."""
+def _env(role: str, replica: int, handle: str, folder: str, elastic: str) -> dict[str, str]:
+    """Returns the variables of a replica that its role may override.
+
+    Args:
+        role: the name of its role.
+        replica: its number.
+        handle: the application.
+        folder: its log folder.
+        elastic: the folder for the worker logs of torchelastic.
+    """
     return {
         "PYTHONUNBUFFERED": "x",
         settings.TORCHX_RANK0_HOST: "localhost",
         settings.TORCHX_JOB_ID: handle,
         settings.TORCHX_REPLICA: f"{role}/{replica}",
-        "TORCHELASTIC_ERROR_FILE": str(logs.replica(role, replica) / "error.json"),
-        "PET_LOG_DIR": str(logs.torchelastic(role)),
+        "TORCHELASTIC_ERROR_FILE": f"{folder}/error.json",
+        "PET_LOG_DIR": elastic,
         **{name: value for name, value in settings.TORCHRUN_PREFIX.items() if name not in os.environ},
         # torchrun would pass this machine's full name to the workers, which may not resolve
         "PET_LOCAL_ADDR": "localhost",
@@ -122,8 +132,7 @@ def _path(param: ReplicaParam, cfg: Mapping[str, CfgVal], extra_paths: Sequence[
     path = [p for p in (param.env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
     cwd = [param.cwd] if param.cwd else []
     path = cwd + path if cfg.get("prepend_cwd") else path + cwd
-    # last, programs installed beside this one: the virtual environment may not be activated
-    return os.pathsep.join([*path, *extra_paths, str(Path(sys.executable).parent)])
+    return os.pathsep.join([*path, *extra_paths])
 
 
 def as_text(request: PopenRequest) -> str:

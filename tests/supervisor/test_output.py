@@ -123,7 +123,7 @@ def test_a_short_write_is_continued(index: Index, tmp_path: Path, monkeypatch: p
 def test_a_file_that_is_closed_or_not_kept_open_uses_no_descriptor(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     for keep_open in (True, False):
-        file = LogFile(tmp_path / "file", keep_open)
+        file = LogFile(str(tmp_path / "file"), keep_open)
         file.write(b"a")
         file.close()
         file.write(b"b")

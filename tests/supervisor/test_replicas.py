@@ -24,14 +24,15 @@ from torchx.supervisor.replicas import Replicas, Running, decode_status, describ
 class Job:
     """A job of two roles in this process, which reads the output of its replicas."""
 
-    def __init__(self, folder: Path, *scripts: str) -> None:
+    def __init__(self, folder: Path, *scripts: str, path: str = "", program: str = "/bin/sh") -> None:
         self.selector = selectors.DefaultSelector()
         self.logs = folder / "torchx" / "job-1"
         self.logs.mkdir(parents=True)
-        made = [ReplicaRecord(["/bin/sh", "-c", script], {"OWN": script}) for script in scripts]
+        made = [ReplicaRecord([program, "-c", script], {"OWN": script}) for script in scripts]
         roles = [RoleRecord("a", made[:1], {"ROLE": "a"}), RoleRecord("b", made[1:], {})]
         record = JobRecord("job-1", "s", "torchx", "job", 0.0, str(self.logs), roles, {}, {})
-        self.replicas = Replicas(record, Clock(), self.selector, {"BASE": "base", "ROLE": "base"}, 0o027)
+        base = {"BASE": "base", "ROLE": "base", **({"PATH": path} if path else {})}
+        self.replicas = Replicas(record, Clock(), self.selector, base, 0o027)
 
     def run(self, ordinal: int) -> Running:
         """Runs an attempt to its end, and reads all of its output."""
@@ -97,6 +98,36 @@ def test_what_cannot_be_started_leaves_no_descriptor_and_counts_as_an_attempt(
     assert job.replicas.still_open() == []
     job.replicas.index.close()
     job.selector.close()
+
+
+def test_a_program_that_has_been_moved_is_looked_up_again(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("empty", "first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    job = Job(tmp_path, "", "", "", path=os.pathsep.join(map(str, folders)), program="prog")
+    for ordinal, folder in enumerate(folders):
+        if folder.name != "empty":
+            (folder / "prog").write_text(f"#!/bin/sh\necho {folder.name}\n")
+            (folder / "prog").chmod(0o700)
+            job.run(ordinal)
+            assert job.text(f"b/{ordinal - 1}/stdout.log") == f"{folder.name}\n"
+            (folder / "prog").unlink()
+    with pytest.raises(FileNotFoundError, match="prog"):
+        job.replicas.start(0)
+
+
+def test_where_a_program_is_found(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "prog").mkdir()
+    for name, mode in (("b", 0o600), ("c", 0o700)):
+        (tmp_path / name / "prog").touch()
+        (tmp_path / name / "prog").chmod(mode)
+    path = os.fsencode(f"{tmp_path}/none:{tmp_path}/a:{tmp_path}/b:{tmp_path}/c")
+    assert module.find_program("prog", path) == f"{tmp_path}/c/prog"
+    assert module.find_program("nosuch", path) is None
+    for name, folders in (("./prog", path), ("prog", path + b":"), ("prog", b"bin:" + path), ("prog", b"")):
+        assert module.find_program(name, folders) is None, "it depends on the working folder"
 
 
 def test_output_is_read_as_it_comes(tmp_path: Path, descriptors: None) -> None:

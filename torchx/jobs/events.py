@@ -18,6 +18,8 @@ LARGEST = 1 << 28
 BLOCK = 1 << 20
 """Bytes to read at a time while following."""
 
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
 LONGEST_LINE = 1 << 16
 """Maximum bytes of an event; a longer one is treated as damaged."""
 
@@ -69,8 +71,7 @@ class EventLog:
         Raises:
             OSError: the disk is full, or the file cannot be written.
         """
-        line = json.dumps({"t": self._clock.now(), "e": event, **facts}, separators=(",", ":"))
-        data = line.encode() + b"\n"
+        data = _ENCODE({"t": self._clock.now(), "e": event, **facts}).encode() + b"\n"
         try:
             self._write(data)
         except OSError:

@@ -205,9 +205,14 @@ class JobLog:
         """Returns the start of the current attempt's log for each replica that has one."""
         found = {}
         for replica, member in enumerate(self._members):
-            folder = self._paths.replica(*member)
-            if wanted[replica] and (folder / "combined.log").exists():
-                found[replica] = (1 + len(list(folder.glob("attempt-*"))), 0)
+            if not wanted[replica]:
+                continue
+            try:
+                names = os.listdir(self._paths.replica(*member))  # noqa: PTH208 - quicker
+            except OSError:  # not started
+                continue
+            if "combined.log" in names:
+                found[replica] = (1 + sum(name.startswith("attempt-") for name in names), 0)
         return found
 
     # --- the logs --------------------------------------------------------------------------------
@@ -230,8 +235,8 @@ class JobLog:
     def _open_new(self, role: str, replica: int, attempt: int) -> int:
         """Opens a combined log, which the supervisor may be moving aside for a new attempt."""
         folder = self._paths.replica(role, replica)
-        aside = folder / f"attempt-{attempt}" / "combined.log"
-        if not aside.exists():
+        aside = folder / f"attempt-{attempt}/combined.log"
+        with contextlib.suppress(FileNotFoundError):
             descriptor = files.open_file(folder / "combined.log", own=False)
             if not aside.exists():
                 return descriptor

@@ -144,10 +144,11 @@ def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
     Raises:
         OSError: it cannot be created.
     """
-    if not folder.parent.exists():
-        make_folder(folder.parent)
     try:
         folder.mkdir(mode=PRIVATE_FOLDER)
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        make_folder(folder, exist_ok=exist_ok)
     except FileExistsError:
         if not exist_ok or not folder.is_dir():
             raise

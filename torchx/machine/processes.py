@@ -286,7 +286,8 @@ def become_subreaper() -> bool:
 def spawn(
     args: Sequence[str],
     *,
-    env: Mapping[str, str] | None = None,
+    program: str | None = None,
+    env: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
     cwd: str | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
@@ -297,6 +298,7 @@ def spawn(
 
     Args:
         args: the program and its arguments; no shell is used.
+        program: the file of the program (default: looked up on the PATH of `env`).
         env: its whole environment (default: that of this process).
         cwd: its working directory (default: that of this process).
         stdout: descriptor for its standard output (default: discarded).
@@ -309,6 +311,7 @@ def spawn(
     """
     child = subprocess.Popen(
         list(args),
+        executable=program,
         env=None if env is None else dict(env),
         cwd=cwd,
         stdin=subprocess.DEVNULL,

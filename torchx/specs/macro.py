@@ -62,11 +62,12 @@ class macros:
 
         def apply(self, role: Role) -> Role:
             """Returns a deep copy of a role with the macros replaced."""
-            replaced = copy.deepcopy(role)
-            replaced.args = self._replaced(replaced.args)
-            replaced.env = self._replaced(replaced.env)
-            replaced.metadata = self._replaced(replaced.metadata)
-            return replaced
+            replaced = copy.copy(role)
+            replaced.args = self._replaced(role.args)
+            replaced.env = self._replaced(role.env)
+            replaced.metadata = self._replaced(copy.deepcopy(role.metadata))
+            copied = {id(value): value for value in (replaced.args, replaced.env, replaced.metadata)}
+            return copy.deepcopy(replaced, copied)
 
         def substitute(self, arg: str) -> str:
             """Returns a text with the macros replaced.
@@ -74,7 +75,7 @@ class macros:
             >>> macros.Values("/", "job-1", "0", "RANK0").substitute("$$${rank0_env} ${app_id} ${x}")
             '$RANK0 job-1 ${x}'
             """
-            return string.Template(arg).safe_substitute(self.to_dict())
+            return string.Template(arg).safe_substitute(self.to_dict()) if "$" in arg else arg
 
         def to_dict(self) -> dict[str, Any]:
             """Returns the value of each macro by its name."""

@@ -29,7 +29,7 @@ class LogFile:
         keep_open: keep the descriptor; otherwise each write opens the file, to save descriptors.
     """
 
-    def __init__(self, path: Path, keep_open: bool) -> None:
+    def __init__(self, path: str, keep_open: bool) -> None:
         self.path = path
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         self._descriptor: int | None = files.open_file(path, flags, own=False)
@@ -118,8 +118,9 @@ class AttemptOutput:
 
     def __post_init__(self) -> None:
         files.make_folder(self.folder)
-        self._raw = {s: LogFile(self.folder / name, self.keep_open) for s, name in NAMES.items()}
-        self._combined = LogFile(self.folder / COMBINED, self.keep_open)
+        folder = str(self.folder)  # joining texts is quicker, which matters with many replicas
+        self._raw = {s: LogFile(f"{folder}/{name}", self.keep_open) for s, name in NAMES.items()}
+        self._combined = LogFile(f"{folder}/{COMBINED}", self.keep_open)
 
     def feed(self, stream: int, data: bytes) -> None:
         """Writes output that was read from one stream."""
@@ -169,7 +170,7 @@ class AttemptOutput:
         except OSError as error:
             # a part may have been written: continue after it, so that later offsets are right
             with contextlib.suppress(OSError):  # the file may have been removed
-                self._offset = self._combined.path.stat().st_size
+                self._offset = os.stat(self._combined.path).st_size  # noqa: PTH116
             self._lose(len(data), error)
             return
         self.index.add(Piece(now, self._offset, len(data), self.replica, self.attempt, stream, flags))

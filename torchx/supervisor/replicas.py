@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import resource
 import selectors
 import signal
 import sys
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,7 +76,10 @@ class Replicas:
         self._umask = umask
         self._clock = clock
         self._selector = selector
-        self._base_env = base_env
+        # encoded once: with a thousand replicas, this takes as long as half of their log files
+        self._base_env = _encoded({FAULTHANDLER: "1", **base_env})
+        self._role_env = {role.name: _encoded(role.env) for role in record.roles}
+        self._programs: dict[tuple[str, bytes], str | None] = {}
         self._logs = LogPaths(Path(record.log_dir))
         self._specs: list[tuple[RoleRecord, int]] = [(role, n) for _, role, n in record.replicas()]
         self._attempts = [0] * len(self._specs)
@@ -116,12 +120,10 @@ class Replicas:
         self._attempts[ordinal] = attempt
         spec = role.replicas[replica]
         env = {
-            FAULTHANDLER: "1",
             **self._base_env,
-            **self.variables(ordinal),
-            **role.env,
-            **spec.env,
-            settings.TORCHX_ATTEMPT: str(attempt),
+            **_encoded(self.variables(ordinal)),
+            **self._role_env[role.name],
+            **_encoded({**spec.env, settings.TORCHX_ATTEMPT: str(attempt)}),
         }
         output = AttemptOutput(folder, ordinal, attempt, self.index, self._clock, self._keep_open)
         reads: dict[int, int] = {}
@@ -130,14 +132,7 @@ class Replicas:
             for stream in (STDOUT, STDERR):
                 reads[stream], writes[stream] = os.pipe()
                 os.set_blocking(reads[stream], False)
-            process = processes.spawn(
-                spec.args,
-                env=env,
-                cwd=role.cwd,
-                stdout=writes[STDOUT],
-                stderr=writes[STDERR],
-                umask=self._umask,
-            )
+            process = self._spawn(spec.args, env, role.cwd, writes)
         except BaseException:
             for descriptor in reads.values():
                 os.close(descriptor)
@@ -154,6 +149,33 @@ class Replicas:
         self.by_pid[process.pid] = running
         self._open[id(running)] = running
         return running
+
+    def _spawn(
+        self, args: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, writes: Mapping[int, int]
+    ) -> Process:
+        """Starts the program of a replica, which is looked up once for all replicas with the same PATH.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        key = (args[0], env.get(b"PATH", b""))
+        if key not in self._programs:
+            self._programs[key] = find_program(*key)
+        program = self._programs[key]
+        start = functools.partial(
+            processes.spawn,
+            args,
+            env=env,
+            cwd=cwd,
+            stdout=writes[STDOUT],
+            stderr=writes[STDERR],
+            umask=self._umask,
+        )
+        if program is not None:
+            with contextlib.suppress(OSError):  # it has been moved, for example
+                return start(program=program)
+            del self._programs[key]
+        return start()
 
     def read(self, running: Running, stream: int) -> int:
         """Reads available output of one stream once and writes it to the logs.
@@ -228,6 +250,24 @@ class Replicas:
             with contextlib.suppress(ValueError, OSError):  # only root may exceed the hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         return not 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] < wanted  # below 0: infinite
+
+
+def find_program(name: str, path: bytes) -> str | None:
+    """Returns the file that the kernel would start for a program; None if that depends on the working folder.
+
+    Args:
+        name: the program.
+        path: the PATH to look in.
+    """
+    folders = os.fsdecode(path).split(os.pathsep)
+    if os.sep in name or not all(map(os.path.isabs, folders)):
+        return None
+    found = (Path(folder, name) for folder in folders)
+    return next((str(file) for file in found if os.access(file, os.X_OK) and file.is_file()), None)
+
+
+def _encoded(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
 
 
 def _waiting_in(pipe: int) -> int:
