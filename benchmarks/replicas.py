@@ -28,15 +28,23 @@ PYTHON = "`python -I -S`"
 
 
 def rows(place: Place) -> Iterator[Row]:
-    """Measures 200 and 1,000 replicas, and the supervisor's memory."""
-    for replicas, rounds in ((place.size(200, 3), 9), (place.size(1000, 5), 5)):
-        yield many(place, replicas, place.size(rounds, 1))
-    for replicas, limit in ((1, 25), (place.size(1000, 5), 60)):
-        yield from idle(place, replicas, limit)
+    """Measures 200 to 10,000 replicas, and the supervisor's memory."""
+    for replicas, rounds, limit in ((200, 9, 3.0), (1000, 5, 1.5), (5000, 3, 1.5), (10_000, 3, None)):
+        if replicas <= 1000 or not place.quick:
+            yield many(place, place.size(replicas, 4), place.size(rounds, 1), limit)
+    for replicas, most in ((1, 25), (place.size(1000, 5), 60)):
+        yield from idle(place, replicas, most)
 
 
-def many(place: Place, replicas: int, rounds: int) -> Row:
-    """Measures an echo in each replica."""
+def many(place: Place, replicas: int, rounds: int, limit: float | None) -> Row:
+    """Measures an echo in each replica.
+
+    Args:
+        place: where to run.
+        replicas: their number.
+        rounds: the number of runs.
+        limit: how many times of the bare loop it may take.
+    """
     words = ("run", "-s", "local_cwd", "utils.echo", "--num_replicas", str(replicas))
     output = place.folder / "output"
 
@@ -59,7 +67,7 @@ def many(place: Place, replicas: int, rounds: int) -> Row:
         rounds=rounds,
         peer_rounds=1,
     )
-    return compared(f"{replicas:,} replicas of echo", times, "a bare loop of `Popen`", of_floor=3)
+    return compared(f"{replicas:,} replicas of echo", times, "a bare loop of `Popen`", of_floor=limit)
 
 
 def idle(place: Place, replicas: int, limit: float) -> Iterator[Row]:

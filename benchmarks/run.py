@@ -24,7 +24,7 @@ def rows(place: Place) -> Iterator[Row]:
         rounds=place.size(20, 1),
         peer_rounds=place.size(7, 1),
     )
-    yield compared("`torchx run utils.echo`", times, "`subprocess.run` in Python", of_peer=0.5)
+    yield compared("`torchx run utils.echo`", times, "`subprocess.run` in Python", of_peer=0.4)
     yield ends(place, 1, limit=50)
     yield ends(place, place.size(100, 3), limit=50)
 

@@ -29,7 +29,7 @@ def rows(place: Place) -> Iterator[Row]:
     for words, of_floor, of_peer, peer in (
         (["--help"], None, 1.0, place.peer_timed("--help")),
         (["status", handle], 1.5, None, None),
-        (["list"], 2.0, None, None),
+        (["list"], 1.4, None, None),
         (["list", "-s", "local_cwd"], None, None, None),
         (["list", "-s", "local_cwd", "--tag", "sweep=1"], None, None, None),
         (["--version"], None, None, place.peer_timed("--version")),
@@ -37,7 +37,7 @@ def rows(place: Place) -> Iterator[Row]:
         (
             ["run", "-s", "local_cwd", "--dryrun", "utils.echo"],
             None,
-            None,
+            0.45,
             place.peer_timed("run", "-s", "local_cwd", "--dryrun", "utils.echo"),
         ),
     ):
