@@ -59,13 +59,14 @@ def _load(lazy: LazyModule) -> Any:
     return module
 
 
-def postpone(name: str) -> None:
-    """Makes each import of a module that is not loaded yet lazy, also those in modules of others.
+def postpone(*names: str) -> None:
+    """Makes each import of modules that are not loaded yet lazy, also those in modules of others.
 
     Args:
-        name: its full name.
+        names: their full names.
     """
-    sys.modules.setdefault(name, LazyModule(name))  # type: ignore[arg-type]
+    for name in names:
+        sys.modules.setdefault(name, LazyModule(name))  # type: ignore[arg-type]
 
 
 class _Package:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from torchx.scheduling.protocols import UnavailableError
 
 with lazy_imports:
     import socket
+    import subprocess
 
 TIMEOUT = 30.0
 """Seconds after which a call times out."""

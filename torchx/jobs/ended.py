@@ -131,9 +131,10 @@ def submitted_at(line: bytes) -> float:
     """Returns the submission time of a line without parsing the rest, or 0.0 for a damaged line."""
     at = line.find(_SUBMITTED) + len(_SUBMITTED)
     try:
-        return shape.timestamp(float(line[at : line.index(b",", at)]), "submitted_at")
+        value = float(line[at : line.index(b",", at)])
     except ValueError:
         return 0.0
+    return value if 0.0 <= value <= shape.LATEST else 0.0  # as shape.timestamp; called for each line
 
 
 def parse(line: bytes) -> EndedJob | None:

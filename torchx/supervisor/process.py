@@ -27,10 +27,12 @@ OTHER_FILES = 64
 """Files that a supervisor has open besides those of its replicas."""
 
 BOOTSTRAP = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from torchx import lazy; lazy.postpone('inspect'); "
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from torchx import lazy; lazy.postpone('inspect', 'ipaddress'); "
     "from {module} import main; main(sys.argv[1:])"
 )
-"""``dataclasses`` needs ``inspect``, a fifth of the imports, for classes without docstrings only."""
+"""``dataclasses`` needs ``inspect``, a fifth of the imports, for classes without docstrings only; ``pathlib``
+needs ``ipaddress`` for URLs only."""
 
 
 def files_needed(replicas: int) -> int:

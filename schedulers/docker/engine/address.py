@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torchx.lazy import lazy_imports
 
 with lazy_imports:
     import hashlib
+    import socket
     import ssl
 
     from torchx.schedulers.docker.engine import ssh

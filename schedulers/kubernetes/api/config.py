@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchx.errors import AbsentError, StateError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine.files import read_file
-from torchx.schedulers.kubernetes.api.exec_plugins import Plugin, PluginError, logged_errors, plugin_of
 from torchx.suggestions import did_you_mean
-from torchx.yaml_limits import LARGEST, load_yaml
+
+with lazy_imports:
+    from torchx import yaml_limits
+    from torchx.schedulers.kubernetes.api import exec_plugins
+
+if TYPE_CHECKING:
+    from torchx.schedulers.kubernetes.api.exec_plugins import Plugin
 
 INSTALL = "pip install 'torchx-cli[kubernetes]'"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -98,12 +104,12 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
                     hint=did_you_mean(context, names, "its contexts: " + ", ".join(names)),
                 )
             current = contexts[names.index(context)]
-        plugin = plugin_of(read, str(current["name"]))
-        with logged_errors() as errors:
+        plugin = exec_plugins.plugin_of(read, str(current["name"]))
+        with exec_plugins.logged_errors() as errors:
             config.load_kube_config(joined, context=current["name"], client_configuration=configuration)
         if plugin is not None and errors and not (configuration.api_key or configuration.cert_file):
             raise plugin.failed(errors[0])
-    except (UsageError, PluginError):
+    except (UsageError, exec_plugins.PluginError):
         raise
     except Exception as error:  # a kubeconfig can break its reader in any way
         where = os.pathsep.join(map(str, files)) or "the account of this pod"
@@ -118,10 +124,10 @@ def _load(path: Path) -> object:
     """Reads a kubeconfig with size limits, which the package's reader lacks."""
     source = f"the kubeconfig {path} cannot be read"
     try:
-        data = read_file(path, LARGEST, own=False, follow=True)
+        data = read_file(path, yaml_limits.LARGEST, own=False, follow=True)
     except OSError as error:
         raise UsageError(f"{source}: {error.strerror}") from None
-    return load_yaml(data.decode("utf-8"), source=source)
+    return yaml_limits.load_yaml(data.decode("utf-8"), source=source)
 
 
 def _namespace_of_pod() -> str:
