@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from torchx.lazy import lazy_imports
+from torchx.workspace.projects import SET_ID
 
 with lazy_imports:
     import bz2
@@ -64,9 +65,13 @@ class Target:
     Args:
         folder: the folder, which is empty.
         limit_mb: maximum size of all files together, in MB.
+
+    Attributes:
+        set_id: files that lose their set-user-id or set-group-id bit.
     """
 
     def __init__(self, folder: Path, limit_mb: int) -> None:
+        self.set_id: list[str] = []
         self._root = os.open(folder, _FOLDER)
         self._last: tuple[tuple[str, ...], int] = ((), self._root)
         self._left = limit_mb * MB
@@ -100,6 +105,8 @@ class Target:
 
     def file(self, name: str, mode: int, content: IO[bytes], mtime: float | None = None) -> None:
         """Writes a file; replaces an existing one."""
+        if mode & SET_ID:
+            self.set_id.append(name)
         parent, last = self._place(name)
         out = os.open(last, _NEW_FILE, 0o600, dir_fd=parent)
         try:

@@ -20,6 +20,7 @@ from torchx.schedulers.local.archive_members import (
     unpack_tar,
     unpack_zip,
 )
+from torchx.workspace.projects import set_id_notes
 
 with lazy_imports:
     import gzip
@@ -58,13 +59,16 @@ def version_of(url: str) -> str:
     return hashlib.sha256(repr((url, known)).encode()).hexdigest()[:32]
 
 
-def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> None:
+def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> list[str]:
     """Unpacks an archive into a new folder atomically.
 
     Args:
         url: a path or URL of the archive.
         folder: the new folder.
         limit_mb: maximum size in MB of the archive, and of its files together.
+
+    Returns:
+        Notes for the user.
 
     Raises:
         UsageError: it is not an archive, exceeds the limit, or has a forbidden member: a path outside the
@@ -80,8 +84,9 @@ def unpack(url: str, folder: Path, limit_mb: int = LIMIT_MB) -> None:
                 _copy(source, copy, limit_mb)
             content = Path(made, "content")
             content.mkdir(mode=0o700)
-            _extract(archive, content, is_zip=url.endswith(".zip"), limit_mb=limit_mb)
+            lost = _extract(archive, content, is_zip=url.endswith(".zip"), limit_mb=limit_mb)
             move_folder(content, folder)
+            return [f"image {url}: {note}" for note in set_id_notes(lost)]
     except TooLargeError as error:
         raise UsageError(
             f"image `{url}` exceeds image_limit_mb={limit_mb}: {error}",
@@ -102,7 +107,8 @@ def _copy(source: Any, copy: IO[bytes], limit_mb: int) -> None:
         copy.write(piece)
 
 
-def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> None:
+def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> list[str]:
+    """Unpacks an archive; returns the files that lose a set-id bit."""
     target = Target(folder, limit_mb)
     try:
         if is_zip:
@@ -115,6 +121,7 @@ def _extract(archive: Path, folder: Path, *, is_zip: bool, limit_mb: int) -> Non
                     unpack_tar(tar, target)
                 stream.finish()
         target.finish()
+        return target.set_id
     except (
         gzip.BadGzipFile,
         tarfile.TarError,

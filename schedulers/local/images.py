@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,13 @@ class ReplicaParam:
 
 
 class ImageProvider(abc.ABC):
-    """Makes images available on this machine, and locates the programs of roles in them."""
+    """Makes images available on this machine, and locates the programs of roles in them.
+
+    Attributes:
+        notes: notes for the user about the fetched images.
+    """
+
+    notes: Sequence[str] = ()
 
     @abc.abstractmethod
     def fetch(self, image: str) -> str:
@@ -123,6 +129,7 @@ class LocalDirectoryImageProvider(ImageProvider):
 
     def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
         self._cache = Home(user_home()).images
+        self.notes: list[str] = []
         limit = cfg.get("image_limit_mb")
         self._limit_mb = limit if isinstance(limit, int) else None  # None: the default
 
@@ -157,7 +164,7 @@ class LocalDirectoryImageProvider(ImageProvider):
             with suppress(OSError):
                 os.utime(folder)  # in use again: `torchx prune` spares it until the job is on record
         if not folder.is_dir():
-            archives.unpack(image, folder, self._limit_mb or archives.LIMIT_MB)
+            self.notes += archives.unpack(image, folder, self._limit_mb or archives.LIMIT_MB)
         return str(folder)
 
     def get_cwd(self, image: str) -> str | None:

@@ -54,6 +54,7 @@ def schedule(
     provider = provider_of(cfg)
     for role in app.roles:
         provider.fetch_role(role)
+    info.notes += provider.notes
     check_texts(request)
     check_places(request, session)
     if not request.workspaces:

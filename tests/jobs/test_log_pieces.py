@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -117,54 +116,6 @@ def test_the_last_lines_of_an_index_of_many_blocks(
         writer.put(n % 2, b"%d\n" % n)
     writer.end()
     assert writer.text(tail=lines) == "".join(f"{n}\n" for n in range(30 - lines, 30))
-
-
-@pytest.mark.parametrize(("regex", "more"), [(None, 0), (r"\d", 2)], ids=["any", "matching"])
-def test_of_a_long_log_only_the_tail_is_read(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch, regex: str | None, more: int
-) -> None:
-    monkeypatch.setattr(log_reader, "BLOCK", 16 * log_reader.LAYOUT.size)
-    for n in range(60):
-        writer.put(n % 2, b"%02d\n" % n)
-    writer.end()
-    log = writer.log()
-    read: list[int] = []
-
-    def read_piece(piece: Piece, pieces: Callable[[Piece], bytes] = log._bytes) -> bytes:
-        read.append(piece.offset)
-        return pieces(piece)
-
-    monkeypatch.setattr(log, "_bytes", read_piece)
-    query = LogQuery(tail=2, regex=regex)
-    assert b"".join(chunk.data for chunk in log.read(query)) == b"58\n59\n"
-    # a pattern needs the end of the line before, in each of the two logs
-    needed = 2 + 2 * len(MEMBERS) + more
-    assert len(read) == 2 * needed, "once for the count, and once for the lines"
-
-
-def test_a_reader_that_follows_waits_longer_the_longer_there_is_no_output(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    ms = log_reader.QUICK_POLL
-
-    def pause(seconds: float) -> None:
-        pauses.append(round(seconds / ms, 6))
-        if len(pauses) == 6:
-            writer.put(0, b"more\n")
-        elif len(pauses) == 8:
-            for _ in range(log_reader.LITTLE // log_reader.LAYOUT.size + 1):
-                writer.put(0, b"much\n")
-        elif len(pauses) == 10:
-            for _ in range(log_reader.LITTLE // log_reader.LAYOUT.size):
-                writer.put(0, b"little\n")
-        elif len(pauses) == 12:
-            writer.end()
-
-    monkeypatch.setattr(log_reader, "time", SimpleNamespace(sleep=pause, time_ns=time.time_ns))
-    shown = writer.text(follow=True)
-    assert shown == "more\n" + "much\n" * 17 + "little\n" * 16
-    assert pauses == [1, 2, 4, 8, 10, 10, 1, 2, 10, 10, 1, 2]
 
 
 def test_earlier_lines_do_not_belong_to_an_unfinished_one(writer: Writer) -> None:

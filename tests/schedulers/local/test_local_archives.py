@@ -20,6 +20,8 @@ from project.sources import ROOT
 from torchx.errors import TorchxError, UsageError
 from torchx.schedulers.local import archive_members
 from torchx.schedulers.local.archives import unpack
+from torchx.schedulers.local.scheduler import create_dir_scheduler
+from torchx.specs.app import AppDef, Role
 
 Member = tuple[str, dict[str, Any]]
 
@@ -131,6 +133,8 @@ import sys
 from pathlib import Path
 from torchx.errors import UsageError
 from torchx.schedulers.local.archives import unpack
+from torchx.schedulers.local.scheduler import create_dir_scheduler
+from torchx.specs.app import AppDef, Role
 
 if sys.version_info < (3, 10):
     sys.exit("too old")
@@ -199,6 +203,21 @@ def zipped(path: Path, *members: tuple[str, int, bytes]) -> Path:
         for member in members:
             put(archive, *member)
     return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_a_lost_set_id_bit_is_noted_when_an_archive_is_unpacked(tmp_path: Path, kind: str) -> None:
+    program, path = b"#!/bin/sh\n", tmp_path / f"image.{kind}"
+    if kind == "zip":
+        zipped(path, ("run", stat.S_IFREG | 0o4755, program), ("plain", stat.S_IFREG | 0o755, program))
+    else:
+        pack(path, ("run", {"mode": 0o2755, "data": program}), ("plain", {"mode": 0o755, "data": program}))
+    scheduler = create_dir_scheduler("torchx")
+    for expected in ([f"image {path}: run loses its set-user-id or set-group-id bit"], []):
+        info = scheduler.submit_dryrun(AppDef("job", [Role("w", image=str(path), entrypoint="plain")]), {})
+        before = len(info.notes)
+        assert scheduler.wait(scheduler.schedule(info), 60)
+        assert info.notes[before:] == expected
 
 
 def test_members_of_a_zip_get_no_set_id_bits_and_links_stay_links(tmp_path: Path) -> None:
