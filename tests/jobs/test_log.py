@@ -62,7 +62,7 @@ def test_the_begin_of_a_line_is_kept_after_a_while_and_joined_by_readers(writer:
 
 
 def test_a_very_long_line_needs_no_memory(writer: Writer) -> None:
-    line = b"x" * (LONGEST_HELD // 4)
+    line = b"x" * (LONGEST_HELD // 4 + 1)
     for _ in range(12):
         writer.put(0, line)
     assert not writer.outputs[0].holds or len(writer.outputs[0]._held[STDOUT]) < LONGEST_HELD

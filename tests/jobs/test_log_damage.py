@@ -39,6 +39,15 @@ def test_output_that_a_killed_supervisor_did_not_index_is_read(writer: Writer) -
     assert writer.text(tail=1, replicas={"w": frozenset([0])}) == "not noted\n"
 
 
+def test_output_of_a_running_job_is_read_once_it_is_indexed(writer: Writer) -> None:
+    writer.put(0, b"noted\n")
+    with open(writer.paths.replica("w", 0) / "combined.log", "ab") as file:
+        file.write(b"not yet\n")
+    assert writer.text() == "noted\n"
+    writer.end()
+    assert writer.text() == "noted\nnot yet\n"
+
+
 def damaged(path: Path, index: bytes | None) -> None:
     """Leaves this of the index; None for no file."""
     path.unlink()

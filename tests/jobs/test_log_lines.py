@@ -55,6 +55,11 @@ def test_the_begin_of_a_long_line_decides_for_its_rest(begin: bytes, shown: bool
     assert b"".join(chunk.data for chunk in found).endswith(rest) is shown
 
 
+def test_the_time_of_a_line_has_its_fraction() -> None:
+    (chunk,) = Lines(LogQuery()).add(piece(1_500_000_000), b"x\n", MEMBERS[0])
+    assert chunk.time == 1.5
+
+
 @given(st.text(), st.integers(0, 3))
 def test_whole_characters(text: str, cut: int) -> None:
     data = text.encode("utf-8", "surrogatepass")
@@ -78,6 +83,8 @@ def test_of_a_long_log_only_the_tail_is_read(
     for n in range(60):
         writer.put(n % 2, b"%02d\n" % n)
     writer.end()
+    with writer.paths.index.open("ab") as file:
+        file.write(b"torn")  # an entry that is being written
     log = writer.log()
     read: list[int] = []
 
