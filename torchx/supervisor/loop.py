@@ -337,7 +337,7 @@ class Supervisor:
             self._execute(self._gang.cancel())
 
     def _pause(self) -> float | None:
-        """Returns the seconds until the next timer, or None if there is none."""
+        """Returns the seconds until the next timer, or None without one."""
         waits = [wait for wait in (self._sampler.pause(), self._stalls.pause()) if wait is not None]
         if self._due and not self._ending:
             waits.append(min(self._due.values()) - time.monotonic())
