@@ -101,6 +101,8 @@ def test_every_disruption_of_kubernetes_has_a_cause() -> None:
     ("msg", "code", "name"),
     [
         ("it timed out", 143, "time_limit"),
+        ("the CPU time limit of 2 s (ulimit -t) was reached", 137, "time_limit"),
+        ("out of memory: the kernel counts an out-of-memory kill; peak memory 2 MB", 137, "out_of_memory"),
         ("it was lost with its node", None, "node_lost"),
         ('it could not be started: "nope": executable file not found in $PATH', None, "missing_program"),
         ("it could not be started: permission denied on /data", None, "not_started"),

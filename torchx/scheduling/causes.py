@@ -79,7 +79,7 @@ SIGNALS = {
 _MESSAGES = (
     # the messages that engines report for a replica or an application
     ("out_of_memory", r"^out of memory\b"),
-    ("time_limit", r"^(time limit reached|it timed out|its deadline passed)"),
+    ("time_limit", r"^(time limit reached|the CPU time limit|it timed out|its deadline passed)"),
     ("preempted", r"^preempted\b"),
     (
         "node_lost",

@@ -128,7 +128,7 @@ class Failures:
             self.add(handle, error)
 
     def add(self, handle: str, error: TorchxError) -> None:
-        """Keeps the error of an application, or raises it if there is no other application."""
+        """Keeps the error of an application, or raises it if it is the only application."""
         if self._alone:
             raise error
         failure = self._errors[handle] = failure_of(error)
