@@ -157,10 +157,12 @@ class LocalJobs:
         """Parses a line of the list of ended jobs; returns None early if it does not match the query."""
         if query.states and not any(state.encode() in line for state in query.states):
             return None
-        texts = (query.called, query.literal, *(name for name, _ in query.tags))
-        values = (literal_of(pattern) for _, pattern in query.tags if pattern)
-        for text in (*texts, *values):
+        for text in (query.called, query.literal):
             if text and json.dumps(text)[1:-1].encode() not in line:
+                return None
+        for name, pattern in query.tags:
+            tag = f"{json.dumps(name)}:{json.dumps(literal_of(pattern or ''))[:-1]}"  # as in the line
+            if tag.encode() not in line:
                 return None
         job = ended.parse(line)
         if job is None or os.fsencode(job.app_id) != app_id:
