@@ -48,7 +48,8 @@ def check(words: Sequence[str], output: str) -> None:
     name, line = parsed
     if line.given & {"help", "show"} or (name == "report" and "output" in line.given):
         return  # a help text, the source of a component, a path
-    documents = output.splitlines() if name in ("log", "events") else [output] if output else []
+    lines = name in ("log", "events") or (name == "stacks" and "watch" in line.given)
+    documents = output.splitlines() if lines else [output] if output else []
     for document in documents:
         data = json.loads(document)
         kind = "error" if isinstance(data, dict) and list(data) == ["error"] else name

@@ -92,6 +92,9 @@ def test_watch_repeats_until_the_end() -> None:
     done = torchx("stacks", app_id, "--watch", "0.1")
     assert done.returncode == 0
     assert done.stdout.count("\n--- ") >= 1, "several rounds"
+    app_id = submit(Role("w", image="", entrypoint="sleep", args=["1"]))
+    lines = torchx("stacks", app_id, "--watch", "0.1", "--json").stdout.splitlines()
+    assert all(json.loads(line)["handle"].endswith(app_id) for line in lines), "one object per line"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,8 @@ from torchx.specs.handles import parse_log_target, parse_numbers
 from torchx_cli.applications import ACTIVE, find
 from torchx_cli.flags import Json, LogTarget, Output, option
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, note, output_format, say, width_of
+from torchx_cli.terminal.masking import mask
+from torchx_cli.terminal.output import emit, note, output_format, say, say_json, width_of
 from torchx_cli.terminal.times import seconds
 
 if TYPE_CHECKING:
@@ -56,7 +58,11 @@ def stacks_(
         while True:
             taken = runner.stacks(handle, replicas, ranks, native)
             if form != "text":
-                emit({"handle": handle, **taken.to_json()}, form, hide=True)
+                data = {"handle": handle, **taken.to_json()}
+                if interval is not None and form == "json":  # a stream has one object per line
+                    say_json(dumps(mask(data)))
+                else:
+                    emit(data, form, hide=True)
             else:
                 if interval is not None:
                     say(f"--- {time.strftime('%H:%M:%S')}")

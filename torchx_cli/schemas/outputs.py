@@ -44,7 +44,7 @@ OUTPUTS: dict[str, Output] = {
         {"--fold": streams.FoldedLine},
         is_stream=True,
     ),
-    "stacks": Output(stacks.Stacks, "The stacks of an application; with --watch one object after another."),
+    "stacks": Output(stacks.Stacks, "The stacks of an application; with --watch one object per line."),
     "wait": Output(list[applications.Waited], "An object for each application."),
     "events": Output(streams.Event, "One object per event.", is_stream=True),
     "cancel": Output(list[endings.Cancelled], "An object for each application."),
