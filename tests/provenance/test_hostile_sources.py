@@ -12,6 +12,7 @@ from torchx.errors import StateError
 from torchx.provenance.restore import restore
 from torchx.provenance.source import remote_of
 from torchx.provenance.store import Store
+from torchx.provenance.submission import look
 
 CANARY = "hunter2-canary-hunter2"
 
@@ -78,6 +79,16 @@ def test_no_secret_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_remotes_lose_credentials(facts: dict[str, str], branch: str, expected: str) -> None:
     assert remote_of(facts, branch) == expected
+
+
+@pytest.mark.parametrize("folder", ["a\0b", "/dev/null", "/nowhere"])
+def test_a_damaged_repository_prevents_no_submission(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = repository(tmp_path / "r")
+    (top / ".git" / "commondir").write_text(folder)
+    monkeypatch.chdir(top)
+    assert not look().head.commit
 
 
 def test_the_settings_of_a_repository_run_no_program(tmp_path: Path) -> None:

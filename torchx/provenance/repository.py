@@ -98,7 +98,7 @@ def _packed(repository: Repository, name: str) -> str | None:
         packed = files.read_file(f"{repository.common_dir}/packed-refs", LARGEST_REFS, own=False, follow=True)
     except FileNotFoundError:
         return ""
-    except OSError:
+    except (OSError, ValueError):  # also a folder with a zero byte, named by a damaged repository
         return None
     wanted = b" " + os.fsencode(name)
     line = next((line for line in packed.split(b"\n") if line.endswith(wanted)), b"")
