@@ -73,7 +73,9 @@ def test_no_secret_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"remote.origin.url": "ssh://git:pw@host/r"}, "", "ssh://host/r"),
         ({"remote.o.x.url": "/folder"}, "", "/folder"),
         ({"remote.origin.url": "a", "remote.up.url": "b", "branch.x.remote": "up"}, "x", "b"),
-        ({"remote.origin.url": "https://[bad/r"}, "", ""),
+        ({"remote.origin.url": "https://[bad/r"}, "", "https://[bad/r"),
+        ({"remote.origin.url": f"ext::https://{CANARY}@host/r?x={CANARY}"}, "", "ext::https://host/r"),
+        ({"remote.origin.url": f"https://me:a#{CANARY}@host/r"}, "", "https://host/r"),
         ({}, "", ""),
     ],
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from torchx.errors import StateError
 from torchx.machine import files
@@ -21,6 +21,8 @@ DEEPEST = 10
 """Levels of submodules within one another."""
 
 MOST_SUBMODULES = 200
+
+_USER = re.compile("(?<=//)[^/]*@")
 
 NO_REPOSITORY = "the working directory is not in a git repository"
 
@@ -168,13 +170,8 @@ def remote_of(facts: Mapping[str, str], branch: str) -> str:
     }
     name = facts.get(f"branch.{branch}.remote", "origin")
     address = addresses.get(name) or next(iter(addresses.values()), "")
-    if "://" in address:
-        try:
-            parts = urlsplit(address)
-        except ValueError:
-            return ""
-        host = parts.netloc.rpartition("@")[2]
-        address = parts._replace(netloc=host, query="", fragment="").geturl()
+    if "://" in address:  # also `helper::https://...`
+        address = re.split("[?#]", _USER.sub("", address))[0]
     return mask_text(address)[:1000]
 
 
