@@ -36,6 +36,9 @@ def test_no_secret_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             "tracked.key": "x\n",
         },
     )
+    (folder / "old").mkdir()
+    (folder / "old" / ".env").write_text(CANARY)
+    commit(folder)
     git(folder, "remote", "add", "origin", f"https://me:{CANARY}@host/r.git?token={CANARY}")
     key = f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n"
     for name in (
@@ -55,6 +58,7 @@ def test_no_secret_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (folder / "gone").write_text(CANARY)  # untracked from now on, and ignored
     (folder / ".gitignore").write_text("ignored*\ngone\n")
     git(folder, "rm", "-q", "--cached", "gone")
+    git(folder, "rm", "-q", "old/.env")
     monkeypatch.setenv("HF_TOKEN", CANARY)
     store = Store(tmp_path / "p")
     source = record(folder, store).source

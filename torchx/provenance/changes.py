@@ -152,7 +152,7 @@ class WorkingTree:
                 found[path] = self._compare(path, index[path], chosen, CONVERTED)
         for path in untracked:
             found[path] = self._compare(path, None, chosen, UNTRACKED)
-        self._make_diff([path for path in changed if _has_diff(found.get(path))])
+        self._make_diff([path for path in changed if _has_diff(found.get(path), chosen)])
         prefix = self._prefix
         return [
             file._replace(path=prefix + file.path) for _, file in sorted(found.items()) if file is not None
@@ -334,9 +334,13 @@ EMPTY_TREES = {
 """The name of the tree without files, which git knows in each repository; by whether it is a SHA-256."""
 
 
-def _has_diff(file: File | None) -> bool:
-    """Returns True if a file is part of the diff: its content is kept, or it was deleted."""
-    return file is not None and file.change != CONVERTED and (bool(file.digest) or file.change == DELETED)
+def _has_diff(file: File | None, chosen: Selection) -> bool:
+    """Returns True if a file is part of the diff: its content is kept, or was deleted and may be kept."""
+    if file is None or file.change == CONVERTED:
+        return False
+    return bool(file.digest) or (
+        file.change == DELETED and not chosen.reason_against(file.path, tracked=True)
+    )
 
 
 def _name(path: str) -> str:
