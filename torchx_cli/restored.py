@@ -87,6 +87,8 @@ def _place(tree: Path, roles: list[Role], found: Provenance) -> Iterator[str]:
     assert found.source is not None
     top = found.source.folder
     if found.live:
+        if not _is_below(os.path.normpath(found.directory), top):
+            raise StateError(f"the recorded folder {found.directory} is not in the recorded source {top}")
         inside = os.path.relpath(found.directory, top)
         folder = tree / inside
         folder.mkdir(parents=True, exist_ok=True)  # it may have had no recorded file

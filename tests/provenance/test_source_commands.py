@@ -147,6 +147,19 @@ def test_without_a_submission_no_tree_is_left(folder: Path) -> None:
     assert [*home().restored.iterdir()] == []
 
 
+@pytest.mark.parametrize("directory", ["", "{}/../outside", "{}2/outside"])
+def test_a_damaged_record_creates_no_folder_elsewhere(directory: str, folder: Path) -> None:
+    app_id = submit()
+    store = Store(home().job(app_id).provenance)
+    found = store.read()
+    assert found is not None
+    store.write(found._replace(directory=directory.format(folder)))
+    done = torchx("rerun", "--as-it-was", app_id)
+    assert done.returncode == 1
+    assert "is not in the recorded source" in done.stderr
+    assert [*home().restored.iterdir()] == []
+
+
 def test_a_workspace_that_is_gone_is_restored(folder: Path) -> None:
     app_id = submit("run", "-d", "--workspace", "..", "utils.sh", "cat a.txt")
     copy = home().job(app_id).workspaces
