@@ -154,7 +154,9 @@ def full_data(app_id: str, data: Mapping[str, Any], containers: Sequence[Contain
     if names is not None:
         seen = dict(line.partition("=")[::2] for c in containers[:1] for line in c.env)
         cfg["env"] = {name: seen[name] for name in names if name in seen}
-    return {**data, "app": {**data["app"], "roles": roles}, "cfg": cfg}
+    # a command line there is not ours, and `rerun --set` would run the component that it names
+    metadata = readable_by_others(data["app"].get("metadata") or {})
+    return {**data, "app": {**data["app"], "metadata": metadata, "roles": roles}, "cfg": cfg}
 
 
 def _restored_role(app_id: str, role: Mapping[str, Any], containers: Sequence[Container]) -> dict[str, Any]:

@@ -137,6 +137,8 @@ def read_record(text: str) -> dict[str, Any]:
     if wrong:
         raise RecordError(f"its record cannot be read: {wrong}")
     _check_counts(data["app"])
+    # a command line there is not ours, and `rerun --set` would run the component that it names
+    data["app"]["metadata"] = readable_by_others(data["app"].get("metadata", {}))
     return data
 
 

@@ -10,7 +10,7 @@ import pytest
 from program import answer, torchx
 
 from torchx import settings
-from torchx.schedulers.docker.record import job_data, label_data
+from torchx.schedulers.docker.record import full_data, job_data, label_data
 from torchx.schedulers.kubernetes.record import read_record, write_record
 from torchx.specs.app import AppDef, Role
 from torchx_cli.recording import without_values
@@ -72,6 +72,18 @@ def test_other_users_of_an_engine_see_the_command_line_without_values() -> None:
     assert record["app"]["metadata"] == {"k": "v", settings.COMMAND_NAMES: "torchx run a --x …"}
     older = AppDef("a", [Role("r", "", entrypoint="x")], {settings.COMMAND_LINE: "torchx run canary"})
     assert "canary" not in (write_record(older, {}) or "")
+
+
+def test_a_command_line_that_other_users_can_write_is_ignored() -> None:
+    """Otherwise `rerun --set` would run the component in a file that they name."""
+    app = AppDef("a", [Role("r", "", entrypoint="x")])
+    command = {settings.COMMAND_LINE: "torchx run /tmp/canary.py:f", "k": "v"}
+    written = json.loads(write_record(app, {}) or "")
+    written["app"]["metadata"] = command
+    assert read_record(json.dumps(written))["app"]["metadata"] == {"k": "v"}
+    label = label_data(job_data(app, {}, "s"))
+    label["app"]["metadata"] = command
+    assert full_data("a-1", label, [])["app"]["metadata"] == {"k": "v"}
 
 
 @pytest.mark.parametrize(
