@@ -164,7 +164,20 @@ def test_the_name_is_replaced_and_removed() -> None:
     assert marked(named, "").metadata == {}
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"salt": "", "at": "x", "parts": {}, "handle": ""}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"salt": "", "at": "x", "parts": {}, "handle": ""}',
+        '{"salt": "", "at": "2026-01-01T00:00:00", "parts": {}, "handle": ""}',
+        '{"salt": "", "at": "0001-01-01T00:00:00+00:00", "parts": {}, "handle": ""}',
+        '{"salt": 1, "at": "2026-01-01T00:00:00+00:00", "parts": {}, "handle": ""}',
+        '{"salt": "", "at": "2026-01-01T00:00:00+00:00", "parts": {}, "handle": 1}',
+        '{"salt": "", "at": "2026-01-01T00:00:00+00:00", "parts": {"a": [1, 2]}, "handle": ""}',
+    ],
+)
 def test_a_damaged_entry_is_an_error_that_names_the_file(text: str) -> None:
     entry("nightly").parent.mkdir(parents=True, mode=0o700)
     os.chmod(entry("nightly").parents[1], 0o700)

@@ -189,12 +189,14 @@ def _read(path: Path) -> _Entry | None:
     try:
         data = load_json(files.read_file(path, LARGEST).decode())
         entry = _Entry(data["salt"], data["at"], dict(data["parts"]), data["handle"])
-        datetime.fromisoformat(entry.at)
-        if all(len(part) == 2 for part in entry.parts.values()):
+        since = datetime.fromisoformat(entry.at) - SKEW
+        texts = (entry.salt, entry.handle, *(text for part in entry.parts.values() for text in part))
+        pairs = all(len(part) == 2 for part in entry.parts.values())
+        if pairs and since.tzinfo is not None and all(isinstance(text, str) for text in texts):
             return entry
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         pass
     raise StateError(f"{path} is damaged", hint="remove it to use its name again", code="damaged_record")
 
