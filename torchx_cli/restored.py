@@ -67,6 +67,8 @@ def source_of(submission: Submission, request: RunRequest, runner: Runner) -> It
             now = None
             if submissions.is_enabled():
                 now = provenance.inherited(runner, submission.handle, found, submissions.look(), notes)
+            if tree is not None and found.live:
+                provenance.give(tree, "")
             request.recording = Recording(submission.app, now, tree if found.live else None)
         yield submission._replace(restored=[role.name for role in roles])
     finally:

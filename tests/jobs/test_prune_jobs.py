@@ -174,6 +174,16 @@ def test_only_what_nothing_has_changed_for_an_hour_is_a_leftover(home: Home) -> 
     assert pruned(home) == ["jobs/.inside", "jobs/.young", "a.partial", "images/.unpacking-a"]
 
 
+def test_a_restored_tree_that_was_never_submitted_is_a_leftover(home: Home) -> None:
+    for name in ("owned", "lost", "young", ".lost.git"):
+        (home.restored / name / "sub").mkdir(parents=True)
+    home.owner_of("owned").touch()
+    age(home.path)
+    os.utime(home.restored / "young" / "sub")
+    assert pruned(home) == ["restored/.lost.git", "restored/lost"]
+    assert sorted(path.name for path in home.restored.iterdir()) == [".handle-owned", "owned", "young"]
+
+
 def test_a_leftover_link_is_removed_itself(home: Home, tmp_path: Path) -> None:
     home.jobs.mkdir()
     (tmp_path / "precious").mkdir()

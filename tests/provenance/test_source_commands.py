@@ -20,10 +20,14 @@ from torchx.machine import locks
 from torchx.provenance.store import INTERRUPTED, Store
 from torchx.provenance.submission import look, small_facts
 from torchx.runner import provenance
-from torchx.runner.api import Runner
+from torchx.runner.api import Runner, get_runner
 from torchx.schedulers.docker.record import job_data, label_data
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState
+from torchx_cli import restored
+from torchx_cli.applications import find
+from torchx_cli.resubmission import from_record
+from torchx_cli.run_request import RunRequest
 
 SCRIPT = "from pathlib import Path; print(Path('../a.txt').read_text(), Path.cwd())\n"
 
@@ -145,6 +149,32 @@ def test_without_a_submission_no_tree_is_left(folder: Path) -> None:
     record.write_text(json.dumps(data))
     assert torchx("rerun", "--as-it-was", app_id).returncode == 2
     assert [*home().restored.iterdir()] == []
+
+
+def test_prune_leaves_a_tree_that_is_being_submitted(folder: Path) -> None:
+    app_id = submit()
+    with get_runner() as runner:
+        submission = from_record(*find(runner, app_id, full=True))
+        with restored.source_of(submission, RunRequest(), runner):
+            tree = Path.cwd().parent
+            assert tree.parent == home().restored
+            assert home().owner_of(tree.name).read_text() == ""
+    assert [*home().restored.iterdir()] == []
+
+
+def test_a_killed_submission_keeps_its_tree_and_a_damaged_owner_hides_no_other(folder: Path) -> None:
+    app_id = submit()
+    done = torchx("rerun", "--as-it-was", app_id)
+    again = recorded(done.stdout)
+    (tree,) = [path for path in home().restored.iterdir() if path.is_dir()]
+    os.mkfifo(home().owner_of("0"))
+    os.mkfifo(home().owner_of("z"))
+    provenance.give(tree, "")  # as before the submission
+    assert torchx("delete", "--force", app_id).returncode == 0
+    assert tree.exists()
+    provenance.give(tree, done.stdout.split("\n")[0])
+    assert torchx("delete", "--force", again).returncode == 0
+    assert not tree.exists()
 
 
 @pytest.mark.parametrize("directory", ["", "{}/../outside", "{}2/outside"])

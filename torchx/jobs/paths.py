@@ -105,6 +105,10 @@ class Home(NamedTuple):
         """The working trees that were restored for other runs, a folder each."""
         return self.path / "restored"
 
+    def owner_of(self, tree: str) -> Path:
+        """The file with the handle of a restored tree's application; empty before the submission."""
+        return self.restored / f".handle-{tree}"
+
     @property
     def images(self) -> Path:
         """The unpacked archives, a folder each."""

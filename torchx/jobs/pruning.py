@@ -230,6 +230,10 @@ def _leftovers(home: Home) -> Iterator[Path]:
     for path in [*home.path.glob("*.partial"), *home.images.glob(".unpacking-*")]:
         if _is_stale(path):
             yield path
+    for path in _entries(home.restored):
+        is_tree = not path.name.startswith(home.owner_of("").name)
+        if is_tree and not os.path.lexists(home.owner_of(path.name)) and _is_stale(path):
+            yield path
 
 
 def _logs_of(paths: JobPaths) -> Path | None:

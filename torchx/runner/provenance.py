@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDryRunInfo
 
 ELSEWHERE = "the other facts are on the machine of the submission, or were not recorded"
-OWNER = ".handle"
-"""The file beside a restored tree, followed by its name, with the handle of its application."""
 
 
 class Holder(Protocol):
@@ -152,13 +150,24 @@ def restored_tree(runner: Holder, handle: str, found: Provenance) -> tuple[Path,
 
 
 def give(tree: Path, handle: str) -> None:
-    """Makes an application the owner of a restored tree, which is removed with it."""
-    files.write_file(tree.with_name(f"{OWNER}-{tree.name}"), handle.encode())
+    """Makes an application the owner of a restored tree, which is removed with it.
+
+    Args:
+        tree: the tree.
+        handle: the application; empty just before its submission. Without an owner, `prune` removes the tree.
+    """
+    files.write_file(_owner(tree), handle.encode())
 
 
 def discard(tree: Path) -> None:
-    """Removes a restored tree that has no owner."""
+    """Removes a restored tree."""
     shutil.rmtree(tree, ignore_errors=True)
+    with suppress(OSError):
+        _owner(tree).unlink(missing_ok=True)
+
+
+def _owner(tree: Path) -> Path:
+    return Home(tree.parent.parent).owner_of(tree.name)
 
 
 def forget(runner: Holder, handle: str) -> None:
@@ -171,8 +180,8 @@ def forget(runner: Holder, handle: str) -> None:
                 folder.rename(hidden)  # first: the recording process then writes nothing more
                 shutil.rmtree(hidden, ignore_errors=True)
     with suppress(TorchxError, OSError):
-        home = Home(user_home()).restored
-        for owner in home.glob(f"{OWNER}-*"):
-            if files.read_file(owner, 1 << 16) == handle.encode():
-                discard(owner.with_name(owner.name.removeprefix(f"{OWNER}-")))
-                owner.unlink(missing_ok=True)
+        home = Home(user_home())
+        for owner in home.restored.glob(home.owner_of("*").name):
+            with suppress(OSError):  # the others count also if one is damaged
+                if files.read_file(owner, 1 << 16) == handle.encode():
+                    discard(home.restored / owner.name.removeprefix(home.owner_of("").name))
