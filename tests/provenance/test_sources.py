@@ -256,6 +256,15 @@ def test_a_commit_that_is_gone_is_an_error(tmp_path: Path) -> None:
     assert caught.value.hint == "fetch it there: git fetch https://host/r"
 
 
+def test_without_git_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = repository(tmp_path / "r")
+    store = Store(tmp_path / "p")
+    provenance = record(folder, store)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StateError, match="git is not installed"):
+        restore(provenance, store, tmp_path / "x")
+
+
 def test_a_moved_repository_is_found_at_its_old_place(tmp_path: Path) -> None:
     folder = repository(tmp_path / "r")
     store = Store(tmp_path / "p")

@@ -12,7 +12,7 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.machine import files
 from torchx.provenance import repository as repositories
-from torchx.provenance.git import Deadline, Git, GitError
+from torchx.provenance.git import Deadline, Git, GitError, run
 from torchx.provenance.model import CONVERTED, DELETED, EXECUTABLE, LINK, File, Provenance, Source
 from torchx.provenance.repository import Repository
 from torchx.provenance.store import Store
@@ -69,6 +69,7 @@ def _check_out(source: Source, folder: Path) -> list[str]:
     if source.commit:
         objects = _objects_with(source.commit, [source.objects, _objects_at(source.folder)], folder, deadline)
         if objects is None:
+            run(["version"], deadline)  # without git, that is the reason
             raise StateError(
                 f"commit {source.commit[:12]} is no longer in {source.folder}",
                 hint=f"fetch it there: git fetch {source.remote}" if source.remote else None,
