@@ -19,7 +19,7 @@ from program import COMMAND, environment, torchx
 from support import wait_until
 
 from torchx.errors import UsageError
-from torchx_cli.agents import calls, server, tools
+from torchx_cli.agents import calls, paging, server, tools
 
 pytestmark = pytest.mark.xdist_group("agents")
 
@@ -217,3 +217,49 @@ def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: 
 def test_invalid_arguments_run_nothing(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tools.command_line(name, tools.TOOLS[name], arguments)
+
+
+def test_bytes_that_are_not_text_do_not_end_the_server(raw: Raw) -> None:
+    done = torchx("run", "-s", "local_cwd", "--detach", "utils.sh", "true # \udcff")
+    app_id = done.stdout.strip()
+    raw.call(1, "describe", handle=app_id)
+    text = raw.receive()["result"]["content"][0]["text"]
+    assert r"true # \udcff" in json.dumps(json.loads(text))
+    raw.call(2, "status", handle=app_id)
+    assert raw.receive()["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"target": "local_cwd://torchx/nosuchapp"}, "unknown_application"),
+        ({"target": "a", "lines": -1}, "invalid_value"),
+        ({"target": "a", "cursor": ":" + "9" * 5000}, "usage"),
+        ({"target": "local_cwd://torchx/" + "a" * 20_000}, "unknown_application"),
+    ],
+)
+def test_an_error_of_a_command_with_lines_has_its_code(
+    raw: Raw, arguments: dict[str, Any], code: str
+) -> None:
+    raw.call(1, "log", **arguments)
+    result = raw.receive()["result"]
+    assert result["isError"]
+    text = result["content"][0]["text"]
+    assert json.loads(text)["error"]["code"] == code
+    assert len(text) < 6000
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_line_larger_than_an_answer_is_cut(last: bool) -> None:
+    large = {"kind": "noted", "details": {"text": "x" * 9000}}
+    output = b"".join(json.dumps(each).encode() + b"\n" for each in [{"kind": "ended"}] * 300 + [large])
+    seen = 0
+    for _ in range(9):
+        reader = calls.Lines(seen, last=last)
+        reader.feed(output)
+        line = reader.lines[-1]
+        seen = reader.begin + len(reader.lines)
+        if seen == 301:
+            break
+    assert line["kind"] == "noted"
+    assert 4000 < paging.size(line) <= paging.LARGEST

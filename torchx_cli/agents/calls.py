@@ -83,12 +83,12 @@ class Lines:
             return True
         item = _item(line.decode("utf-8", "replace"))
         size = paging.size(item) + 1
-        if self._size + size > paging.LARGEST and not self._last:
+        if self.lines and self._size + size > paging.LARGEST and not self._last:
             self.is_cut = True
             return False
         self.lines.append(item)
         self._size += size
-        while self._size > paging.LARGEST:
+        while self._size > paging.LARGEST and len(self.lines) > 1:
             self._size -= paging.size(self.lines.popleft()) + 1
             self.begin += 1
             self.is_cut = True
@@ -104,7 +104,7 @@ def _item(text: str) -> Any:
     if not isinstance(data, dict):
         return _short(text)
     if "line" not in data:
-        return mask({key: value for key, value in data.items() if value is not None})
+        return paging.shortened(mask({key: value for key, value in data.items() if value is not None}))
     return _short(f"{data.get('role')}/{data.get('replica')} | {data['line']}")
 
 

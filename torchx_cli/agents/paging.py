@@ -16,13 +16,18 @@ LONGEST_TEXT = 1_000
 
 
 def text_of(data: Any) -> str:
-    """Returns data as compact JSON."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    r"""Returns data as compact JSON, valid as UTF-8: a byte that was not text remains an escape.
+
+    >>> print(text_of("caf\u00e9 \udcff"))
+    "café \udcff"
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def size(data: Any) -> int:
     """Returns the bytes of data as compact JSON."""
-    return len(text_of(data).encode("utf-8", "surrogatepass"))
+    return len(text_of(data).encode("utf-8"))
 
 
 def page(data: Any, cursor: str = "") -> Any:
@@ -58,6 +63,11 @@ def page(data: Any, cursor: str = "") -> Any:
     return {"result": cut, "more": places} if places or cursor else data
 
 
+def shortened(data: Any) -> Any:
+    """Returns data that is small enough, unchanged, or its beginning."""
+    return data if size(data) <= LARGEST else _cut(data)[0]
+
+
 def _moved(at: str, path: str, begin: int) -> str:
     """Returns the path in the whole data of a path in the rest of a list."""
     if not path or not begin:
@@ -79,7 +89,12 @@ def _resolve(data: Any, cursor: str) -> tuple[str, int, Any]:
             return path, 0, dict(list(data.items())[begin:])
         return path, begin, data[begin:]
     except (ValueError, KeyError, IndexError, TypeError):
-        raise UsageError(f"`{cursor}` is not a cursor of this answer") from None
+        raise invalid(cursor) from None
+
+
+def invalid(cursor: str) -> UsageError:
+    """Returns the error about a cursor of no answer."""
+    return UsageError(f"`{cursor[:80]}` is not a cursor of this answer")
 
 
 def _cut(data: Any) -> tuple[Any, list[tuple[str, int, int]]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -137,15 +137,14 @@ async def answer(name: str, tool: Tool, arguments: Mapping[str, Any]) -> tuple[A
 
 async def _lines(argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool]:
     """Returns lines of a log: those after a cursor, or the last ones."""
-    number = cursor.removeprefix(":")
-    if cursor and not (number.isascii() and number.isdigit()):
-        raise UsageError(f"`{cursor}` is not a cursor of this answer")
-    reader = calls.Lines(int(number or 0), last=last and not cursor)
+    if cursor and not re.fullmatch(r":?[0-9]{1,18}", cursor):
+        raise paging.invalid(cursor)
+    reader = calls.Lines(int(cursor.removeprefix(":") or 0), last=last and not cursor)
     ended = await calls.run(argv, reader)
     reader.end()
     lines = list(reader.lines)
     if ended.code:
-        return _failure(ended, "\n".join(map(str, lines))), True
+        return next((dict(line) for line in lines if _is_error(line)), _failure(ended)), True
     data: dict[str, Any] = {"lines": lines}
     if reader.is_cut and last and not cursor:
         data["omitted"] = f"{reader.begin} earlier lines: narrow the query, or repeat it without `lines`"
@@ -160,12 +159,8 @@ def _is_error(data: Any) -> bool:
     return isinstance(data, dict) and "error" in data
 
 
-def _failure(ended: calls.Ended, output: str = "") -> dict[str, Any]:
-    """Returns the error of a command as plain data: its output, or its messages."""
-    with contextlib.suppress(ValueError):
-        data = json.loads(output)
-        if _is_error(data):
-            return dict(data)
+def _failure(ended: calls.Ended) -> dict[str, Any]:
+    """Returns the error of a command as plain data, from its messages."""
     lines = [_line(line) for line in ended.errors.splitlines() if line.strip()]
     at = next((n for n, line in enumerate(lines) if line.startswith("error: ")), max(0, len(lines) - 1))
     message = lines[at].removeprefix("error: ") if lines else "the command has printed nothing"
