@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from torchx.machine import files
 
 LONGEST_FIRST_LINE = 256
 """The bytes of a script's first line that Linux reads."""
+
+WINDOWS = "has line ends of Windows, so its interpreter is not found; convert it, e.g. with dos2unix"
 
 
 def defect_of_script(path: Path) -> str:
@@ -23,11 +26,21 @@ def defect_of_script(path: Path) -> str:
         return ""
     if not head.startswith(b"#!"):
         return ""
-    line = head[2:].split(b"\n")[0]
-    parts = line.split()
-    if not parts:
+    # the kernel separates only by spaces and tabs, and a text of it ends with a zero byte
+    line = re.split(rb"[\n\0]", head[2:])[0].strip(b" \t")
+    if not line.strip():
         return "has a first line without an interpreter"
-    interpreter = os.fsdecode(parts[0])
-    if line.endswith(b"\r"):
-        return "has line ends of Windows, so its interpreter is not found; convert it, e.g. with dos2unix"
-    return "" if Path(interpreter).exists() else f"needs the interpreter {interpreter}, which does not exist"
+    interpreter, *arguments = (os.fsdecode(part) for part in re.split(rb"[ \t]+", line))
+    if interpreter.endswith("/env") and len(arguments) == 1 and arguments[0].endswith("\r"):
+        return WINDOWS
+    if not interpreter.startswith("/"):
+        return ""  # relative to the folder in which it starts
+    try:
+        Path(interpreter).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if interpreter.endswith("\r"):
+            return WINDOWS
+        return f"needs the interpreter {interpreter}, which does not exist"
+    except OSError:
+        return ""  # unknown, such as in a folder of another user
+    return ""
