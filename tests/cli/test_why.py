@@ -14,6 +14,7 @@ from program import answer, on_terminal, torchx
 from support import wait_until
 
 from torchx.runner import get_runner
+from torchx.runner.first_failure import Evidence
 from torchx.runner.why.data import LARGEST, as_data
 from torchx.runner.why.explain import Difference, Explanation, Line, explain
 from torchx.scheduling import causes
@@ -109,7 +110,10 @@ def explanation(line: str, replicas: int = 64) -> Explanation:
     cause = causes.classify(status.state, "", FirstFailure("trainer", 3, 1, 1), [f"ValueError: {line * 50}"])
     lines = [Line((line * 50)[:240], f"trainer/{n}", 1) for n in range(14)]
     changed = [Difference(f"role trainer: {n} {line}", line * 50, line * 50) for n in range(8)]
-    return Explanation("slurm://torchx/12", "train" * 40, status, cause, lines=lines, differences=changed)
+    found = Evidence("trainer/3", advice=line * 300)
+    return Explanation(
+        "slurm://torchx/12", "train" * 40, status, cause, found, lines=lines, differences=changed
+    )
 
 
 @pytest.mark.parametrize("text", ["a plain line ", "日本語 ", '"\\', "\U0001f642"])

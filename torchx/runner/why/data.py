@@ -47,7 +47,7 @@ def as_data(made: Explanation) -> dict[str, Any]:
             "class": cause.name,
             "source": cause.source,
             "evidence": short(cause.evidence, 2 * LONGEST_LINE),
-            "advice": _advice(made) or None,
+            "advice": short(_advice(made), 2 * LONGEST_LINE) or None,
         },
         "first_failure": _failure(made),
         "last_output_at": _iso(made.last_output),
@@ -125,9 +125,11 @@ def _limited(data: dict[str, Any]) -> dict[str, Any]:
             else:
                 data["more_differences"] += 1
                 del data[key][-1]
-    for part, key in ((data["first_failure"] or {}, "msg"), (data["cause"], "evidence")):
-        if _is_large(data):
-            part[key] = short(part.get(key, ""), _VALUE)
+    failure, cause = data["first_failure"] or {}, data["cause"]
+    for width in (_VALUE, _VALUE // 3):
+        for part, key in ((failure, "msg"), (cause, "evidence"), (cause, "advice")):
+            if part.get(key) and _is_large(data):
+                part[key] = short(part[key], width)
     return data
 
 
