@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from torchx import distributed, settings
 from torchx.scheduling.stalls import StallRule
-from torchx.supervisor import stalls
+from torchx.supervisor import stall_actions, stalls
 from torchx.supervisor.replicas import Running
 from torchx.supervisor.stalls import SLOT, Stall, StallWatch, describe
 
@@ -87,9 +89,9 @@ def test_silence_is_a_stall_once(jobs: Callable[..., Job]) -> None:
     stall = job.after(0.2)
     assert stall is not None
     assert (stall.replicas, round(stall.seconds), stall.step) == ((0, 1), 10, None)
-    assert [job.watch.is_stalled, job.after(100)] == [True, None], "one report"
+    assert [job.watch.stalled, job.after(100)] == [(0, 1), None], "one report"
     job.prints(0)
-    assert [job.after(1.1), job.watch.is_stalled] == [None, False]
+    assert [job.after(1.1), job.watch.stalled] == [None, ()]
     assert job.after(9.9) is not None, "a further stall"
 
 
@@ -179,6 +181,68 @@ def heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("heartbeat")
+def test_a_pattern_that_takes_too_long_is_given_up(
+    jobs: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalls, "MOST_CPU", 0.02)
+    handler = signal.getsignal(signal.SIGVTALRM)
+    job = jobs(1, progress="(a+)+$")
+    job.prints(0, b"a" * 60 + b"b\n")
+    assert job.after(9) is None
+    job.prints(0, b"any\n")  # now counts
+    assert job.after(9.9) is None
+    assert job.after(0.2) is not None
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
+    assert signal.getsignal(signal.SIGVTALRM) is handler
+
+
+class Names:
+    """The replicas of a job, as far as reports need them."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def label(self, ordinal: int) -> str:
+        return f"w/{ordinal}"
+
+
+def test_an_action_affects_those_that_are_stalled_when_it_is_due(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall_actions, "time", clock)
+    monkeypatch.setattr(stall_actions.notifications, "start", lambda *args: None)
+    monkeypatch.setattr(stall_actions.processes, "spawn", lambda *args, **kwargs: SimpleNamespace(pid=7))
+    cfg = {"stall": "10", "on_stall": "restart"}
+    record = SimpleNamespace(cfg=cfg, handle="local_cwd://torchx/job", log_dir=str(tmp_path))
+    paths = SimpleNamespace(heartbeats=tmp_path / "beats", supervisor_log=tmp_path / "log")
+    job = Job(tmp_path / "beats", clock, 3)
+    acting = stall_actions.Stalls(
+        cast(Any, record), cast(Any, paths), cast(Any, Names()), lambda *a, **k: None, clock.monotonic
+    )
+    try:
+        for ordinal in range(3):
+            acting.started(ordinal)
+        job.beats(0)
+        job.beats(1)
+        clock.now += 3.0
+        job.beats(2)
+        clock.now += 7.5
+        assert acting.due_action() is None, "the report on 0 and 1 is being written"
+        clock.now += 3.0
+        assert acting.due_action() is None, "2 stalls too"
+        clock.now += 0.5
+        job.beats(0)  # less than a second before the action
+        assert acting.reaped(7)  # the first report, after which another one is written
+        assert acting.due_action() is None
+        assert acting.reaped(7)
+        assert acting.due_action() == ("restart", (1, 2), "stalled for 10 s")
+        assert [acting.ended(n) for n in range(3)] == ["", "stalled for 10 s", "stalled for 10 s"]
+        assert acting.due_action() is None
+    finally:
+        acting.close()
+        job.watch.close()
+
+
 def test_a_program_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = StallWatch(StallRule(10.0), tmp_path / "heartbeats", 3)
     for ordinal in range(3):

@@ -85,9 +85,11 @@ class Stalls:
         """Checks for stalls and reports a new one; returns a due action, its replicas, and its reason."""
         if self._watch is None or self._rule is None:
             return None
-        was_stalled = self._watch.is_stalled
+        was_stalled = self._watch.stalled
+        if self._waiting is not None:
+            self._watch.refresh()
         stall = self._watch.check()
-        if was_stalled and not self._watch.is_stalled:
+        if was_stalled and not self._watch.stalled:
             self._note("progress")
             self._waiting = None
         if stall is not None:
@@ -100,8 +102,8 @@ class Stalls:
         stall, self._waiting = self._waiting[0], None
         why = f"stalled for {brief(stall.seconds)}"
         if self._rule.action == "restart":
-            self._restarted.update(dict.fromkeys(stall.replicas, why))
-        return self._rule.action, stall.replicas, why
+            self._restarted.update(dict.fromkeys(self._watch.stalled, why))
+        return self._rule.action, self._watch.stalled, why  # some may have resumed, or stalled since
 
     def _report(self, stall: Stall) -> None:
         """Records a stall, sends the notification, and starts the program that takes the stacks."""

@@ -10,9 +10,10 @@ import contextlib
 import mmap
 import os
 import re
+import signal
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,32 @@ SLOT = struct.Struct("=qq")
 
 RESUMED_WITHIN = 1.0
 """Seconds until a heartbeat after a stall is noticed."""
+
+
+MOST_CPU = 1.0
+"""Seconds of this process's time for the lines of one read, since some patterns take practically forever."""
+
+
+class _TooLong(Exception):
+    """The search for progress has taken too long."""
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _TooLong
+
+
+@contextlib.contextmanager
+def _limited_cpu() -> Iterator[None]:
+    """Interrupts a search after :data:`MOST_CPU`; the module `re` handles signals while it searches."""
+    before = signal.signal(signal.SIGVTALRM, _stop)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
 
 
 class Stall(NamedTuple):
@@ -100,9 +127,28 @@ class StallWatch:
         text = self._rest.pop((ordinal, stream), b"") + data
         *lines, rest = text.split(b"\n")
         self._rest[ordinal, stream] = rest[-LONGEST_LINE:]
-        if any(self._pattern.search(line[:LONGEST_LINE]) for line in lines):
+        if self._matches(lines):
             self._last[ordinal] = self._shared = time.monotonic()
             self._reported.add(ordinal)
+
+    def _matches(self, lines: list[bytes]) -> bool:
+        """Returns True if a line matches; also if that takes too long, so that nothing healthy is ended."""
+        assert self._pattern is not None
+        try:
+            with _limited_cpu():
+                return any(self._pattern.search(line[:LONGEST_LINE]) for line in lines)
+        except _TooLong:
+            self._pattern = None  # from now on, all output is progress
+            return True
+
+    def refresh(self) -> None:
+        """Makes the next check find heartbeats since the last one."""
+        self._checked_until = 0.0
+
+    @property
+    def stalled(self) -> tuple[int, ...]:
+        """The replicas that made no progress at the last check."""
+        return tuple(sorted(self._stalled))
 
     def pause(self) -> float | None:
         """Returns the seconds until the next check, None if nothing runs."""
@@ -134,11 +180,6 @@ class StallWatch:
             return None
         steps = [step for n in new if (step := self._beat(n)[1]) is not None]
         return Stall(tuple(new), now - min(stalled[n] for n in new), max(steps, default=None))
-
-    @property
-    def is_stalled(self) -> bool:
-        """True if a replica made no progress at the last check."""
-        return bool(self._stalled)
 
     def _beat(self, ordinal: int) -> tuple[float, int | None]:
         at, step = SLOT.unpack_from(self._slots, ordinal * SLOT.size)
