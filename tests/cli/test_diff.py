@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from program import answer, environment, on_terminal, torchx
 from torchx.provenance.model import Editable, File, Machine, Provenance, Python, Source
 from torchx.runner.api import Runner
 from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample
 from torchx.specs import Resource, Role
 from torchx.specs.status import AppState
 from torchx.tracker.backend.fsspec import create
@@ -155,6 +157,27 @@ class Runs(Runner):
 def sections_of(a: Side, b: Side) -> dict[str, dict[str, Any]]:
     with Runs() as runner:
         return {each.name: each.as_data() for each in compare((a, b), runner, runner.load_config())}
+
+
+class Measured(Runner):
+    """A runner with all measurements of each application."""
+
+    def usage(self, app_handle: str) -> AppUsage:
+        size = int(app_handle[-1]) << 20
+        total = Sample(1.0, 20.0, cpu=1.0, memory=size, gpu=0.5, gpu_memory=2 * size)
+        return AppUsage((ReplicaUsage("r", 0, 1, total),), "test")
+
+
+def test_measurements_are_shown_and_make_no_difference() -> None:
+    a = side(None)
+    with Measured() as runner:
+        sides = replace(a, handle=f"{a.handle}1"), replace(a, handle=f"{a.handle}2")
+        results = compare(sides, runner, runner.load_config())[-1]
+    assert {each.name: (each.a, each.b) for each in results.differences} == {
+        "peak memory": ("1 MB", "2 MB"),
+        "peak GPU memory": ("2 MB", "4 MB"),
+    }
+    assert results.is_equal
 
 
 def test_source_packages_and_machine_are_compared() -> None:

@@ -1,4 +1,4 @@
-"""Tests of imports inside functions: few, each of a heavy package, or in a module that only re-exports."""
+"""Tests of imports inside functions, which are few and have a reason, and of lazy ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from project.sources import ROOT, modules, tree_of
+from project.sources import ROOT, modules, nodes_of, tree_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
 
@@ -38,6 +38,21 @@ def test_each_import_inside_a_function_has_a_reason() -> None:
         if target.split(".")[0] not in HEAVY and function != "__getattr__"
     ]
     assert not wrong, "use torchx.lazy: " + "\n".join(wrong)
+
+
+def test_lazy_imports_are_of_modules() -> None:
+    """A function, a class or a constant would be a module without them, and fail at its first use."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{statement.lineno}: {statement.module}.{alias.name}"
+        for path in modules().values()
+        for node in nodes_of(path)
+        if isinstance(node, ast.With) and "lazy_imports" in ast.dump(node.items[0])
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("torchx")
+        for alias in statement.names
+        if f"{statement.module}.{alias.name}" not in modules()
+    ]
+    assert not wrong, "only modules can be imported by lazy_imports: " + "\n".join(wrong)
 
 
 def inside_functions(module: str) -> Iterator[tuple[int, str, str]]:

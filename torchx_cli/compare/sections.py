@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchx import settings
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
+from torchx.printable import memory_size
 from torchx.runner.status import status_of
 from torchx.specs.app import AppDef, Role
 from torchx.specs.app_metadata import note_of, tags_of
@@ -22,7 +23,6 @@ from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.times import duration, span
 
 with lazy_imports:
-    from torchx.printable import memory_size
     from torchx.runner import prepare
     from torchx.tracker import configured
     from torchx_cli.terminal import ending, units, usage_text
