@@ -15,7 +15,7 @@ from support import wait_until
 
 from torchx.machine import processes, stack_taker
 
-JOB = "local_cwd://torchx/of-a-test"
+JOB = f"local_cwd://torchx/of-a-test-{os.getpid()}"  # other processes of pytest run these tests too
 READY = "import threading; print('ready', flush=True); threading.Event().wait()"
 
 
