@@ -104,17 +104,17 @@ def test_the_stack_of_a_crashed_program_is_shown() -> None:
 
 def test_the_oldest_error_file_of_all_replicas_names_the_first_rank() -> None:
     Path("trainer.sh").write_text(
-        'folder="$PET_LOG_DIR/run_$1/attempt_0/1"; mkdir -p "$folder"; file="$folder/error.json"\n'
+        'number=$1; folder="$PET_LOG_DIR/run_$1/attempt_0/1"; mkdir -p "$folder"; file="$folder/error.json"\n'
+        'report() { sed "s|FILE|$file|; s|RANK|$((2 * $number + 1))|" report; }\n'
         'echo "[$((2 * $1 + 1))]:lines of node $1"\n'
         'if [ "$1" = 1 ]; then\n'
-        "  trap 'report; exit 1' TERM\n"
-        '  printf \'{"message": {"message": "ValueError: the cause"}}\' > "$file"; touch ../wrote\n'
+        "  trap 'exit 1' TERM\n"
+        '  printf \'{"message": {"message": "ValueError: the cause"}}\' > "$file"; report; touch ../wrote\n'
         "else\n"
         "  while ! test -e ../wrote; do sleep 0.02; done\n"
         '  printf \'{"message": {"message": "RuntimeError: closed by peer"}}\' > "$file"\n'
         "fi\n"
-        'report() { sed "s|FILE|$file|; s|RANK|$((2 * $number + 1))|" report; }\n'
-        'number=$1; [ "$1" = 0 ] && { report; exit 1; }\n'
+        '[ "$1" = 0 ] && { report; exit 1; }\n'
         "while :; do sleep 0.02; done\n".replace("../wrote", "wrote"),
         encoding="utf-8",
     )
