@@ -56,7 +56,7 @@ def commit(folder: Path) -> None:
     git(folder, "commit", "-q", "-m", "x", "--allow-empty")
 
 
-def record(folder: Path, store: Store) -> Provenance:
+def record(folder: Path, store: Store, home: str = "/nonexistent") -> Provenance:
     """Records the source of a folder, as the process after a submission does."""
     before = Path.cwd()
     os.chdir(folder)
@@ -67,7 +67,7 @@ def record(folder: Path, store: Store) -> Provenance:
     begun = source_of(submission)
     assert begun is not None
     store.folder.mkdir(exist_ok=True)
-    reader = Reader(store, Deadline(300), "/nonexistent", submission.at)
+    reader = Reader(store, Deadline(300), home, submission.at)
     source = reader.read(begun)
     provenance = Provenance(submission.at, source=source, recorded_at=time.time())
     store.write(provenance)

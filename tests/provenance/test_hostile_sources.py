@@ -160,3 +160,14 @@ def test_nothing_in_the_repository_changes(tmp_path: Path) -> None:
     before = state()
     again(folder, tmp_path)
     assert state() == before
+
+
+def test_the_state_home_is_not_part_of_the_source(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "r")
+    home = folder / "homes" / ".torchx"
+    (home / "jobs").mkdir(parents=True)
+    (home / "jobs" / "job.json").write_text("{}")
+    (folder / "homes" / ".torchx.py").write_text("own")
+    source = record(folder, Store(home / "jobs" / "p"), home=str(home)).source
+    assert source is not None
+    assert [file.path for file in source.files] == ["homes/.torchx.py"]

@@ -135,8 +135,10 @@ class WorkingTree:
         index, flagged = self._index()
         before, changed = self._changed()
         self.submodules = self._expected([path for path, known in index.items() if known.mode == GITLINK])
-        untracked = self._untracked()
-        chosen = Selection(self._top, untracked, self._home)
+        home = os.path.relpath(self._home, self._top) + "/"
+        # records and logs of jobs, which change all the time, do not belong to it
+        untracked = [path for path in self._untracked() if not path.startswith(home)]
+        chosen = Selection(self._top, untracked)
         self.notes += [chosen.note] if chosen.note else []
         found: dict[str, File | None] = {}
         self._converts = converts or self._has_attributes(index)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 from torchx.errors import TorchxError
@@ -21,15 +20,13 @@ class Selection:
     Args:
         top: the root of the working tree.
         untracked: the paths of all untracked files.
-        home: the state home, whose files are never kept.
 
     Attributes:
         note: the reason why the ignore files of the tree are not applied; empty if they are.
     """
 
-    def __init__(self, top: str, untracked: Iterable[str], home: str) -> None:
+    def __init__(self, top: str, untracked: Iterable[str]) -> None:
         self.note = ""
-        self._home = os.path.relpath(home, top) + "/"
         self._venvs = tuple(
             path.removesuffix("pyvenv.cfg") for path in untracked if path.endswith("/pyvenv.cfg")
         )
@@ -51,8 +48,6 @@ class Selection:
             return LISTED if any(map(is_built_in, path.split("/"))) else ""
         if self.note:
             return self.note
-        if f"{path}/".startswith(self._home):
-            return "it is part of the state home"
         if path.startswith(self._venvs):
             return VIRTUAL_ENVIRONMENT
         why = self._state(path, is_dir=False)[0]
