@@ -13,6 +13,9 @@ from typing import Any
 from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
 from torchx.supervisor.policy import Action, End, Gang, RoleRules, Start, Stop
 
+NOT_STARTED = "it was not started before the application had ended"
+"""The reason to stop a replica whose container exists, but is not needed any more."""
+
 BY_ENGINE = "ENGINE"
 """The policy of a role whose containers the engine restarts: those of jobs of earlier versions."""
 
@@ -108,7 +111,8 @@ class Progress:
         gang: the rules, with the history applied.
         end: how it ended; None while a replica runs or is to be started.
         starts: replicas to start, with the delay after the end of their previous attempt.
-        stops: ordinals of running replicas to stop, with the reason.
+        stops: ordinals of replicas to stop, with the reason: they run, or their containers may be started any
+            moment by a submission or a supervisor.
         retries: the retries so far, including those that are pending.
         carried_out: the retries that have been carried out.
         expected: the current attempt of each replica.
@@ -297,6 +301,16 @@ def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: S
     if left:
         progress.starts.append(Start(left))
     progress.retries = progress.gang.used_retries
+    if progress.end is not None:
+        # the end would be withdrawn if one of these were started, so they have to be marked first
+        progress.stops.update((n, NOT_STARTED) for n in unstarted if _is_startable(progress, n))
+        progress.end = None if progress.stops else progress.end
+
+
+def _is_startable(progress: Progress, ordinal: int) -> bool:
+    """Returns True if the container of the current attempt of a replica exists and can still be started."""
+    newest = progress.newest(ordinal)
+    return newest is not None and newest.attempt >= progress.expected[ordinal] and _is_pending(newest)
 
 
 def _runs(container: Container | None) -> bool:

@@ -15,6 +15,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
 from torchx.schedulers.docker.cancel import remove
+from torchx.schedulers.docker.engine import networks
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.gpus import leased
@@ -78,7 +79,7 @@ def submit(
     notes += [note for note in (provide(engine, image, report) for image in images) if note]
     for network in dict.fromkeys(body["HostConfig"].get("NetworkMode", "") for body in bodies):
         if network == NETWORK:
-            _provide_network(engine)
+            networks.provide(engine)
     names = [container.name for container in request.containers]
     with _lock(engine, job) as descriptors, leased(engine, bodies, os.environ) as gpu_notes:
         notes += gpu_notes
@@ -117,11 +118,13 @@ def _start(
 
     def create(named: tuple[str, dict[str, Any]]) -> str:
         name, body = named
-        made: dict[str, Any] = engine.call("POST", "/containers/create", {"name": name}, body)
+        made = networks.while_unique(
+            engine, lambda: engine.call("POST", "/containers/create", {"name": name}, body)
+        )
         return str(made["Id"])
 
     def start(container: tuple[str, str]) -> None:
-        engine.call("POST", f"/containers/{container[1]}/start")
+        networks.while_unique(engine, lambda: engine.call("POST", f"/containers/{container[1]}/start"))
 
     names = [name for name, _ in bodies]
     try:
@@ -204,22 +207,6 @@ def _cause(text: str) -> str:
         if ".go:" not in part and not part.startswith(("failed to create", "OCI runtime"))
     ]
     return ": ".join(causes) or text
-
-
-def _provide_network(engine: Engine) -> None:
-    # an engine may create two networks of the same name for two concurrent requests
-    with lock.exclusive(docker_home().path / "network.lock"):
-        try:
-            engine.call("GET", f"/networks/{NETWORK}")
-        except EngineError as error:
-            if error.status != 404:
-                raise
-            body = {"Name": NETWORK, "Driver": "bridge", "CheckDuplicate": True}
-            try:
-                engine.call("POST", "/networks/create", None, body)
-            except EngineError as race:
-                if race.status != 409:
-                    raise StateError(f"the network {NETWORK} cannot be created: {race.message}") from race
 
 
 @contextmanager

@@ -12,6 +12,8 @@ import pytest
 from containers import Jobs, containers, describe, ended, replicas, scheduler, sh, text
 from engine import IMAGE
 
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.request import NETWORK
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
 
@@ -32,6 +34,18 @@ def test_many_jobs_of_one_name_at_once(jobs: Jobs) -> None:
         assert text(app_id) == "w/0\n"
     listed = {line.app_id: line.exit_code for line in scheduler().list()}
     assert {listed[app_id] for app_id in jobs.ids} == {0}
+
+
+def test_a_second_network_of_the_same_name_is_removed(jobs: Jobs) -> None:
+    """Docker makes one if two submissions with state homes of their own are the first of an engine."""
+    jobs.run(sh("true"))  # the first network
+    engine = Engine()
+    body = {"Name": NETWORK, "Driver": "bridge", "CheckDuplicate": False}
+    second = engine.call("POST", "/networks/create", None, body)["Id"]
+    assert ended(jobs.submit(sh("true", 2))).state is AppState.SUCCEEDED
+    left = [network["Id"] for network in engine.call("GET", "/networks") if network["Name"] == NETWORK]
+    assert len(left) == 1
+    assert second not in left
 
 
 def test_names_and_metadata_may_have_any_characters(jobs: Jobs) -> None:

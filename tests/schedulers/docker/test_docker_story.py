@@ -14,7 +14,7 @@ from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Cont
 from torchx.schedulers.docker.engine.address import parse_address
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import with_late_oom
-from torchx.schedulers.docker.replay import Progress, job_of, replay
+from torchx.schedulers.docker.replay import NOT_STARTED, Progress, job_of, replay
 from torchx.schedulers.docker.status import INTERRUPTED, describe
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.serialize import app_to_dict
@@ -192,6 +192,25 @@ def test_a_failure_before_a_cancel_stays_one() -> None:
         state(container(0, data, exit_code=4), container(1, data, exit_code=143, mark=CANCELLED))
         is AppState.FAILED
     )
+
+
+def test_a_replica_that_may_still_be_started_holds_up_the_end() -> None:
+    data = job()
+    failed = container(0, data, exit_code=3)
+    starting = container(1, data, status="created", started=None)
+    assert (story(failed, starting).end, story(failed, starting).stops) == (None, {1: NOT_STARTED})
+    assert state(failed, starting) is AppState.RUNNING
+    assert state(failed, replace(starting, mark=STOPPED)) is AppState.FAILED
+
+
+def test_a_retry_that_may_still_be_started_holds_up_the_end() -> None:
+    data = job(retries=1)
+    retry = {"used": {"application": 1}, "attempts": [2, 2]}
+    failed = container(0, data, attempt=2, retry=retry, exit_code=3)
+    created = container(1, data, attempt=2, retry=retry, status="created", started=None)
+    assert story(failed, created).end is None
+    # the other replica has only its first container
+    assert state(failed, container(1, data, exit_code=143, mark=STOPPED)) is AppState.FAILED
 
 
 def test_what_could_not_be_started_again_has_failed() -> None:
