@@ -30,6 +30,15 @@ ATTEMPT = re.compile(r"attempt-([0-9]{1,9})")
 _ROLE_FILE = re.compile(r"role-\d+\.sh")
 
 
+NODE_FOLDER = ".node"
+"""The folder of the files that are the same for all jobs; no folder of a role begins with a dot."""
+
+
+def task_file(number: int) -> str:
+    """Returns the name of the file with the arguments and the environment of a role."""
+    return f"role-{number}.sh"
+
+
 def role_folder(role: str) -> str:
     """Returns the name of a role's folder, distinct from all other files in the folder of a job.
 
@@ -54,13 +63,8 @@ class SlurmPaths:
 
     @property
     def script(self) -> Path:
-        """The complete script, which can be passed to sbatch by hand."""
+        """The script that sbatch got; it reads other files in this folder."""
         return self.folder / "job.sh"
-
-    @property
-    def roles(self) -> Path:
-        """The arguments and the environment of the roles, which the script reads."""
-        return self.folder / "roles.sh"
 
     @property
     def record(self) -> Path:

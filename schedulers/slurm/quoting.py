@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 
 APP_ID, REPLICA_ID, IMG_ROOT = "\0torchx_app\0", "\0torchx_replica\0", "\0torchx_root\0"
 """Placeholders for values known only inside the job; arguments cannot contain a zero byte."""
@@ -39,39 +40,24 @@ def directive(name: str, value: object) -> str:
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=@%+[]&|*~")
 
 
-def heredoc(variable: str, text: str) -> list[str]:
-    """Returns the lines that assign a text to a bash variable.
+def packed(files: Mapping[str, str]) -> Iterator[str]:
+    """Yields lines for the end of a script that ``node/unpack.sh`` turns into files.
 
-    Slurm drops empty lines from the script of a heterogeneous job and rejects carriage returns, so both are
-    replaced by markers and restored by the script.
+    The lines are comments: no shell reads them, and none is empty, since Slurm drops empty lines from the
+    script of a heterogeneous job. Slurm also rejects carriage returns, which are escaped.
 
-    >>> print("\\n".join(heredoc("x", "a\\n\\nb")))
-    IFS= read -r -d '' x <<'END'
-    a
-    EMPTY
-    b
-    END
-    x=${x//EMPTY/}
+    Args:
+        files: the content of each file, by its path; a line break at its end is added if missing.
+
+    >>> list(packed({"a": "x\\n\\ny\\r\\n"}))
+    ['#> a', '#| x', '#|', '#\\\\ y\\\\r', '#> end']
     """
-    restore = []
-    if "\r" in text:
-        marker = absent("CR", text)
-        text = text.replace("\r", marker)
-        restore.append(f"{variable}=${{{variable}//{marker}/$'\\r'}}")
-    lines = text.split("\n")
-    if "" in lines:
-        marker = absent("EMPTY", text)
-        lines = [line or marker for line in lines]
-        restore.insert(0, f"{variable}=${{{variable}//{marker}/}}")
-    mark = absent("END", lines)
-    return [f"IFS= read -r -d '' {variable} <<'{mark}'", *lines, mark, *restore]
-
-
-def absent(marker: str, text: str | list[str]) -> str:
-    """Appends underscores to a marker until the text does not contain it.
-
-    No suffix of a marker is also a prefix, so adjacent text cannot form another one.
-    """
-    while marker in text:
-        marker += "_"
-    return marker
+    for path, text in files.items():
+        yield f"#> {path}"
+        for line in text.removesuffix("\n").split("\n"):
+            if "\r" in line:
+                escaped = line.replace("\\", r"\\").replace("\r", r"\r")
+                yield f"#\\ {escaped}"
+            else:
+                yield f"#| {line}" if line else "#|"
+    yield "#> end"

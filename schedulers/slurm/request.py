@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from torchx.schedulers.ids import make_unique, random_id
 from torchx.schedulers.slurm.checks import notes_of
-from torchx.schedulers.slurm.script import ScriptContext, script_of
+from torchx.schedulers.slurm.script import ScriptContext, files_of, script_by_hand, script_of
 from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, plan_workspaces
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
@@ -31,6 +31,8 @@ class SlurmRequest:
         token: distinguishes it from other jobs with the same id.
         folder: the folder of its logs, script and record.
         script: the script for sbatch.
+        files: the files that it reads, with the arguments and the environment of the roles, by their paths in
+            the folder.
         cmd: the sbatch command.
         copies: the copy of the workspace that a role starts in, by role.
         builds: the images to build for the other workspaces.
@@ -40,6 +42,7 @@ class SlurmRequest:
     token: str
     folder: str
     script: str
+    files: dict[str, str] = field(default_factory=dict, repr=False)
     cmd: tuple[str, ...] = ("sbatch", "--parsable")
     copies: dict[str, WorkspaceCopy] = field(default_factory=dict)
     builds: list[ImagePlan] = field(default_factory=list)
@@ -78,10 +81,11 @@ def to_request(
     folder = str(base_folder(cfg) / "jobs" / name)
     mark = f"{MARK}{token}:{quote(folder)}"
     roots = {role: copy.folder for role, copy in copies.items()}
-    script = script_of(app, cfg, ScriptContext(name, folder, session, mark, roots))
-    return SlurmRequest(name, token, folder, script, copies=dict(copies), builds=list(builds))
+    context = ScriptContext(name, folder, session, mark, roots)
+    script, files = script_of(app, cfg, context), files_of(app, context)
+    return SlurmRequest(name, token, folder, script, files, copies=dict(copies), builds=list(builds))
 
 
 def as_text(request: SlurmRequest) -> str:
-    """Returns the script of a request."""
-    return request.script
+    """Returns a script that can be passed to sbatch by hand, with all files."""
+    return script_by_hand(request.script, request.files)

@@ -20,7 +20,6 @@ from torchx.schedulers.slurm.options import name_set, sbatch_options
 from torchx.schedulers.slurm.paths import SlurmPaths, write
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import SlurmRequest
-from torchx.schedulers.slurm.script import without_roles
 from torchx.schedulers.slurm.workspaces import copy
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo
@@ -70,7 +69,9 @@ def submit(
         files.make_folder(paths.folder.parent)
         paths.folder.mkdir(mode=0o700)
         write(paths.script, request.script)
-        write(paths.roles, without_roles(request.script)[1])
+        for name, text in request.files.items():
+            files.make_folder((paths.folder / name).parent)
+            write(paths.folder / name, text)
     except FileExistsError:
         raise UsageError(f"request already submitted as {request.name}", hint="create a new one") from None
     except OSError as error:
@@ -137,22 +138,22 @@ def _check_cluster() -> None:
 
 def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:
     env = client.submit_env(options_in(request.script))
-    script, _ = without_roles(request.script)
     try:
-        output = client.call(request.cmd, text=script, env=env)
+        output = client.call(request.cmd, text=request.script, env=env)
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
         if (
             "emory" not in error.output
-            or not _MEMORY.search(_header(script))
-            or not _memory_unconfigured(script)
+            or not _MEMORY.search(_header(request.script))
+            or not _memory_unconfigured(request.script)
         ):
             raise _rejection(error) from error
-        write(paths.script, _without_memory(request.script))
+        script = _without_memory(request.script)
+        write(paths.script, script)
         notes.append("no memory is configured for the nodes, so none is requested")
         try:
-            output = client.call(request.cmd, text=_without_memory(script), env=env)
+            output = client.call(request.cmd, text=script, env=env)
         except client.SlurmError as again:
             raise _rejection(again) from again
     match = re.search(r"^(\d+)(?:;.*)?$", output.strip(), re.MULTILINE)

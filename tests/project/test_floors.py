@@ -193,7 +193,7 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
     """Supervisor and replica agent are programs: they exit and handle signals. A notebook cell prints."""
-    programs = ("torchx.supervisor", "torchx.schedulers.slurm.replica_agent")
+    programs = ("torchx.supervisor", "torchx.schedulers.slurm.node.agent")
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))
     calls = {
         "print": {"print"},

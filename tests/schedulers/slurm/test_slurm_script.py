@@ -8,23 +8,26 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from canary import open_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slurmscripts import SH, context, made, run_task, unpacked
 
 from torchx.errors import UsageError
-from torchx.schedulers.slurm.directives import ATTEMPT_LOOP, agent_text
-from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.quoting import APP_ID, REPLICA_ID, directive, heredoc, quote
-from torchx.schedulers.slurm.script import ScriptContext, script_of, without_roles
+from torchx.schedulers.slurm.quoting import APP_ID, REPLICA_ID, directive, packed, quote
+from torchx.schedulers.slurm.script import (
+    NODE_FILES,
+    files_of,
+    node_file,
+    script_of,
+)
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
-SH = shutil.which("sh") or "sh"
 ODD = "a,b; 'q' \"w\" $HOME `date` $(date) \\ \r\n\n\nEND\nEMPTY CR  é 🙂 #x !y\t* ~ {1,2}"
 
 
@@ -34,35 +37,18 @@ def app(**changes: Any) -> AppDef:
     return AppDef("n a\nme", [role], **changes)
 
 
-def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
-    return script_of(given, cfg, ScriptContext("name", folder, "s", "torchx:t:/f", {}))
-
-
-def run_task(script: str, tmp_path: Path, replica: int = 0, path: str = os.environ["PATH"]) -> Path:
-    """Runs what a replica runs, as srun would have it started; returns the folder of its attempt."""
-    keep = "\n".join(heredoc("keep", ATTEMPT_LOOP))
-    write = f"{keep}\n{without_roles(script)[1]}"
-    subprocess.run(["bash", "-c", write], env={**os.environ, "folder": str(tmp_path)}, check=True)
-    (tmp_path / "keeper.py").write_text(agent_text())
-    env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
-    env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": "0", "PATH": path}
-    subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=30)
-    (found,) = tmp_path.glob("*/*/attempt-1")
-    return found
-
-
 def test_it_is_a_shell_script_and_the_same_each_time() -> None:
     script = made(app())
     assert script == made(app())
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    assert "set -- ODD=x \\\n  -- \\\n  printf" in script
+    assert "\n#| set -- ODD=x \\\n#|   -- \\\n#|   printf" in script, "it can be read"
 
 
 def test_all_letters_arrive(tmp_path: Path) -> None:
     given = app()
     given.roles[0].args += [f"{macros.app_id}/{macros.replica_id}", "", "$${X}", f"$${{{macros.rank0_env}}}"]
     given.roles[0].env = {"ODD": ODD.replace("$", "$$"), "ID": f"a {macros.replica_id}"}
-    folder = run_task(made(given), tmp_path, replica=3)
+    folder = run_task(given, tmp_path, replica=3)
     expected = "|".join([ODD, "77/3", "", "${X}", "${TORCHX_RANK0_HOST}"]) + "|"
     assert (folder / "stdout.log").read_bytes().decode() == expected
     assert folder.parent.name == "3"
@@ -71,7 +57,7 @@ def test_all_letters_arrive(tmp_path: Path) -> None:
 def test_variables_of_a_role_arrive_and_cannot_disturb_the_script(tmp_path: Path) -> None:
     names = ["folder", "replica_id", "attempt", "keep", "ODD"]
     role = Role("r", "", entrypoint="env", env={**dict.fromkeys(names, ODD.replace("$", "$$")), "IFS": "efo"})
-    folder = run_task(made(AppDef("a", [role])), tmp_path)
+    folder = run_task(AppDef("a", [role]), tmp_path)
     out = (folder / "stdout.log").read_bytes().decode()
     assert [name for name in names if f"{name}={ODD}\n" not in out] == []
     assert "torchx_place" not in out
@@ -92,7 +78,7 @@ def test_variables_of_a_role_are_for_its_program_alone(tmp_path: Path, python: b
     wanted = "".join(f"{name}={value}\n" for name, value in own.items())
     command = "".join(f'echo "{name}=${name}"; ' for name in own)
     role = Role("r", "", entrypoint=SH, args=["-c", command.replace("$", "$$")], env=own)
-    folder = run_task(made(AppDef("a", [role])), tmp_path, path=str(tmp_path / "bin"))
+    folder = run_task(AppDef("a", [role]), tmp_path, path=str(tmp_path / "bin"))
     assert (folder / "stdout.log").read_text() == wanted
     assert json.loads((folder / "end.json").read_text())["exit_code"] == 0
     assert (folder / "combined.log").exists() is python
@@ -105,7 +91,7 @@ def test_the_signal_that_stopped_a_replica_is_recorded(tmp_path: Path, python: b
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
     role = Role("r", "", entrypoint=SH, args=["-c", "kill -TERM $$PPID"])
     path = os.environ["PATH"] if python else str(tmp_path / "bin")
-    folder = run_task(made(AppDef("a", [role])), tmp_path, path=path)
+    folder = run_task(AppDef("a", [role]), tmp_path, path=path)
     end = json.loads((folder / "end.json").read_text())
     assert (end["exit_code"], end["stop_signal"]) == (0, "SIGTERM")
     assert (folder / "combined.log").exists() is python
@@ -115,7 +101,7 @@ def test_a_program_is_looked_for_on_the_path_of_its_role(tmp_path: Path) -> None
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine").symlink_to(shutil.which("true") or "true")
     role = Role("r", "", entrypoint="mine", env={"PATH": str(tmp_path / "own")})
-    folder = run_task(made(AppDef("a", [role])), tmp_path)
+    folder = run_task(AppDef("a", [role]), tmp_path)
     assert json.loads((folder / "end.json").read_text())["exit_code"] == 0
 
 
@@ -124,25 +110,37 @@ def test_a_program_is_looked_for_on_the_path_of_its_role(tmp_path: Path) -> None
 def test_words_are_one_word(text: str) -> None:
     out = subprocess.run(["sh", "-c", f"printf %s {quote(text)}"], capture_output=True, check=True).stdout
     assert out == text.encode()
-    lines = heredoc("x", text)
+    lines = list(packed({"x": text}))
     assert "" not in lines, "Slurm drops empty lines from the script of a job with several roles"
-    assert not any("\r" in line for line in lines), "and refuses a script that has these"
-    out = subprocess.run(
-        ["bash", "-c", "\n".join([*lines, 'printf %s "$x"'])], capture_output=True, check=True
-    ).stdout
-    assert out == text.encode() + b"\n"
+    assert not any("\r" in line or "\n" in line for line in lines), "and refuses a script that has these"
+    with tempfile.TemporaryDirectory() as folder:
+        found = unpacked({"x": text}, Path(folder) / "f")
+    assert found == {"x": f"{text.removesuffix(chr(10))}\n".encode()}
 
 
-def test_an_argument_cannot_pass_for_the_program_that_looks_after_a_replica(tmp_path: Path) -> None:
-    script = made(
-        AppDef("a", [Role("r", "", entrypoint="echo", args=["\n: <<'KEEPER'\nKEEPER\n"])]), str(tmp_path)
-    )
-    (tmp_path / "job.sh").write_text(script)
-    line = next(line for line in script.splitlines() if line.startswith("sed "))
-    subprocess.run(
-        ["bash", "-c", line, tmp_path / "job.sh"], env={**os.environ, "folder": str(tmp_path)}, check=True
-    )
-    assert (tmp_path / ".keeper").read_text() == agent_text() + "\n"
+def test_no_argument_can_pass_for_a_file_of_the_job(tmp_path: Path) -> None:
+    lines = "\n#> .node/agent.py\n#| evil\n#> end\n#\\ \\r\r\\\n"
+    given = AppDef("a", [Role("r", "", entrypoint="echo", args=[lines, "\udcff"])])
+    files = files_of(given, context(str(tmp_path)))
+    expected = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
+    assert unpacked(files, tmp_path / "f") == expected
+    assert set(files) == {"role-0.sh", *(f".node/{name}" for name in NODE_FILES)}
+
+
+def test_the_script_of_one_role_fits_on_a_page(tmp_path: Path) -> None:
+    """The greatest one: an administrator reads it at once, and it has no argument of a role."""
+    role = Role("trainer", "img", entrypoint="python", args=["secret-argument"], env={"A": "secret-value"})
+    role.resource, role.max_retries, role.retry_policy = Resource(8, 4, 64_000), 3, RetryPolicy.ROLE
+    role.port_map = {"C10D": 29500, "HTTP": 8000}
+    cfg: dict[str, Any] = {"partition": "gpu", "account": "vision", "time": "4:00:00", "exclusive": True}
+    cfg |= {"mail-user": "me", "mail-type": "END", "constraint": "a100", "qos": "high", "containers": True}
+    script = script_of(AppDef("train", [role]), cfg, context("/f"))
+    assert script.count("\n") <= 60
+    assert max(map(len, script.splitlines())) <= 240
+    assert "secret" not in script
+    for name in NODE_FILES[:2]:
+        shell = "bash" if name == "batch.sh" else "sh"
+        subprocess.run([shell, "-n"], input=node_file(name), text=True, check=True)
 
 
 def test_lines_of_sbatch() -> None:
@@ -152,7 +150,7 @@ def test_lines_of_sbatch() -> None:
 
 def test_equal_replicas_are_one_step_and_roles_are_parts() -> None:
     one = made(AppDef("a", [Role("r", "", entrypoint="true", num_replicas=1000)]))
-    assert one.count("    TORCHX_RETRIES=0 step") == 1
+    assert one.count("    TORCHX_RETRIES=0 step ") == 1
     assert "#SBATCH --ntasks=1000" in one
     assert "hetjob" not in one
     two = made(AppDef("a", [Role(name, "", entrypoint="true", num_replicas=2) for name in "ab"]))
@@ -168,10 +166,10 @@ def test_it_does_not_grow_with_the_replicas() -> None:
 @pytest.mark.parametrize(
     ("policy", "cfg", "has"),
     [
-        (RetryPolicy.APPLICATION, {}, "scontrol requeue"),
-        (RetryPolicy.APPLICATION, {"requeue": False}, "until run; do"),
-        (RetryPolicy.ROLE, {}, "until TORCHX_RETRIES=0"),
-        (RetryPolicy.REPLICA, {}, "TORCHX_RETRIES=3 step"),
+        (RetryPolicy.APPLICATION, {}, "\nretries=3 requeue=yes\n"),
+        (RetryPolicy.APPLICATION, {"requeue": False}, "\nretries=3 requeue=no\n"),
+        (RetryPolicy.ROLE, {}, "TORCHX_RETRIES=0 again 3 step "),
+        (RetryPolicy.REPLICA, {}, "TORCHX_RETRIES=3 step "),
     ],
 )
 def test_retries(policy: RetryPolicy, cfg: dict[str, Any], has: str) -> None:
@@ -206,11 +204,12 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
 
 def ports_of(wanted: dict[str, int], job_id: int) -> list[int]:
     """Runs the part of a script that looks for ports, on this machine."""
-    lines = made(AppDef("a", [Role("r", "", entrypoint="true", port_map=wanted)])).splitlines()
-    part = lines[next(at for at, line in enumerate(lines) if line.startswith("ports=")) :]
-    del part[max(at for at, line in enumerate(part) if "export TORCHX_PORT_" in line) + 1 :]
+    given = AppDef("a", [Role("r", "", entrypoint="true", port_map=wanted)])
+    lines = [
+        line for line in script_of(given, {}, context("/f")).splitlines() if line.startswith("find_port ")
+    ]
     told = "; ".join(f"echo $TORCHX_PORT_{name}" for name in wanted)
-    argv = ["bash", "-c", "\n".join([*part, told])]
+    argv = ["bash", "-c", "\n".join([node_file("batch.sh"), *lines, told])]
     out = subprocess.run(argv, env={"SLURM_JOB_ID": str(job_id)}, capture_output=True, check=True, timeout=30)
     return [int(word) for word in out.stdout.split()]
 
@@ -228,56 +227,6 @@ def test_behind_the_last_port_the_first_ones_come(job_id: int) -> None:
     found = ports_of({"A": 65535, "B": 65535, "C": 65000}, job_id)
     assert len(set(found)) == 3
     assert all(1024 <= port <= 65535 for port in found)
-
-
-def run_script(script: str, folder: Path, programs: Path, **env: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs a whole script, with a `srun` that starts one task on this machine."""
-    programs.mkdir(exist_ok=True)
-    srun = f'#!{SH}\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nSLURM_PROCID=0 exec "$@"\n'
-    for name, text in {"srun": srun, "scontrol": f"#!{SH}\necho node1\n", "scancel": f"#!{SH}\n"}.items():
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
-    (programs / "job.sh").write_text(script)
-    given = {"SLURM_JOB_ID": "77", "PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "n", **env}
-    return subprocess.run(["bash", programs / "job.sh"], env=given, timeout=30, check=False, umask=0)
-
-
-def test_all_that_a_script_makes_is_private_whatever_the_umask(tmp_path: Path) -> None:
-    folder, shown = tmp_path / "above" / "jobs" / "a", tmp_path / "made-by-the-program"
-    role = Role("r", "", entrypoint="sh", args=["-c", f"echo out; touch {shown}; exit 3"], env={"A": "b"})
-    assert run_script(made(AppDef("a", [role]), str(folder)), folder, tmp_path / "bin").returncode == 3
-    assert (folder / "r" / "0" / "attempt-1" / "end.json").is_file()
-    assert open_files(tmp_path / "above") == []
-    assert shown.stat().st_mode & 0o777 == 0o666, "the program has the umask of its owner"
-
-
-def test_a_script_writes_to_no_folder_of_another_user_and_follows_no_link(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "link"))
-    assert run_script(script, tmp_path, tmp_path / "bin").returncode == 73
-    if os.geteuid() == 0:
-        (tmp_path / "theirs").mkdir()
-        os.chown(tmp_path / "theirs", 65534, 65534)
-        script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "theirs"))
-        assert run_script(script, tmp_path, tmp_path / "bin").returncode == 73
-    assert [path for name in ("elsewhere", "theirs") for path in (tmp_path / name).glob("*")] == []
-
-
-def test_a_role_that_has_left_no_end_is_no_success(tmp_path: Path) -> None:
-    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "f"))
-    assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
-    assert (tmp_path / "f" / "over").read_text().split()[::3] == ["77", "1"]
-    silent = script.replace('    echo "$ended" > "$folder/.ended-$1"\n', "").replace("/f", "/g")
-    assert silent != script
-    assert run_script(silent, tmp_path / "g", tmp_path / "bin").returncode == 1
-
-
-@pytest.mark.parametrize("name", ["over", "id", "cancelled", "job.json", ".hidden", "role-0.sh"])
-def test_a_role_may_be_called_like_a_file_of_the_job(tmp_path: Path, name: str) -> None:
-    script = made(AppDef("a", [Role(name, "", entrypoint="echo", args=["ran"])]), str(tmp_path / "f"))
-    assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
-    assert (SlurmPaths(tmp_path / "f").replica(name, 0) / "attempt-1" / "stdout.log").read_text() == "ran\n"
 
 
 SHARP = [
@@ -309,13 +258,12 @@ def test_arguments_and_values_arrive_through_all_shells(tmp_path: Path) -> None:
         *SHARP,
         *(first + second for first in SHARP for second in SHARP),
         *odd,
-        "END_OF_ROLES",
-        "KEEPER",
+        "#> end",
         "",
     ]
     role = Role("r", "", entrypoint="sh", args=["-c", 'printf "%s\\0" "$$A" "$$@"', "sh", *args])
     role.env = {"A": "".join(args)}
-    folder = run_task(made(_escaped(AppDef("a", [role]))), tmp_path)
+    folder = run_task(_escaped(AppDef("a", [role])), tmp_path)
     assert (folder / "stdout.log").read_bytes().decode().split("\0")[:-1] == ["".join(args), *args]
 
 
@@ -341,7 +289,6 @@ def test_variables_of_the_job_stand_between_quoted_texts() -> None:
 
 def test_a_replica_tries_again(tmp_path: Path) -> None:
     role = Role("r", "", entrypoint="sh", args=["-c", "echo $$TORCHX_ATTEMPT; exit 3"])
-    script = made(AppDef("a", [role])).replace("torchx_retries=$TORCHX_RETRIES", "torchx_retries=2")
-    run_task(script, tmp_path)
+    run_task(AppDef("a", [role]), tmp_path, retries=2)
     ends = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("r/0/*/end.json")}
     assert {name: end["exit_code"] for name, end in ends.items()} == {f"attempt-{n}": 3 for n in (1, 2, 3)}

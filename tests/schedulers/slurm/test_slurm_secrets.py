@@ -18,7 +18,6 @@ from support import wait_until
 
 from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
-from torchx.schedulers.slurm.script import without_roles
 from torchx.specs import AppDef, AppState
 
 pytestmark = pytest.mark.slurm
@@ -76,7 +75,7 @@ def test_no_value_and_no_argument_of_a_role_is_seen_by_others(
     assert files_for_others(home, argument, value) == []
     (record,) = Records().all()
     assert open_files(record.paths.folder) == []
-    assert value in record.paths.roles.read_text(), "the search would find it"
+    assert value in (record.paths.folder / "role-0.sh").read_text(), "the search would find it"
     assert argument not in caplog.text
     assert value not in caplog.text
 
@@ -97,7 +96,7 @@ def test_the_program_sees_the_umask_of_its_owner_and_its_script_is_private(
 def test_a_script_by_hand_keeps_its_files_private(scheduler: SlurmScheduler, umask: None) -> None:
     value = canary()
     info = scheduler.submit_dryrun(AppDef("hand", [role("echo ran", env={"A": value})]), {})
-    assert value in info.request.script, "it is whole: what a caller prints is for the caller's eyes"
+    assert value in repr(info), "it is whole: what a caller prints is for the caller's eyes"
     app_id = slurm("sbatch", "--parsable", text=repr(info)).strip()
     assert scheduler.wait(app_id, 60)
     assert output(scheduler, app_id) == b"ran\n"
@@ -226,10 +225,6 @@ def test_the_id_of_a_part_is_told_as_such(end: str) -> None:
         assert done.returncode == 2, words
         assert done.stderr.startswith(f"error: `157{end}` is a"), words
         assert done.stderr.splitlines()[1:] == ["  use the id of the job: slurm://torchx/157"], words
-
-
-def test_a_second_script_has_no_roles_to_take_out() -> None:
-    assert without_roles("#!/bin/sh\ntrue\n") == ("#!/bin/sh\ntrue\n", "")
 
 
 def test_a_query_writes_nothing(scheduler: SlurmScheduler) -> None:

@@ -46,8 +46,8 @@ def test_arguments_that_look_like_options_arrive(programs: Path, monkeypatch: py
     role.resource = Resource(1, 0, 100)
     assert create_scheduler("torchx").submit(AppDef("a", [role]), {}) == "7"
     (record,) = Records().all()
-    assert LINES in record.paths.roles.read_text()
-    assert LINES in record.paths.script.read_text()
+    assert LINES in (record.paths.folder / "role-0.sh").read_text()
+    assert LINES not in record.paths.script.read_text()
     assert (programs / "sbatch.partition").read_text() == "mine\n"
 
 

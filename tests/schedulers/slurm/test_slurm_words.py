@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, directive, heredoc, quote
+from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, directive, quote
 
 ODD = "a 'b' \"c\" $HOME `id` \\ # ;"
 
@@ -56,36 +56,3 @@ def test_a_plain_text_is_left_as_it_is() -> None:
 )
 def test_a_directive(value: object, line: str) -> None:
     assert directive("name", value) == line
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "a",
-        "a\n",
-        "\n",
-        "\n\na\n\n",
-        "a\r\nb\r",
-        "EMPTY\n\nEMPTY_",
-        "CR\rCR_\r\n\n",
-        "END\nEND_\n\nEND__",
-        ODD,
-    ],
-)
-def test_a_text_comes_out_of_the_script_as_it_was(text: str) -> None:
-    lines = heredoc("variable", text)
-    assert "" not in lines
-    assert not any("\r" in line or "\n" in line for line in lines)
-    script = "\n".join([*lines, 'printf %s "$variable"'])
-    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
-    assert done.stdout.decode() == text + "\n"
-
-
-def test_the_marks_of_a_text_are_words_that_it_lacks() -> None:
-    assert heredoc("x", "a") == ["IFS= read -r -d '' x <<'END'", "a", "END"]
-    assert heredoc("x", "END")[-1] == "END_"
-    assert heredoc("x", "EMPTY\n\nb")[1:] == ["EMPTY", "EMPTY_", "b", "END", "x=${x//EMPTY_/}"]
-    assert heredoc("x", "CR\r") == ["IFS= read -r -d '' x <<'END'", "CRCR_", "END", "x=${x//CR_/$'\\r'}"]
-    # empty lines are taken out first: a carriage return can stand for no part of their mark
-    assert heredoc("x", "\r\n\n")[-2:] == ["x=${x//EMPTY/}", "x=${x//CR/$'\\r'}"]

@@ -1,0 +1,130 @@
+# Functions for the batch script of a torchx job, which reads this file; for bash.
+# The script sets:
+#   first      the folder of the job, or of the first job of this script
+#   roles      the number of roles; the script has a function for each: role_0, role_1, ...
+#   fail_fast  yes: when a role fails, the others are ended
+#   retries    the retries of the whole job
+#   requeue    yes: retry by a requeue of the job; no: retry immediately, on the same nodes
+
+open_folder() {  # chooses the folder of this job, and directs all further output to its log
+    mask=$(umask)
+    umask 077
+    for folder in "$first" "$first-$SLURM_JOB_ID"; do  # the second is for a second job of this script
+        mkdir -p "$folder" || exit 73  # shared with all nodes
+        if [ ! -O "$folder" ] || [ -L "$folder" ]; then exit 73; fi  # owned by another user
+        (set -C; echo "$SLURM_JOB_ID" > "$folder/id") 2> /dev/null
+        [ "$(cat "$folder/id")" != "$SLURM_JOB_ID" ] || break
+    done
+    exec >> "$folder/batch.log" 2>&1
+    if [ "$folder" != "$first" ]; then  # the first job may be deleted while this one runs
+        cp -R "$first"/.node "$first"/role-*.sh "$folder/" || exit 73
+    fi
+    rm -f "$folder"/{over,outcome.json,stopping,stopped,first}
+}
+
+open_job() {  # prepares the job: its folder, the number of its attempt, the variables of all replicas
+    local nodes
+    open_folder
+    attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
+    echo "$attempt" > "$folder/attempt"; echo "== attempt $attempt"
+    stopped=
+    trap 'stopped=yes' TERM  # cancelled, out of time, or preempted
+    export TORCHX_FOLDER=$folder TORCHX_APP_ID=$SLURM_JOB_ID TORCHX_SLURM_ATTEMPT=$attempt
+    export PYTHONUNBUFFERED=1 SLURM_UNBUFFEREDIO=1
+    nodes=${SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}
+    TORCHX_RANK0_HOST=$(scontrol show hostnames "$nodes" | head -n 1)
+    export TORCHX_RANK0_HOST=${TORCHX_RANK0_HOST:-$SLURMD_NODENAME}
+}
+
+ports=" "
+find_port() {  # find_port VARIABLE FROM: exports a free port; the search depends on the job id, as jobs share nodes
+    local port=$(($2 + SLURM_JOB_ID % 1000))
+    ((port <= 65535)) || port=$((port - 64512))  # continue from 1024
+    while [[ $ports = *" $port "* ]] || (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
+        port=$((port < 65535 ? port + 1 : 1024))
+    done
+    ports+="$port "
+    export "$1=$port"
+}
+
+step() {  # step OPTION...: runs srun to its end; no job control, under which a suspended step would count as ended
+    local code
+    trap 'stopped=yes; [ ! -e "$folder/stopping" ] || kill -TERM "$srun"' TERM
+    (umask "$mask"; exec srun "$@") & srun=$!
+    while wait "$srun"; code=$?; ((code > 128)) && kill -0 "$srun" 2> /dev/null; do :; done
+    return "$code"
+}
+
+again() {  # again TIMES COMMAND...: repeats a failed command immediately, on the same nodes
+    local code tries=$1
+    shift
+    until "$@"; do
+        code=$?
+        [ -z "$stopped" ] && [ ! -e "$folder/stopping" ] && ((tries-- > 0)) || return "$code"
+        rm -f "$folder/first"
+    done
+}
+
+begin() {  # begin NUMBER: runs a role and writes its exit code
+    local ended=0
+    rm -f "$folder/.ended-$1"
+    "role_$1" || ended=$?
+    echo "$ended" > "$folder/.ended-$1"
+    return "$ended"
+}
+
+end_other_roles() {
+    touch "$folder/stopping"
+    timeout 20 scancel --signal=TERM "$SLURM_JOB_ID"
+    for _ in $(seq 100); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done
+    for role in $(jobs -rp); do kill -TERM "$role"; done
+    wait
+}
+
+run_roles() {  # runs all roles at once; returns the exit code of the first failure
+    local code=0 left=0 result number
+    rm -f "$folder/first"
+    for ((number = 0; number < roles; number++)); do
+        begin "$number" & left=$((left + 1))
+    done
+    while ((left > 0)); do
+        wait -n; result=$?
+        [ -n "$stopped" ] && break
+        left=$((left - 1))
+        ((code)) || code=$result
+        if ((result && left)) && [ "$fail_fast" = yes ]; then
+            end_other_roles
+            break
+        fi
+    done
+    [ -z "$stopped" ] || wait
+    if ((code)) && [ -s "$folder/first" ]; then read -r code < "$folder/first"; fi
+    for ((number = 0; number < roles && code == 0; number++)); do
+        read -r code < "$folder/.ended-$number" || code=1  # not ended: a failure
+    done
+    return "$code"
+}
+
+run_job() {  # runs all roles, with the retries of the whole job, and ends the script
+    local code=0 left=$retries
+    until run_roles; do
+        code=$?
+        { [ "$requeue" != yes ] && [ -z "$stopped" ] && ((left-- > 0)); } || break
+        export TORCHX_SLURM_ATTEMPT=$((TORCHX_SLURM_ATTEMPT + 1))
+        echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_SLURM_ATTEMPT"
+        code=0
+    done
+    if [ -n "$stopped" ]; then
+        touch "$folder/stopped"  # wakes waiting commands
+        exit "$((code ? code : 143))"
+    fi
+    if ((code)) && tail -n 4 "$folder/batch.log" | grep -qE 'has expired|already complet'; then
+        exit "$code"  # Slurm has ended the job: keep its state
+    fi
+    if ((code && attempt <= retries)) && [ "$requeue" = yes ]; then
+        timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$code"
+    fi
+    echo "$SLURM_JOB_ID $code $(date +%s) $roles" > "$folder/.over"
+    mv "$folder/.over" "$folder/over"
+    exit "$code"
+}

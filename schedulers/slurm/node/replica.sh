@@ -1,0 +1,49 @@
+# Runs the attempts of one replica, each with its output and exit status in a folder of its own.
+# Read by role-N.sh, which sets the variables torchx_* and the arguments: NAME=VALUE... -- PROGRAM ARGUMENT...
+# Plain sh, so that it runs in small containers.
+
+torchx_place=$torchx_folder/$torchx_role/$torchx_replica
+torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_signalled=
+unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID
+trap 'torchx_signalled=yes' TERM
+
+torchx_run_plainly() {  # on a node without Python: no timestamps
+    torchx_mask=$(umask)
+    umask 077
+    while mkdir -p "$torchx_place" && ! mkdir "$torchx_place/attempt-$torchx_attempt" 2> /dev/null; do
+        torchx_attempt=$((torchx_attempt + 1))
+    done
+    torchx_at=$torchx_place/attempt-$torchx_attempt
+    (
+        umask "$torchx_mask"
+        export TORCHX_ATTEMPT="$torchx_attempt"
+        while [ "$1" != -- ]; do  # not passed as arguments, which other users can see
+            command export "$1" 2> /dev/null
+            shift
+        done
+        shift
+        exec "$@"
+    ) > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
+    set -- $?
+    torchx_end="\"exit_code\": $1, \"host\": \"$SLURMD_NODENAME\", \"ended_at\": $(date +%s)"
+    echo "{$torchx_end${torchx_signalled:+, \"stop_signal\": \"SIGTERM\"}}" > "$torchx_at/end.json"
+    umask "$torchx_mask"
+    return "$1"
+}
+
+while :; do
+    # printf must be a builtin: other users can see the arguments of a program
+    if command -v python3 > /dev/null && [ "$(command -v printf)" = printf ]; then
+        printf '%s\0' "$@" |
+            python3 -I -S "$torchx_folder/.node/agent.py" "$torchx_place" "$torchx_attempt"
+    else
+        torchx_run_plainly "$@"
+    fi
+    torchx_code=$?
+    { [ "$torchx_code" = 0 ] || [ -n "$torchx_signalled" ]; } && exit "$torchx_code"
+    if [ "$torchx_retries" -le 0 ]; then  # the job exits with the code of its first failure
+        (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
+        exit "$torchx_code"
+    fi
+    torchx_retries=$((torchx_retries - 1))
+done

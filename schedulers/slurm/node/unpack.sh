@@ -1,0 +1,21 @@
+unpack() (  # writes the files at the end of this script, which is submitted by hand, to the folder of the job
+    LC_ALL=C
+    umask 077
+    mkdir -p "$first" || exit
+    if [ ! -O "$first" ] || [ -L "$first" ]; then exit 73; fi  # owned by another user
+    mkdir -p "$first/.node" || exit
+    file=
+    while IFS= read -r line; do
+        case $line in
+            '#|') echo >&3 ;;
+            '#| '*) printf '%s\n' "${line:3}" >&3 ;;
+            '#\ '*) printf '%b\n' "${line:3}" >&3 ;;  # with a carriage return, which sbatch rejects
+            '#> '*)
+                [ -z "$file" ] || mv "$file.$SLURM_JOB_ID" "$file" || exit
+                file=$first/${line:3}
+                [ "${line:3}" = end ] || exec 3> "$file.$SLURM_JOB_ID" || exit
+                ;;
+        esac
+    done < "$0"
+)
+unpack || exit 73

@@ -1,0 +1,64 @@
+"""Whole scripts of Slurm jobs, run on this machine with a `srun` that starts one task."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from canary import open_files
+from slurmscripts import context, made, run_script, write_files
+
+from torchx.schedulers.slurm.paths import SlurmPaths
+from torchx.schedulers.slurm.script import files_of, script_of
+from torchx.specs import AppDef, Role
+
+
+def test_all_that_a_script_makes_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    folder, shown = tmp_path / "above" / "jobs" / "a", tmp_path / "made-by-the-program"
+    role = Role("r", "", entrypoint="sh", args=["-c", f"echo out; touch {shown}; exit 3"], env={"A": "b"})
+    assert run_script(made(AppDef("a", [role]), str(folder)), folder, tmp_path / "bin").returncode == 3
+    assert (folder / "r" / "0" / "attempt-1" / "end.json").is_file()
+    assert open_files(tmp_path / "above") == []
+    assert shown.stat().st_mode & 0o777 == 0o666, "the program has the umask of its owner"
+
+
+def test_a_script_writes_to_no_folder_of_another_user_and_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "link"))
+    assert run_script(script, tmp_path, tmp_path / "bin").returncode == 73
+    if os.geteuid() == 0:
+        (tmp_path / "theirs").mkdir()
+        os.chown(tmp_path / "theirs", 65534, 65534)
+        script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "theirs"))
+        assert run_script(script, tmp_path, tmp_path / "bin").returncode == 73
+    assert [path for name in ("elsewhere", "theirs") for path in (tmp_path / name).glob("*")] == []
+
+
+def test_a_role_that_has_left_no_end_is_no_success(tmp_path: Path) -> None:
+    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "f"))
+    assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
+    assert (tmp_path / "f" / "over").read_text().split()[::3] == ["77", "1"]
+    silent = script.replace('    echo "$ended" > "$folder/.ended-$1"\n', "\n").replace("/f", "/g")
+    assert silent != script
+    assert run_script(silent, tmp_path / "g", tmp_path / "bin").returncode == 1
+
+
+@pytest.mark.parametrize("name", ["over", "id", "cancelled", "job.json", ".hidden", "role-0.sh"])
+def test_a_role_may_be_called_like_a_file_of_the_job(tmp_path: Path, name: str) -> None:
+    script = made(AppDef("a", [Role(name, "", entrypoint="echo", args=["ran"])]), str(tmp_path / "f"))
+    assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
+    assert (SlurmPaths(tmp_path / "f").replica(name, 0) / "attempt-1" / "stdout.log").read_text() == "ran\n"
+
+
+def test_the_script_for_sbatch_reads_the_files_beside_it(tmp_path: Path) -> None:
+    """A second job of it has a copy of them: the first may be deleted while it runs."""
+    given, folder = AppDef("a", [Role("r", "", entrypoint="echo", args=["ran"])]), tmp_path / "f"
+    write_files(files_of(given, context(str(folder))), folder)
+    script = script_of(given, {}, context(str(folder)))
+    assert run_script(script, folder, tmp_path / "bin").returncode == 0
+    assert (folder / "r" / "0" / "attempt-1" / "stdout.log").read_text() == "ran\n"
+    assert run_script(script, folder, tmp_path / "bin", SLURM_JOB_ID="78").returncode == 0
+    for name in ("role-0.sh", ".node/agent.py", "r/0/attempt-1/end.json"):
+        assert (tmp_path / "f-78" / name).is_file()
