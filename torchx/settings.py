@@ -55,8 +55,12 @@ TORCHX_EVENTS = "TORCHX_EVENTS"
 """The destination of the runner's events: ``null`` (the default), ``console``, or a plugin's handler."""
 
 TORCHRUN_PREFIX = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${role_name}${rank}]:"}
-"""Set in every replica unless its role sets it: torchrun begins each line with the rank in the application,
-instead of the rank on the node."""
+"""A variable with which torchrun begins each line with the rank in the application, instead of the rank on
+the node."""
+
+REPLICA_DEFAULTS = {**TORCHRUN_PREFIX, "PYTHONFAULTHANDLER": "1"}
+"""Set in every replica unless its role sets them: the prefix of lines, and a handler with which Python prints
+the stacks of all threads if a signal such as SIGABRT ends it."""
 
 # TorchX's names of some of them
 ENV_TORCHXCONFIG = TORCHXCONFIG

@@ -123,7 +123,7 @@ def to_request(
                 hint=f"use names that differ in letters or digits in the first {LONGEST_ROLE} characters",
             )
         env = {
-            **settings.TORCHRUN_PREFIX,
+            **settings.REPLICA_DEFAULTS,
             **inherited,
             **{port_variable(port): str(number) for port, number in role.port_map.items()},
             **filled.env,

@@ -122,7 +122,7 @@ def _env(role: str, replica: int, handle: str, folder: str, elastic: str) -> dic
         settings.TORCHX_REPLICA: f"{role}/{replica}",
         "TORCHELASTIC_ERROR_FILE": f"{folder}/error.json",
         "PET_LOG_DIR": elastic,
-        **{name: value for name, value in settings.TORCHRUN_PREFIX.items() if name not in os.environ},
+        **{name: value for name, value in settings.REPLICA_DEFAULTS.items() if name not in os.environ},
         # torchrun would pass this machine's full name to the workers, which may not resolve
         "PET_LOCAL_ADDR": "localhost",
     }

@@ -153,7 +153,11 @@ def _replica_script(role: Role, context: ScriptContext) -> str:
         f"torchx_role={quote(folder)} torchx_root={quote(root)} torchx_retries=$TORCHX_RETRIES",
         'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
         'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',
-        *(f"export {name}={quote(value)}" for name, value in {**settings.TORCHRUN_PREFIX, **env}.items()),
+        *(
+            f'[ -n "${{{name}+x}}" ] || export {name}={quote(value)}'
+            for name, value in settings.REPLICA_DEFAULTS.items()
+        ),
+        *(f"export {name}={quote(value)}" for name, value in env.items()),
     ]
     if root:
         lines.append('cd "$torchx_root" || exit 74')

@@ -28,8 +28,6 @@ from torchx.supervisor.process import OTHER_FILES, PIPES_PER_REPLICA
 
 READ_SIZE = 1 << 16
 FILES_PER_REPLICA = PIPES_PER_REPLICA + 3  # its pipes and its logs
-FAULTHANDLER = "PYTHONFAULTHANDLER"
-"""Makes Python print the stacks of all threads when a signal such as SIGSEGV or SIGABRT ends it."""
 ATTEMPT_FILES = ("stdout.log", "stderr.log", "combined.log", "error.json")
 
 
@@ -77,7 +75,7 @@ class Replicas:
         self._clock = clock
         self._selector = selector
         # encoded once: with a thousand replicas, this takes as long as half of their log files
-        self._base_env = _encoded({FAULTHANDLER: "1", **base_env})
+        self._base_env = _encoded(base_env)
         self._role_env = {role.name: _encoded(role.env) for role in record.roles}
         self._programs: dict[tuple[str, bytes], str | None] = {}
         self._logs = LogPaths(Path(record.log_dir))

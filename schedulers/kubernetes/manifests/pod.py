@@ -222,7 +222,7 @@ def _env(
     }
     plain = {
         name: {"name": name, "value": value}
-        for name, value in (settings.TORCHRUN_PREFIX | ports | own).items()
+        for name, value in (settings.REPLICA_DEFAULTS | ports | own).items()
     }
     counted = attempts.variables(retries_at)
     # as on other engines, a role may override ports but no other variables of the scheduler
