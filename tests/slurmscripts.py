@@ -49,8 +49,7 @@ def unpacked(files: Mapping[str, str], folder: Path) -> dict[str, bytes]:
     lines = [f"first={quote(str(folder))}", node_file("unpack.sh"), *packed(files)]
     script.write_bytes("\n".join([*lines, ""]).encode("utf-8", "surrogateescape"))
     subprocess.run(["bash", script], env={**os.environ, "SLURM_JOB_ID": "7"}, check=True, timeout=60)
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return found
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def run_script(script: str, folder: Path, programs: Path, **env: str) -> subprocess.CompletedProcess[bytes]:
