@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
+import pytest
 from hooks import Hooks
 from local import describe, ended, handle, paths, scheduler, sh, submit
 from program import ROOT, torchx
@@ -129,3 +131,70 @@ def test_python_prints_its_stacks_when_a_signal_ends_it() -> None:
         role = Role("w", image="", entrypoint=sys.executable, args=["-c", code], env=dict(env))
         done = ended(submit(role))
         assert ("in crash" in torchx("log", handle(done.app_id)).stdout) is found
+
+
+HANGS = """
+import os, resource, sys, threading
+sys.path.insert(0, {root!r})
+from torchx.distributed import beat
+resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+def next_batch():
+    threading.Event().wait()
+def peer():
+    while True:
+        threading.Event().wait(0.05)
+        beat()
+beat()
+if os.environ["TORCHX_REPLICA"] == "w/0":
+    print("attempt", os.environ["TORCHX_ATTEMPT"], flush=True)
+    next_batch()
+peer()
+"""
+
+
+def without_py_spy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts a program on PATH that fails as py-spy does without permission."""
+    program = folder / "bin" / "py-spy"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'Permission denied' >&2; exit 1\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("action", ["restart", "cancel"])
+def test_without_py_spy_python_prints_its_stacks_before_it_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    without_py_spy(tmp_path, monkeypatch)
+    code = HANGS.format(root=str(ROOT))
+    role = Role("w", image="", entrypoint=sys.executable, args=["-c", code], num_replicas=2)
+    limit = "6s" if action == "restart" else "0.5s"  # the peer must not stall, even on a busy machine
+    done = ended(submit(role, stall=limit, on_stall=action, progress="attempt"))
+    log = torchx("log", handle(done.app_id)).stdout
+    assert "Fatal Python error: Aborted" in log
+    assert "in next_batch" in log
+    stalled, peer = (replica.attempts[0] for replica in done.roles_statuses[0].replicas)
+    if action == "cancel":
+        assert done.state is AppState.CANCELLED
+        assert done.first_failure is None
+    else:
+        assert done.first_failure is not None
+        assert (done.first_failure.replica, done.state) == (0, AppState.FAILED)
+        assert stalled.msg.startswith("stalled for ")
+        assert peer.state is AppState.CANCELLED
+        assert "in peer" not in log, "a healthy replica is not aborted"
+
+
+def test_a_report_aborts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_py_spy(tmp_path, monkeypatch)
+    code = HANGS.format(root=str(ROOT))
+    role = Role("w", image="", entrypoint=sys.executable, args=["-c", code])
+    app_id = submit(role, stall="0.5s", progress="attempt")
+    log_dir = describe(app_id).log_dir
+    assert log_dir is not None
+    wait_until(Path(log_dir, "stacks.txt").exists, "the report")
+    wait_until(lambda: describe(app_id).msg.startswith("stalled for "), "the status shows it")
+    scheduler().kill(app_id)
+    done = ended(app_id)
+    assert done.roles_statuses[0].replicas[0].attempts[0].signal in ("SIGTERM", "SIGKILL")
+    assert "Aborted" not in torchx("log", handle(app_id)).stdout

@@ -6,15 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 from torchx import distributed, settings
+from torchx.machine.processes import Process
 from torchx.scheduling.stalls import StallRule
 from torchx.supervisor import stall_actions, stalls
-from torchx.supervisor.replicas import Running
 from torchx.supervisor.stalls import SLOT, Stall, StallWatch, describe
 
 
@@ -26,13 +24,6 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.now
-
-
-class Replica:
-    """A running replica, as far as its output matters."""
-
-    def __init__(self, ordinal: int) -> None:
-        self.ordinal = ordinal
 
 
 @pytest.fixture
@@ -62,7 +53,7 @@ class Job:
         return found
 
     def prints(self, ordinal: int, data: bytes = b"line\n", stream: int = 1) -> None:
-        self.watch.output(cast(Running, Replica(ordinal)), stream, data)
+        self.watch.output(ordinal, stream, data)
 
     def beats(self, ordinal: int, step: int = -1) -> None:
         with self.path.open("r+b") as file:
@@ -180,7 +171,6 @@ def heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(distributed, name, value)
 
 
-@pytest.mark.usefixtures("heartbeat")
 def test_a_pattern_that_takes_too_long_is_given_up(
     jobs: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,28 +186,20 @@ def test_a_pattern_that_takes_too_long_is_given_up(
     assert signal.getsignal(signal.SIGVTALRM) is handler
 
 
-class Names:
-    """The replicas of a job, as far as reports need them."""
-
-    def __len__(self) -> int:
-        return 3
-
-    def label(self, ordinal: int) -> str:
-        return f"w/{ordinal}"
-
-
 def test_an_action_affects_those_that_are_stalled_when_it_is_due(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stall_actions, "time", clock)
-    monkeypatch.setattr(stall_actions.notifications, "start", lambda *args: None)
-    monkeypatch.setattr(stall_actions.processes, "spawn", lambda *args, **kwargs: SimpleNamespace(pid=7))
-    cfg = {"stall": "10", "on_stall": "restart"}
-    record = SimpleNamespace(cfg=cfg, handle="local_cwd://torchx/job", log_dir=str(tmp_path))
-    paths = SimpleNamespace(heartbeats=tmp_path / "beats", supervisor_log=tmp_path / "log")
     job = Job(tmp_path / "beats", clock, 3)
+    aborted: list[int] = []
     acting = stall_actions.Stalls(
-        cast(Any, record), cast(Any, paths), cast(Any, Names()), lambda *a, **k: None, clock.monotonic
+        StallRule(10.0, "restart"),
+        tmp_path / "beats",
+        ["w/0", "w/1", "w/2"],
+        lambda *a, **k: None,
+        clock.monotonic,
+        lambda: Process(7, 1),
+        abort=lambda due: aborted.extend(due.replicas),
     )
     try:
         for ordinal in range(3):
@@ -232,10 +214,11 @@ def test_an_action_affects_those_that_are_stalled_when_it_is_due(
         assert acting.due_action() is None, "2 stalls too"
         clock.now += 0.5
         job.beats(0)  # less than a second before the action
-        assert acting.reaped(7)  # the first report, after which another one is written
+        assert acting.reaped(7, 0)  # the first report, after which another one is written
         assert acting.due_action() is None
-        assert acting.reaped(7)
+        assert acting.reaped(7, 3 << 8)
         assert acting.due_action() == ("restart", (1, 2), "stalled for 10 s")
+        assert aborted == [1, 2], "the report lacks stacks"
         assert [acting.ended(n) for n in range(3)] == ["", "stalled for 10 s", "stalled for 10 s"]
         assert acting.due_action() is None
     finally:
@@ -243,6 +226,7 @@ def test_an_action_affects_those_that_are_stalled_when_it_is_due(
         job.watch.close()
 
 
+@pytest.mark.usefixtures("heartbeat")
 def test_a_program_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = StallWatch(StallRule(10.0), tmp_path / "heartbeats", 3)
     for ordinal in range(3):

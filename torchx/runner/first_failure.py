@@ -33,6 +33,10 @@ ABORTED = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
 """Signals at which Python's fault handler prints the stacks of all threads."""
 
 
+STALLED = "stalled for "
+"""The beginning of the message of an attempt that was ended as it was stalled."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Evidence:
     """The evidence of the first failure of an application.
@@ -150,7 +154,8 @@ class _Finder:
         role, number = self._first.role, self._first.replica
         lines = excerpts.last_lines(self._chunks(role, number), torchrun.TAIL)
         error = error_file_lines(self._status.structured_error_msg, self._count)
-        failures = torchrun.failures_of(lines)
+        # a replica that was ended as it was stalled: its ranks did not fail, they were ended with it
+        failures = [] if self._first.msg.startswith(STALLED) else torchrun.failures_of(lines)
         if not failures:
             if self._first.result in NOT_STARTED:
                 cause = start_problem([*lines[-self._count :], self._first.msg], bool(self._status.log_dir))

@@ -19,13 +19,12 @@ from torchx.jobs.recovery import describe_survivors
 from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
-from torchx.supervisor import ending
+from torchx.supervisor import ending, job_stalls
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop
 from torchx.supervisor.process import wake_on_signals
 from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, shell_code
 from torchx.supervisor.sampling import Sampler
-from torchx.supervisor.stall_actions import Stalls
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -61,7 +60,7 @@ class Supervisor:
         self._replicas = Replicas(record, self._clock, self._selector, base_env, umask)
         self._kills = Kills()
         self._sampler = Sampler(record, paths, self._clock, self._replicas)
-        self._stalls = Stalls(record, paths, self._replicas, self.note, self._clock.now)
+        self._stalls = job_stalls.of_job(record, paths, self._replicas, self.note, self._clock.now)
         rules = []
         first = 0
         for role in record.roles:
@@ -197,11 +196,11 @@ class Supervisor:
     def _handle_stalls(self) -> None:
         """Reports stalls; ends the stalled replicas as failed ones, or the job, if that is requested."""
         due = None if self._gang.cancelled or self._end is not None else self._stalls.due_action()
-        if due is not None and due[0] == "cancel":
-            self._cancelled_why = f"cancelled, as it was {due[2]}"
-            self._cancel(due[2])
+        if due is not None and due.name == "cancel":
+            self._cancelled_why = f"cancelled, as it was {due.why}"
+            self._cancel(due.why)
         elif due is not None:
-            stalled = [r.process for r in self._replicas.by_pid.values() if r.ordinal in due[1]]
+            stalled = [r.process for r in self._replicas.by_pid.values() if r.ordinal in due.replicas]
             self._end_all(ending.with_family(stalled))
 
     @property
@@ -223,7 +222,7 @@ class Supervisor:
             while (result := os.wait4(-1, os.WNOHANG))[0]:
                 running = self._replicas.by_pid.pop(result[0], None)
                 if running is None:
-                    if not self._stalls.reaped(result[0]):
+                    if not self._stalls.reaped(*result[:2]):
                         self._sampler.adopted(result[0], result[2])
                 else:
                     self._ending.pop(running.process, None)

@@ -12,7 +12,7 @@ import selectors
 import signal
 import sys
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.supervisor.output import PARTIAL_AFTER, AttemptOutput, Index
 from torchx.supervisor.process import OTHER_FILES, PIPES_PER_REPLICA
+from torchx.supervisor.stalls import StallWatch
 
 READ_SIZE = 1 << 16
 FILES_PER_REPLICA = PIPES_PER_REPLICA + 3  # its pipes and its logs
@@ -61,6 +62,9 @@ class Replicas:
         selector: the selector for the pipes; the data of its keys are ``(Running, stream)``.
         base_env: the environment that those of the roles extend.
         umask: the umask of the replicas; -1 for that of this process.
+
+    Attributes:
+        watch: handles their output if stalls are detected.
     """
 
     def __init__(
@@ -87,8 +91,7 @@ class Replicas:
         self.index = Index(self._logs.index)
         self.lost = 0  # bytes of output that could not be written
         self.lost_why = ""
-        self.on_output: Callable[[Running, int, bytes], None] | None = None
-        self.variables: Callable[[int], Mapping[str, str]] = lambda ordinal: {}
+        self.watch: StallWatch | None = None
         self._holding: set[int] = set()
         self._open: dict[int, Running] = {}  # by id(): replicas with open files or pipes
 
@@ -119,7 +122,7 @@ class Replicas:
         spec = role.replicas[replica]
         env = {
             **self._base_env,
-            **_encoded(self.variables(ordinal)),
+            **_encoded({} if self.watch is None else self.watch.variables(ordinal)),
             **self._role_env[role.name],
             **_encoded({**spec.env, settings.TORCHX_ATTEMPT: str(attempt)}),
         }
@@ -192,11 +195,17 @@ class Replicas:
             self._close_pipe(running, stream)
             return 0
         running.output.feed(stream, data)
-        if self.on_output is not None:
-            self.on_output(running, stream, data)
+        if self.watch is not None:
+            self.watch.output(running.ordinal, stream, data)
         if running.output.holds:
             self._holding.add(id(running))
         return len(data)
+
+    def read_all(self) -> None:
+        """Reads the available output of all replicas once."""
+        for running in self.still_open():
+            for stream in list(running.pipes):
+                self.read(running, stream)
 
     def drain(self, running: Running) -> None:
         """Reads the current content of a replica's pipes, but not later output, which may never end."""

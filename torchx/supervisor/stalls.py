@@ -20,7 +20,6 @@ from typing import NamedTuple
 from torchx import settings
 from torchx.machine import files
 from torchx.scheduling.stalls import LONGEST_LINE, StallRule, brief
-from torchx.supervisor.replicas import Running
 
 SLOT = struct.Struct("=qq")
 """A heartbeat: its time by ``time.monotonic_ns()``, and the step; see ``torchx.distributed.beat``."""
@@ -116,20 +115,32 @@ class StallWatch:
         self._shared = time.monotonic()
         self._checked_until = 0.0
 
-    def output(self, running: Running, stream: int, data: bytes) -> None:
-        """Handles output of a replica."""
-        ordinal = running.ordinal
+    def output(self, ordinal: int, stream: int, data: bytes, at: float | None = None) -> None:
+        """Handles output of a replica.
+
+        Args:
+            ordinal: the replica.
+            stream: 1 or 2.
+            data: the output.
+            at: its time by ``time.monotonic()`` (default: now).
+        """
         if self._stalled:
             self._checked_until = 0.0
+        at = time.monotonic() if at is None else at
         if self._pattern is None:
-            self._last[ordinal] = self._shared = time.monotonic()
+            self._progress(ordinal, at)
             return
         text = self._rest.pop((ordinal, stream), b"") + data
         *lines, rest = text.split(b"\n")
         self._rest[ordinal, stream] = rest[-LONGEST_LINE:]
         if self._matches(lines):
-            self._last[ordinal] = self._shared = time.monotonic()
+            self._progress(ordinal, at)
             self._reported.add(ordinal)
+
+    def _progress(self, ordinal: int, at: float) -> None:
+        if ordinal in self._last:
+            self._last[ordinal] = max(at, self._last[ordinal])
+        self._shared = max(at, self._shared)
 
     def _matches(self, lines: list[bytes]) -> bool:
         """Returns True if a line matches; also if that takes too long, so that nothing healthy is ended."""
