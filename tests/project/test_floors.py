@@ -41,6 +41,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.excerpts",
         "torchx.torchrun",
         "torchx.machine",
+        "torchx.leases",
         "torchx.scheduling",
         "torchx.workspace",
         "torchx.tracker",

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchx.supervisor import gpu_monitor, gpus
+from torchx.leases import gpu_query
+from torchx.supervisor import gpus
 from torchx.supervisor.gpus import Gpu, GpuMonitor, Gpus
 
 MB = 1 << 20
@@ -66,7 +67,7 @@ def test_the_line_of_a_gpu_by_nvml() -> None:
         class NVMLError(Exception):
             pass
 
-        used = 2048 * MB
+        used = total = 2048 * MB
 
         def __getattr__(self, name: str) -> Callable[[object], object]:
             values = {
@@ -74,8 +75,15 @@ def test_the_line_of_a_gpu_by_nvml() -> None:
                 "nvmlDeviceGetUUID": b"GPU-1",
                 "nvmlDeviceGetMemoryInfo": self,
             }
-            if name not in values:
-                raise self.NVMLError("not supported")
-            return lambda _: values[name]
+            if not name.startswith("nvml"):
+                raise AttributeError(name)
 
-    assert gpu_monitor.line_of(Nvml(), 3) == "3, GPU-1, [N/A], 2048"
+            def call(_: object) -> object:
+                if name not in values:
+                    raise self.NVMLError("not supported")
+                return values[name]
+
+            return call
+
+    columns = gpus.QUERY.partition("=")[2].split(",")
+    assert list(gpu_query.use(Nvml(), 3, columns)) == ["3, GPU-1, [N/A], 2048"]

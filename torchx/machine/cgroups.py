@@ -11,6 +11,9 @@ from torchx.machine.processes import read_proc
 
 ROOT = "/sys/fs/cgroup"
 
+UNLIMITED = 1 << 60
+"""Bytes from which a limit of memory is none; version 1 of control groups has no other sign of that."""
+
 
 class Totals(NamedTuple):
     """Resources that a group uses; unknown values are None.
@@ -72,6 +75,47 @@ def cgroup_of(pid: int, name: str) -> Cgroup | None:
         folders.pop("", None)
     group = Cgroup(folders)
     return group if folders and group.read() is not None else None
+
+
+class Limits(NamedTuple):
+    """Limits that control groups set for a process; None without one.
+
+    Attributes:
+        cpu: processors, possibly a fraction.
+        memory: bytes.
+    """
+
+    cpu: float | None
+    memory: int | None
+
+
+def own_limits(root: str = "") -> Limits:
+    """Returns the limits of this process: the smallest of its control groups and those above them.
+
+    Args:
+        root: the folder that contains ``proc`` and ``sys``.
+    """
+    cpu: list[float] = []
+    memory: list[int] = []
+    for line in os.fsdecode(read_proc(f"{root}/proc/self/cgroup")).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            if controller not in ("", "cpu", "memory"):
+                continue
+            parts = [part for part in path.split("/") if part not in ("", "..")]
+            for depth in range(len(parts) + 1):
+                folder = "/".join([f"{root}{ROOT}", *filter(None, [controller]), *parts[:depth]])
+                quota = read_proc(f"{folder}/cpu.max").split()
+                if not quota:
+                    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                    quota = [read_proc(f"{folder}/{name}").strip() for name in names]
+                if len(quota) == 2 and all(part.isdigit() for part in quota) and int(quota[1]):
+                    cpu.append(int(quota[0]) / int(quota[1]))
+                for name in ("memory.max", "memory.limit_in_bytes"):
+                    if (size := _number(f"{folder}/{name}")) is not None and size < UNLIMITED:
+                        memory.append(size)
+    return Limits(min(cpu, default=None), min(memory, default=None))
 
 
 def _number(path: str) -> int | None:

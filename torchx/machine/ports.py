@@ -20,6 +20,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from torchx.errors import StateError
+from torchx.machine import socket_names
 
 POOL = range(20000, 32768)
 """Ports without well-known services, below the ephemeral range of Linux."""
@@ -99,11 +100,8 @@ class PortLeases:
         return self._lease(port, f"{_NAME}{port}.{os.urandom(8).hex()}")
 
     def _lease(self, port: int, name: str) -> bool:
-        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            lock.bind(f"\0{name}")
-        except OSError:
-            lock.close()
+        lock = socket_names.hold(name, socket_names.DATAGRAM)
+        if lock is None:
             return False
         others = [inode for other, inode in _names().get(port, ()) if other != name]
         if not _is_free(port) or (others and not _own_sockets().isdisjoint(others)):
@@ -131,14 +129,10 @@ def _from_a_random_one_on(pool: range) -> Iterator[int]:
 def _names() -> dict[int, list[tuple[str, str]]]:
     """Returns the names of all leases by port, with the inodes of their sockets."""
     leases: dict[int, list[tuple[str, str]]] = {}
-    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
-        for line in table:
-            begin = line.find(f" @{_NAME}")
-            if begin >= 0:
-                name = line[begin + 2 :].rstrip("\n")
-                port = name[len(_NAME) :].partition(".")[0]
-                if port.isdecimal() and len(port) <= 5:
-                    leases.setdefault(int(port), []).append((name, line[:begin].rpartition(" ")[2]))
+    for name, inode in socket_names.table(_NAME, socket_names.DATAGRAM):
+        port = name[len(_NAME) :].partition(".")[0]
+        if port.isdecimal() and len(port) <= 5:
+            leases.setdefault(int(port), []).append((name, inode))
     return leases
 
 

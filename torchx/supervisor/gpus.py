@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from torchx import leases
 from torchx.machine import processes
 from torchx.machine.processes import Process
 
-PROGRAM = Path(__file__).with_name("gpu_monitor.py")
+PROGRAM = Path(leases.__file__).with_name("gpu_query.py")
+QUERY = "--query-gpu=index,uuid,utilization.gpu,memory.used"
 READ_SIZE = 1 << 16
 LONGEST_LINE = 1 << 10
 STALE_AFTER = 3
@@ -71,7 +73,7 @@ class GpuMonitor:
             try:
                 os.set_blocking(self._reader, False)
                 # -I, but with site packages, as NVML is one
-                args = [sys.executable, "-I", str(PROGRAM), str(interval)]
+                args = [sys.executable, "-I", str(PROGRAM), QUERY, f"--loop={interval}"]
                 self._process = processes.spawn(args, stdout=writer)
             finally:
                 os.close(writer)
