@@ -96,6 +96,33 @@ Progress = Annotated[
     str,
     option("--progress", metavar="REGEX", help="With --stall: only log lines that match count as progress."),
 ]
+TimeLimit = Annotated[
+    str, option("--time-limit", metavar="TIME", help="End the application after this time, as in 24h.")
+]
+Notice = Annotated[
+    str,
+    option(
+        "--notice",
+        metavar="TIME[:SIGNAL]",
+        help="Notify the programs so long before the time limit, by SIGUSR1 or this signal.",
+    ),
+]
+Requeue = Annotated[
+    str,
+    option(
+        "--requeue",
+        metavar="A,B",
+        help="Start it again after these causes: time-limit[:N] (N times, default 20), preempted, node.",
+    ),
+]
+CheckpointDir = Annotated[
+    str,
+    option(
+        "--checkpoint-dir",
+        metavar="PATH",
+        help="Folder for checkpoints, the same in all runs: $TORCHX_CHECKPOINT_DIR of the programs.",
+    ),
+]
 RequestOutput = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")
 ]

@@ -14,6 +14,7 @@ from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
 from torchx_cli.flags import split_list, tags_given
+from torchx_cli.rule_flags import flag_options
 
 with lazy_imports:
     import json
@@ -61,6 +62,7 @@ class RunRequest:
         named: the application on the command line, and its name that stays valid.
         once: a name under which the application is submitted at most once.
         stall: run options for the detection of stalls, from flags of their own.
+        limits: run options of the time limit, from flags of their own.
     """
 
     component: str = ""
@@ -84,6 +86,7 @@ class RunRequest:
     named: tuple[str, str] = ("", "")
     once: str = ""
     stall: dict[str, CfgVal] = field(default_factory=dict)
+    limits: dict[str, CfgVal] = field(default_factory=dict)
 
     def with_name(self, app: AppDef) -> AppDef:
         """Returns an application with the name of `--once`, instead of that of an earlier submission."""
@@ -266,12 +269,6 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
         ) from None
 
 
-def stall_options(stall: str, on_stall: str, progress: str) -> dict[str, CfgVal]:
-    """Returns the run options of the given flags for the detection of stalls."""
-    given = {"stall": stall, "on_stall": on_stall, "progress": progress}
-    return {name: value for name, value in given.items() if value}
-
-
 def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Config) -> dict[str, CfgVal]:
     """Returns the run options: the given ones, with defaults from the configuration.
 
@@ -283,12 +280,7 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
     if request.options is not None:
         with _origin("--stdin", scheduler):
             cfg.update(opts.cfg_from_json_repr(json.dumps(request.options), strict=True))
-    for name, value in request.stall.items():
-        if name not in opts:
-            flag = f"--{name.replace('_', '-')}"
-            hint = "local jobs do: -s local_cwd"
-            raise UsageError(f"{flag}: {scheduler} does not detect stalls", hint=hint)
-        cfg[name] = value
+    cfg |= flag_options(request.stall, request.limits, scheduler, opts)
     for key, option in scheduler_options(config, scheduler, opts).items():
         cfg.setdefault(key, option.value)
     return cfg

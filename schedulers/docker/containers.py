@@ -25,8 +25,8 @@ from torchx.schedulers.docker.labels import (
     read_retry,
 )
 
-CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
-MARKS = (CANCELLED, STOPPED, FAILED)
+CANCELLED, STOPPED, FAILED, EXPIRED = "cancelled", "stopped", "failed", "expired"
+MARKS = (CANCELLED, STOPPED, FAILED, EXPIRED)
 """Suffixes of a container's name with the reason why it was stopped. The name is the only property of a
 container that can be changed, and every user of the engine sees it."""
 

@@ -101,6 +101,17 @@ class _Converter:
         details = {"scope": scope, "number": number, "allowed": allowed, "delay": delay}
         return [self._event(data, "retry", ordinal, attempt.number, message, details)]
 
+    def _requeue(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        number, allowed = shape.integer(data["n"], "n"), shape.integer(data["of"], "of")
+        self._ready = Readiness(len(self._view.replicas))
+        message = f"run {number + 1} begins after the {shape.text(data['why'], 'why')}"
+        details = {"number": number, "allowed": allowed, "run": number + 1}
+        return [self._event(data, "requeued", message=message, details=details)]
+
+    def _notice(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        details = {"run": self._view.run}
+        return [self._event(data, "notice", message=shape.text(data["msg"], "msg"), details=details)]
+
     def _stalled(self, data: Mapping[str, Any]) -> list[AppEvent]:
         message = shape.text(data.get("msg", ""), "msg")
         if data.get("r") is None:
@@ -151,6 +162,8 @@ _CONVERT = {
     "not_started": _Converter._exit,
     "exit": _Converter._exit,
     "retry": _Converter._retry,
+    "requeue": _Converter._requeue,
+    "notice": _Converter._notice,
     "stalled": _Converter._stalled,
     "cancel": _Converter._cancel,
     "end": _Converter._end,

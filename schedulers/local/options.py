@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchx.errors import UsageError
-from torchx.schedulers.shared.options import add_shared, check_numbers
+from torchx.schedulers.shared.options import LIMITS, add_shared, check_numbers, limits_of
 from torchx.scheduling.stalls import StallRule
 from torchx.specs.run_options import CfgVal, runopts
 
@@ -23,7 +23,7 @@ def run_options(scheduler: str) -> runopts:
         default=False,
         help="fail if the replicas cannot get GPUs of their own; otherwise warn",
     )
-    add_shared(opts, "grace_period", "fail_fast", "retry_backoff", "stall", "on_stall", "progress")
+    add_shared(opts, "grace_period", "fail_fast", "retry_backoff", "stall", "on_stall", "progress", *LIMITS)
     add_shared(opts, "workspace_limit_mb")
     if scheduler == "local_dir":
         opts.add(
@@ -43,6 +43,7 @@ def check_options(scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
     """
     numbers = ("grace_period", "retry_backoff", "workspace_limit_mb", "image_limit_mb")
     check_numbers(scheduler, cfg, numbers)
+    limits_of(cfg)
     try:
         StallRule.of(cfg)
     except ValueError as error:

@@ -18,6 +18,7 @@ from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
 from torchx.scheduling.base import replicas_of
+from torchx.scheduling.limits import LimitRule
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import CfgVal
@@ -101,7 +102,7 @@ def dry_run(
             params.append(param)
             dirs.append(folder)
     info = AppDryRunInfo(request, as_text)
-    info.notes += notes + notes_of(app)
+    info.notes += notes + notes_of(app) + LimitRule.of(cfg).notes(backend)
     return info
 
 

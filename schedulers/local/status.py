@@ -278,6 +278,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         app_id=record.app_id,
         state=AppState[view.state],
         num_restarts=view.restarts,
+        run=view.run,
         msg=view.msg or _stall(view),
         structured_error_msg=error,
         roles_statuses=list(roles.values()),

@@ -17,6 +17,7 @@ from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
 from torchx.schedulers.shared.gpus import CUDA_VISIBLE_DEVICES, Leases, left_by_jobs, visible_gpus
+from torchx.schedulers.shared.options import provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import CfgVal
@@ -60,6 +61,7 @@ def schedule(
     if not request.workspaces:
         check_programs(app, request)
     check_limits(request)
+    provide_checkpoint_dir(cfg)
     home = Home(state_home())
     final = home.job(request.app_id).folder
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import UsageError
+from torchx.errors import StateError, UsageError
+from torchx.machine import files
+from torchx.scheduling.limits import LimitRule
 from torchx.specs.run_options import CfgVal, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
@@ -22,6 +25,16 @@ SHARED: Mapping[str, runopt] = {
     "stall": runopt(None, str, False, "report replicas without output or heartbeat for this long, e.g. 10m"),
     "on_stall": runopt(None, str, False, "reaction to a stall: report (default), restart or cancel"),
     "progress": runopt(None, str, False, "pattern of the log lines that count as progress (default: all)"),
+    "time_limit": runopt(None, str, False, "end the application after this time, e.g. 24h"),
+    "notice": runopt(
+        None, str, False, "notify the programs this long before the time limit, by a signal: 5m or 5m:USR1"
+    ),
+    "requeue_on": runopt(
+        None, str, False, "causes to start it again as its next run: time-limit[:20],preempted,node"
+    ),
+    "checkpoint_dir": runopt(
+        None, str, False, "folder for checkpoints, the same in all runs (default: one of the application)"
+    ),
     "image_repo": runopt(
         None,
         str,
@@ -49,6 +62,39 @@ def add_shared(opts: runopts, *names: str, **defaults: CfgVal) -> None:
     for name in (*names, *defaults):
         option = SHARED[name]
         opts.add(name, option.opt_type, option.help, defaults.get(name, option.default))
+
+
+LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
+"""The options of a time limit."""
+
+
+def limits_of(cfg: Mapping[str, CfgVal]) -> LimitRule:
+    """Returns the rule of the options of a time limit.
+
+    Raises:
+        UsageError: a value is invalid.
+    """
+    try:
+        return LimitRule.of(cfg)
+    except ValueError as error:
+        raise UsageError(f"run option {error}") from None
+
+
+def provide_checkpoint_dir(cfg: Mapping[str, CfgVal]) -> str:
+    """Creates the given folder for checkpoints, private if it is new; returns its path, or an empty text.
+
+    Raises:
+        StateError: it cannot be created.
+    """
+    folder = LimitRule.of(cfg).checkpoint_dir
+    if folder:
+        try:
+            files.make_folder(Path(folder))
+        except OSError as error:
+            raise StateError(
+                f"the folder for checkpoints, {folder}, cannot be used: {error.strerror}"
+            ) from error
+    return folder
 
 
 def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:

@@ -174,6 +174,11 @@ class JobPaths(NamedTuple):
         return self.folder / "workspace"
 
     @property
+    def checkpoints(self) -> Path:
+        """The folder for its checkpoints, unless another one is given."""
+        return self.folder / "checkpoints"
+
+    @property
     def notifications(self) -> Path:
         """The targets and the journal of its notifications; exists if it has any."""
         return self.folder / "notifications"

@@ -125,6 +125,7 @@ class JobView:
         cancelling: whether its cancellation was requested.
         seen_at: time of the last event, seconds since the epoch.
         orphaned: whether its supervisor died before it recorded the end.
+        run: the number of its run; each requeue after a time limit begins another one.
         stalled: while it makes no progress: the time of the last progress, and the last step if known.
     """
 
@@ -142,6 +143,7 @@ class JobView:
     cancelling: bool = False
     seen_at: float = 0.0
     orphaned: bool = False
+    run: int = 1
     stalled: tuple[float, int | None] | None = None
 
     @property
@@ -282,6 +284,15 @@ def _retry(view: JobView, event: dict[str, Any], at: float) -> None:
     view.restarts += 1
 
 
+def _requeue(view: JobView, event: dict[str, Any], at: float) -> None:
+    view.run = shape.integer(event["n"], "n", minimum=1) + 1
+    view.restarts += 1
+
+
+def _notice(view: JobView, event: dict[str, Any], at: float) -> None:
+    shape.text(event.get("msg", ""), "msg")
+
+
 def _stalled(view: JobView, event: dict[str, Any], at: float) -> None:
     shape.text(event.get("msg", ""), "msg")
     if event.get("r") is not None:
@@ -315,6 +326,8 @@ _FOLD = {
     "not_started": _not_started,
     "exit": _exit,
     "retry": _retry,
+    "requeue": _requeue,
+    "notice": _notice,
     "stalled": _stalled,
     "progress": _progress,
     "cancel": _cancel,

@@ -22,4 +22,5 @@ def status_of(described: DescribeAppResponse) -> AppStatus:
         first_failure=described.first_failure,
         log_dir=described.log_dir,
         workspaces=described.workspaces,
+        run=described.run,
     )

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-KINDS = ("submitted", "waiting", "started", "ready", "retry", "stalled", "cancelled", "measured", "ended")
+KINDS = (
+    "submitted", "waiting", "started", "ready", "retry", "notice", "requeued", "stalled", "cancelled",
+    "measured", "ended",
+)  # fmt: skip
 """The kinds of events. A newer version, or the scheduler of a plugin, may report others."""
 
 
@@ -23,6 +26,8 @@ class AppEvent:
     started   an attempt of a replica has started
     ready     all replicas have started; again after a retry
     retry     a replica has failed, and is started again
+    notice    the programs were notified of the end of their run
+    requeued  a run has ended by a time limit or a preemption, and the next one begins
     stalled   the application makes no progress, as recorded with it
     cancelled its cancellation was requested
     measured  the largest peak memory of a replica, if one was measured
@@ -37,7 +42,7 @@ class AppEvent:
         attempt: the number of the attempt, from 1.
         message: one line for the user; may be empty.
         details: further data by name: ``state``, ``exit_code``, ``signal``, ``memory`` (peak, in bytes),
-            ``cpu`` (mean cores), ``pid``, ``number``, ``allowed``, ``delay``, ``scope``. ``time`` is
+            ``cpu`` (mean cores), ``pid``, ``number``, ``allowed``, ``delay``, ``scope``, ``run``. ``time`` is
             ``observed`` if the engine did not record the time, and ``unknown`` if it was not observed either:
             then it is the earliest one.
         app_handle: the handle of the application; set by the runner.

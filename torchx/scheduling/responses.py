@@ -21,6 +21,7 @@ class DescribeAppResponse:
         app_id: the id assigned by the engine, as in the handle.
         state: the state of the application.
         num_restarts: the number of restarts of the whole application; -1 if unknown.
+        run: the number of its run, from 1; a requeue after a time limit or a preemption begins the next.
         msg: the reason for the state, one line; may be empty.
         structured_error_msg: the error file of the first failed replica, as JSON text.
         ui_url: its page in a browser.
@@ -57,6 +58,7 @@ class DescribeAppResponse:
     workspaces: dict[str, str] = field(default_factory=dict)
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     needs_reconcile: bool = False
+    run: int = 1
 
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)

@@ -244,6 +244,7 @@ class AppStatus:
     Attributes:
         state: the state of the application.
         num_restarts: the number of restarts of the whole application.
+        run: the number of its run, from 1; a requeue after a time limit or a preemption begins the next.
         msg: the reason for the state, one line.
         structured_error_msg: the error file of the first failed replica, as JSON text.
         ui_url: its page in a browser.
@@ -270,6 +271,7 @@ class AppStatus:
     first_failure: FirstFailure | None = None
     log_dir: str | None = None
     workspaces: dict[str, str] = field(default_factory=dict)
+    run: int = 1
 
     def is_terminal(self) -> bool:
         """Returns True if the application has ended."""

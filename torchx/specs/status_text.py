@@ -87,6 +87,7 @@ def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> dict[str, 
     return {
         "state": status.state.name,
         "num_restarts": status.num_restarts,
+        "run": status.run,
         "roles": [
             {"role": role.role, "replicas": [_replica_json(r) for r in role.replicas]}
             for role in _wanted(status, filter_roles)

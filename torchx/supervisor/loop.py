@@ -20,8 +20,9 @@ from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
 from torchx.supervisor import ending, job_stalls
+from torchx.supervisor.limits import Limits, own_run
 from torchx.supervisor.output import PARTIAL_AFTER
-from torchx.supervisor.policy import Action, End, Gang, Retry, RoleRules, Start, Stop
+from torchx.supervisor.policy import Action, End, Requeue, Retry, Start, Stop, gang_of
 from torchx.supervisor.process import wake_on_signals
 from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, shell_code
 from torchx.supervisor.sampling import Sampler
@@ -57,17 +58,12 @@ class Supervisor:
         self._clock = Clock(record.submitted_at)
         self._events = EventLog(paths.events, self._clock, paths.reserve)
         self._selector = selectors.DefaultSelector()
-        self._replicas = Replicas(record, self._clock, self._selector, base_env, umask)
+        self._replicas = Replicas(record, self._clock, self._selector, own_run(base_env), umask)
         self._kills = Kills()
         self._sampler = Sampler(record, paths, self._clock, self._replicas)
         self._stalls = job_stalls.of_job(record, paths, self._replicas, self.note, self._clock.now)
-        rules = []
-        first = 0
-        for role in record.roles:
-            ordinals = range(first, first + len(role.replicas))
-            rules.append(RoleRules(role.name, ordinals, role.max_retries, role.retry_policy))
-            first = ordinals.stop
-        self._gang = Gang(rules, record.fail_fast, record.backoff)
+        self._gang = gang_of(record)
+        self._limits = Limits(record, paths, self._replicas, self._gang, self.note)
         self._due: dict[int, float] = {}
         self._stopping: dict[int, str] = {}
         self._ending: dict[Process, float] = {}  # processes that got TERM; the time at which they get KILL
@@ -108,6 +104,7 @@ class Supervisor:
                     self._clear_wakeup()
                 else:
                     self._replicas.read(*key.data)
+            self._execute(self._limits.due_actions())  # first: programs may end because of the notice
             self._reap()
             self._kill_overdue()
             self._replicas.flush()
@@ -120,7 +117,8 @@ class Supervisor:
         self._replicas.index.close()
         self._stalls.close()
         first = self._failed if self._end.state == "FAILED" else None
-        why = self._start_error or (self._cancelled_why if self._end.state == "CANCELLED" else "")
+        why = self._start_error or self._limits.message
+        why = why or (self._cancelled_why if self._end.state == "CANCELLED" else "")
         message = ending.message(why, self._replicas.lost, self._replicas.lost_why, self._unendable)
         self.note("end", state=self._end.state, msg=message, first=first)
 
@@ -134,14 +132,9 @@ class Supervisor:
             elif isinstance(action, Stop):
                 self._stop(action)
             elif isinstance(action, Retry):
-                self.note(
-                    "retry",
-                    scope=action.scope,
-                    r=action.failed,
-                    n=action.number,
-                    of=action.allowed,
-                    delay=action.delay,
-                )
+                self.note("retry", **action.facts())
+            elif isinstance(action, Requeue):
+                self._limits.requeued(action)
             else:
                 self._end = action
 
@@ -337,7 +330,11 @@ class Supervisor:
 
     def _pause(self) -> float | None:
         """Returns the seconds until the next timer, or None without one."""
-        waits = [wait for wait in (self._sampler.pause(), self._stalls.pause()) if wait is not None]
+        waits = [
+            wait
+            for wait in (self._sampler.pause(), self._stalls.pause(), self._limits.pause())
+            if wait is not None
+        ]
         if self._due and not self._ending:
             waits.append(min(self._due.values()) - time.monotonic())
         if self._ending:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torchx.jobs.record import JobRecord
 
 REPLICA, ROLE, APPLICATION = "REPLICA", "ROLE", "APPLICATION"
+REQUEUED = "time-limit"
+"""The key of the requeues among the used retries."""
 
 
 class RoleRules(NamedTuple):
@@ -60,6 +65,23 @@ class Retry(NamedTuple):
     allowed: int
     delay: float
 
+    def facts(self) -> dict[str, Any]:
+        """Returns the data of its event."""
+        scope, failed, number, allowed, delay = self
+        return {"scope": scope, "r": failed, "n": number, "of": allowed, "delay": delay}
+
+
+class Requeue(NamedTuple):
+    """The end of a run by the time limit, to be recorded; all replicas start again.
+
+    Attributes:
+        number: number of the requeue, from 1.
+        allowed: maximum number of requeues.
+    """
+
+    number: int
+    allowed: int
+
 
 class End(NamedTuple):
     """The end of the application.
@@ -73,7 +95,7 @@ class End(NamedTuple):
     first_failure: int | None = None
 
 
-Action = Start | Stop | Retry | End
+Action = Start | Stop | Retry | Requeue | End
 
 
 class _Restart(NamedTuple):
@@ -92,8 +114,9 @@ class Gang:
         fail_fast: a permanent failure ends all other replicas.
         backoff: seconds before the first retry; doubled for each further one, up to ``max_backoff``.
         max_backoff: maximum seconds before a retry.
-        used_retries: number of used retries by the ordinal of a replica, ``role NAME``, or ``application``;
-            passed in to resume a running application.
+        used_retries: number of used retries by the ordinal of a replica, ``role NAME``, or ``application``,
+            and of requeues by :data:`REQUEUED`; passed in to resume a running application.
+        requeues: maximum number of requeues after a time limit.
     """
 
     roles: Sequence[RoleRules]
@@ -101,6 +124,7 @@ class Gang:
     backoff: float = 1.0
     max_backoff: float = 60.0
     used_retries: dict[str | int, int] = field(default_factory=dict)
+    requeues: int = 0
     cancelled: bool = field(default=False, init=False)
     first_failure: int | None = field(default=None, init=False)
 
@@ -113,6 +137,9 @@ class Gang:
         self._failed_permanently: set[int] = set()  # no retries left; restarts of others exclude these
         self._over = False
         self._lost = False  # the application has failed; the other replicas are being ended
+        self.expired = False  # the time limit has ended the run
+        self._noticed = False  # the programs know that the run will end
+        self._interrupted: list[int] = []  # replicas that have ended unsuccessfully since the notice
 
     def begin(self) -> list[Action]:
         """Returns the first actions, which start all replicas."""
@@ -135,7 +162,9 @@ class Gang:
         self._waiting.discard(replica)
         actions: list[Action] = []
         counts = not (succeeded or stopped or self.cancelled or self._is_restarting(replica))
-        if counts and (self.first_failure is None or not self.fail_fast):
+        if counts and not self._lost and (self._noticed or self.expired):
+            self._interrupted.append(replica)
+        elif counts and (self.first_failure is None or not self.fail_fast):
             actions += self._failed(replica)
         return actions + self._advance()
 
@@ -149,6 +178,32 @@ class Gang:
         self.cancelled = True
         self._drop_starts()
         return self._stop(self._all, "cancelled") + self._advance()
+
+    def notice(self) -> None:
+        """Handles the notice of the time limit: from now on, replicas end because of it.
+
+        A replica that ends with success has finished. Another end is no failure, and is not retried: the
+        other replicas continue, to save their state, until they end or the time limit is reached.
+        """
+        self._noticed = True
+
+    def expire(self) -> list[Action]:
+        """Handles the time limit: ends all replicas, then starts them again if requeues are left."""
+        if self.cancelled or self._over or self._lost or self.expired:
+            return []
+        self.expired = True
+        self._drop_starts()
+        return self._stop(self._all, "time limit") + self._advance()
+
+    @property
+    def over(self) -> bool:
+        """Whether the application has ended."""
+        return self._over
+
+    @property
+    def run(self) -> int:
+        """The number of the current run, from 1."""
+        return self.used_retries.get(REQUEUED, 0) + 1
 
     def give_up(self, replica: int) -> list[Action]:
         """Fails the application without retries, because a replica cannot be started at all."""
@@ -205,7 +260,22 @@ class Gang:
                 actions.append(self._start(replicas, restart.delay))
         if self._over or self._running or self._waiting or self._restarts:
             return actions
+        if (self.expired or self._interrupted) and not (self.cancelled or self._lost):
+            return [*actions, *self._end_run()]
         return [*actions, self._end(self._result())]
+
+    def _end_run(self) -> list[Action]:
+        """Begins the next run after a time limit, or ends the application without one."""
+        replicas = [n for n in self._all if n not in self._failed_permanently]
+        if self.run > self.requeues or not replicas:
+            if self.first_failure is None and self._interrupted:
+                self.first_failure = self._interrupted[0]
+            self.expired = self._lost = True
+            return [self._end("FAILED")]
+        self.used_retries[REQUEUED] = self.run
+        self.expired = self._noticed = False
+        self._interrupted.clear()
+        return [Requeue(self.run - 1, self.requeues), self._start(replicas)]
 
     def _result(self) -> str:
         if self._lost or (self.first_failure is not None and not self.cancelled):
@@ -234,3 +304,14 @@ class Gang:
     def _label(self, replica: int) -> str:
         role = self._role_of[replica]
         return f"{role.name}/{replica - role.replicas.start}"
+
+
+def gang_of(record: JobRecord) -> Gang:
+    """Returns the replicas of a local job with their rules."""
+    rules = []
+    first = 0
+    for role in record.roles:
+        ordinals = range(first, first + len(role.replicas))
+        rules.append(RoleRules(role.name, ordinals, role.max_retries, role.retry_policy))
+        first = ordinals.stop
+    return Gang(rules, record.fail_fast, record.backoff)

@@ -16,25 +16,30 @@ from torchx.lazy import lazy_imports
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
     Cfg,
+    CheckpointDir,
     Detach,
     Dryrun,
     Log,
     Note,
+    Notice,
     Notify,
     NotifyOn,
     Once,
     OnStall,
     Progress,
     RequestOutput,
+    Requeue,
     ResultJson,
     Stall,
     Tags,
+    TimeLimit,
     Wait,
     argument,
     option,
     scheduler_option,
 )
 from torchx_cli.resubmission import from_description, request_again
+from torchx_cli.rule_flags import limit_options, stall_options
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -42,7 +47,6 @@ from torchx_cli.run_request import (
     read_stdin,
     run_options,
     split_component,
-    stall_options,
     tags_of,
 )
 from torchx_cli.session import session_of
@@ -121,6 +125,10 @@ def run_(
     stall: Stall = "",
     on_stall: OnStall = "",
     progress_regex: Progress = "",
+    time_limit: TimeLimit = "",
+    notice: Notice = "",
+    requeue: Requeue = "",
+    checkpoint_dir: CheckpointDir = "",
     stdin: Annotated[
         bool,
         typer.Option(
@@ -143,6 +151,7 @@ def run_(
         dryrun=dryrun, wait=wait, log=log, detach=detach,
         environment=Environment(env, env_file, secret), note=note, once=once,
         stall=stall_options(stall, on_stall, progress_regex),
+        limits=limit_options(time_limit, notice, requeue, checkpoint_dir),
     )  # fmt: skip
     request.argv = list(arguments or ())
     if stdin:

@@ -136,6 +136,7 @@ class Status(Named, AppTimes, Labels, StatusOptional):
 
     state: Annotated[State, "the state of the application"]
     num_restarts: Annotated[int, "the number of restarts of the whole application; -1 if unknown"]
+    run: Annotated[int, "the number of its run, from 1; each requeue begins the next one"]
     roles: Annotated[list[RoleState], "the roles, or those of --roles"]
     msg: Annotated[str, "the reason of the state"]
     structured_error_msg: Annotated[str, "the error file of the replica that failed first, or `<NONE>`"]

@@ -53,6 +53,7 @@ class EventDetails(TypedDict, total=False):
     scope: Annotated[str, "retry: the part that is started again: replica, role or application"]
     number: Annotated[int, "retry: the number of the retry, from 1"]
     allowed: Annotated[int, "retry: the allowed number of retries"]
+    run: Annotated[int, "notice, requeued: the number of the run; number and allowed count the requeues"]
     delay: Annotated[float, "retry: the seconds before it"]
     time: Annotated[
         str, "observed if the engine did not record the time; unknown if nothing observed it either"
@@ -63,7 +64,7 @@ class Event(TypedDict):
     """An event."""
 
     time: Annotated[Time, "the time"]
-    kind: Annotated[str, "submitted, waiting, started, ready, retry, stalled, cancelled, measured or ended"]
+    kind: Annotated[str, "the kind, such as submitted, started, retry, requeued, stalled or ended"]
     handle: Annotated[str, "the handle of the application"]
     app_id: Annotated[str, "the id that the scheduler gave"]
     role: Annotated[str | None, "the role; null for an event of the whole application"]

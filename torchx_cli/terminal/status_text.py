@@ -63,6 +63,7 @@ def status_lines(
         (status.state.name, STATE_MEANING.get(status.state.name, "dim")),
         *([(duration(lasted), "")] if lasted is not None else []),
         (scheduler, ""),
+        *([(f"run {status.run}", "")] if status.run > 1 else []),
         *([(f"restarts {status.num_restarts}", "")] if status.num_restarts > 0 else []),
     ]
     window = width_of(stream)

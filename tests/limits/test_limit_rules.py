@@ -1,0 +1,138 @@
+"""The rules of time limits, with no process in sight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from supervisor.test_policy import gang, run
+
+from torchx.scheduling.limits import LimitRule
+from torchx.supervisor.clock import RunClock
+from torchx.supervisor.policy import End, Gang, Requeue, RoleRules, Start, Stop
+
+TWO = RoleRules("w", range(2), max_retries=3)
+
+
+def limited(*roles: RoleRules, requeues: int = 0, fail_fast: bool = True) -> Gang:
+    made = gang(*(roles or (TWO,)), fail_fast=fail_fast)
+    made.requeues = requeues
+    return made
+
+
+def test_the_limit_ends_all_replicas_and_is_no_failure_of_one() -> None:
+    g = limited()
+    assert g.expire() == [Stop((0, 1), "time limit")]
+    assert g.expire() == [], "once"
+    assert g.exited(1, True, stopped=True) == [], "the code after TERM has no meaning"
+    assert g.exited(0, False, stopped=True) == [End("FAILED", None)]
+    assert g.expired
+
+
+def test_a_requeue_starts_all_replicas_and_counts_apart_from_retries() -> None:
+    g = limited(requeues=2)
+    for number in (1, 2):
+        assert g.run == number
+        g.expire()
+        g.exited(0, False, stopped=True)
+        assert run(g, g.exited(1, False, stopped=True)) == [Requeue(number, 2), Start((0, 1), 0.0)]
+        assert not g.expired
+    assert g.used_retries == {"time-limit": 2}
+    g.expire()
+    g.exited(0, False, stopped=True)
+    assert g.exited(1, False, stopped=True) == [End("FAILED", None)]
+    assert g.run == 3
+
+
+def test_after_the_notice_an_end_is_an_interruption_and_the_others_may_save() -> None:
+    g = limited(requeues=1)
+    g.notice()
+    assert g.exited(0, False) == [], "neither a retry nor the end of the other one"
+    assert run(g, g.exited(1, False)) == [Requeue(1, 1), Start((0, 1), 0.0)]
+    assert g.exited(0, True) == []
+    g.notice()
+    assert g.exited(1, False) == [End("FAILED", 1)], "no requeue is left"
+
+
+def test_a_program_that_has_finished_after_the_notice_has_succeeded() -> None:
+    g = limited(requeues=1)
+    g.notice()
+    assert g.exited(0, True) == []
+    assert g.exited(1, True) == [End("SUCCEEDED")]
+
+
+def test_a_failure_before_the_notice_is_retried() -> None:
+    g = limited(RoleRules("w", range(1), 1), requeues=1)
+    assert g.exited(0, False)[0] != Requeue(1, 1)
+
+
+def test_the_limit_drops_a_waiting_retry() -> None:
+    g = limited(RoleRules("w", range(1), 1))
+    g.exited(0, False)
+    assert g.wants(0)
+    assert g.expire() == [End("FAILED", None)]
+
+
+def test_a_cancelled_or_failed_application_is_not_requeued() -> None:
+    g = limited(requeues=1)
+    g.cancel()
+    assert g.expire() == []
+    g.exited(0, False, stopped=True)
+    assert g.exited(1, False, stopped=True) == [End("CANCELLED")]
+    g = limited(requeues=1)
+    g.expire()
+    g.cancel()
+    g.exited(0, False, stopped=True)
+    assert g.exited(1, False, stopped=True) == [End("CANCELLED")]
+    g = limited(RoleRules("w", range(2)), requeues=1)
+    g.exited(0, False)
+    assert g.expire() == []
+    assert g.exited(1, False, stopped=True) == [End("FAILED", 0)]
+    assert not g.expired
+
+
+def test_without_fail_fast_a_failed_replica_stays_failed_in_the_next_run() -> None:
+    g = limited(RoleRules("w", range(2)), requeues=1, fail_fast=False)
+    assert g.exited(0, False) == []
+    g.expire()
+    assert run(g, g.exited(1, False, stopped=True)) == [Requeue(1, 1), Start((1,), 0.0)]
+    assert g.exited(1, True) == [End("FAILED", 0)]
+
+
+def test_the_clock_begins_again_with_each_run() -> None:
+    clock = RunClock(LimitRule(10.0, notice=4.0))
+    assert (clock.pause(0.0), clock.due(99.0)) == (None, "")
+    clock.begin(0.0)
+    clock.begin(5.0)
+    assert (clock.ends_at, clock.pause(1.0)) == (10.0, 5.0)
+    assert [clock.due(12.0) for _ in range(3)] == ["notice", "limit", ""]
+    assert clock.pause(12.0) is None
+    clock.end()
+    clock.begin(20.0)
+    assert (clock.due(25.0), clock.due(26.0), clock.pause(26.0)) == ("", "notice", 4.0)
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"time_limit": "soon"}, "`time_limit` is `soon`, expected a duration"),
+        ({"time_limit": "0"}, "`time_limit` is `0`"),
+        ({"notice": "5m"}, "`notice` requires `time_limit`"),
+        ({"time_limit": "1m", "notice": "1m"}, "expected less than the time limit, 1m"),
+        ({"time_limit": "1m", "notice": "5s:KILL"}, "`KILL` is not a signal that a program can handle"),
+        ({"time_limit": "1m", "notice": "5s:NO"}, "`NO` is not a signal"),
+        ({"time_limit": "1m", "notice": "5s:"}, "`notice` is `5s:`, expected a duration and a signal"),
+        ({"requeue_on": "time-limit"}, "which requires `time_limit`"),
+        ({"requeue_on": "node,node"}, "expected a list such as"),
+        ({"requeue_on": "node:0"}, "expected a list such as"),
+        ({"requeue_on": "nodes"}, "expected a list such as"),
+    ],
+)
+def test_invalid_options_are_named(cfg: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LimitRule.of(cfg)
+
+
+def test_the_notice_names_a_signal_with_or_without_its_prefix() -> None:
+    for text in ("5s:SIGUSR2", "5s:USR2"):
+        assert LimitRule.of({"time_limit": "1m", "notice": text}).signal == "USR2"

@@ -1,0 +1,128 @@
+"""Time limits of real local jobs: the notice, the end, the next run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from local import describe, ended, handle, paths, scheduler, sh, submit
+from program import torchx
+from support import wait_until
+
+from torchx.specs.status import AppState
+
+SAVES = """
+n=$(cat "$TORCHX_CHECKPOINT_DIR/n" 2> /dev/null || echo 0)
+echo "run $TORCHX_RUN from $n"
+[ $n -ge 2 ] && exit 0
+trap 'echo $((n + 1)) > "$TORCHX_CHECKPOINT_DIR/n"; echo saved; exit 75' USR1
+while :; do sleep 0.05; done
+"""
+
+
+def test_the_limit_ends_a_job_and_is_the_named_cause() -> None:
+    app_id = submit(sh("trap '' TERM; while :; do sleep 0.05; done", 2), time_limit="0.3s", grace_period=0.2)
+    done = ended(app_id)
+    assert (done.state, done.msg) == (AppState.FAILED, "time limit reached: 0.3s")
+    last = [replica.attempts[-1] for replica in done.roles_statuses[0].replicas]
+    assert [(attempt.state, attempt.msg) for attempt in last] == [(AppState.CANCELLED, "time limit")] * 2
+    shown = json.loads(torchx("why", handle(app_id), "-o", "json").stdout)
+    assert shown["cause"]["class"] == "time_limit"
+    waited = torchx("wait", handle(app_id))
+    assert waited.returncode == 1
+
+
+def test_a_job_that_ends_in_time_has_succeeded() -> None:
+    done = ended(submit(sh("echo $TORCHX_RUN $TORCHX_ENDS_AT ${TORCHX_NOTICE-none}"), time_limit="1h"))
+    assert (done.state, done.run) == (AppState.SUCCEEDED, 1)
+    run, ends_at, notice = torchx("log", handle(done.app_id)).stdout.split()[-3:]
+    assert (run, notice) == ("1", "none")
+    assert done.started_at is not None
+    assert abs(int(ends_at) - done.started_at.timestamp() - 3600) < 60
+
+
+def test_the_next_run_continues_from_the_checkpoint_and_no_line_is_lost() -> None:
+    cfg = {"time_limit": "1h", "notice": "3599.8s", "requeue_on": "time-limit:5"}
+    app_id = submit(sh(SAVES), **cfg)
+    done = ended(app_id)
+    assert (done.state, done.run, done.num_restarts) == (AppState.SUCCEEDED, 3, 2)
+    log = torchx("log", handle(app_id)).stdout.splitlines()
+    expected = ["run 1 from 0", "saved", "run 2 from 1", "saved", "run 3 from 2"]
+    assert [line.endswith(text) for line, text in zip(log, expected, strict=True)] == [True] * 5, log
+    events = [json.loads(line) for line in torchx("events", handle(app_id), "-o", "json").stdout.splitlines()]
+    kinds = [event["kind"] for event in events]
+    assert (kinds.count("notice"), kinds.count("requeued")) == (2, 2)
+    (first, second) = [event for event in events if event["kind"] == "requeued"]
+    assert (first["message"], second["details"]["run"]) == ("run 2 begins after the time limit", 3)
+    assert f"{app_id}  SUCCEEDED" in (shown := torchx("status", handle(app_id)).stdout)
+    assert "run 3" in shown
+    assert json.loads(torchx("status", handle(app_id), "-o", "json").stdout)["run"] == 3
+    folder = paths(app_id).checkpoints
+    assert folder.stat().st_mode & 0o77 == 0, "private"
+
+
+def test_used_requeues_are_named() -> None:
+    cfg = {"time_limit": "0.2s", "requeue_on": "time-limit:1", "grace_period": 5.0}
+    done = ended(submit(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done", retries=9), **cfg))
+    assert (done.state, done.run) == (AppState.FAILED, 2)
+    assert done.msg == "time limit reached: 0.2s; all 1 requeues are used"
+
+
+def test_the_notice_reaches_the_program_below_a_shell_and_harms_no_other_process(tmp_path: Path) -> None:
+    """A shell without a trap would end; a child of the program belongs to it."""
+    code = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: open(sys.argv[1] + str(os.getpid()), 'w').close())\n"
+        "child = os.fork()\n"
+        "open(sys.argv[1] + '.ready', 'w').close()\n"
+        "while True: time.sleep(0.05)\n"
+    )
+    role = sh(f'{sys.executable} -c "$CODE" {tmp_path}/got; echo unreachable', 1)
+    role.env["CODE"] = code
+    app_id = submit(role, time_limit="1h", notice="3595s")
+    wait_until((tmp_path / "got.ready").exists, "the program runs")
+    wait_until(lambda: list(tmp_path.glob("got[0-9]*")), "the notice arrives")
+    assert len(list(tmp_path.glob("got[0-9]*"))) == 1
+    assert describe(app_id).state is AppState.RUNNING
+    events = torchx("events", handle(app_id)).stdout
+    assert "59m55s before the time limit; SIGUSR1 sent to 1 process" in events
+    scheduler().kill(app_id)
+    ended(app_id)
+
+
+def test_a_given_folder_is_used_by_several_jobs(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "checkpoints"
+    for _ in range(2):
+        done = ended(submit(sh('echo x >> "$TORCHX_CHECKPOINT_DIR/all"'), checkpoint_dir=str(folder)))
+        assert done.state is AppState.SUCCEEDED
+    assert (folder / "all").read_text() == "x\nx\n"
+    assert folder.stat().st_mode & 0o77 == 0
+
+
+def test_a_job_does_not_inherit_the_limit_of_the_one_that_submits_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TORCHX_ENDS_AT", "TORCHX_NOTICE", "TORCHX_RUN"):
+        monkeypatch.setenv(name, "7")
+    done = ended(submit(sh("echo [$TORCHX_ENDS_AT$TORCHX_NOTICE$TORCHX_RUN]")))
+    assert "[1]" in torchx("log", handle(done.app_id)).stdout
+
+
+def test_flags_are_checked_and_may_be_configured(tmp_path: Path) -> None:
+    for arguments, message in (
+        (["--time-limit", "soon"], "run option `time_limit` is `soon`, expected a duration such as 24h"),
+        (["--notice", "5m"], "run option `notice` requires `time_limit`"),
+        (["--requeue", "sometimes"], "run option `requeue_on` is `sometimes`, expected a list such as"),
+    ):
+        done = torchx("run", "--dryrun", "-s", "local_cwd", *arguments, "utils.echo")
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    done = torchx("run", "--dryrun", "-s", "local_cwd", "--requeue", "node", "utils.echo")
+    assert "note: no requeue after `node`: local_cwd reports no such end" in done.stderr
+    config = tmp_path / ".torchxconfig"
+    config.write_text("[local_cwd]\ntime_limit = 90 minutes\nnotice = 5m:USR2\nrequeue_on = time-limit\n")
+    done = torchx("run", "-d", "-s", "local_cwd", "utils.echo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    cfg = describe(done.stdout.strip().rpartition("/")[2]).cfg
+    assert (cfg["time_limit"], cfg["notice"], cfg["requeue_on"]) == ("90 minutes", "5m:USR2", "time-limit")

@@ -1,0 +1,46 @@
+"""Flags of `torchx run` that set run options: the rules of stalls and of the time limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx.errors import UsageError
+
+if TYPE_CHECKING:
+    from torchx.specs.run_options import CfgVal, runopts
+
+FLAGS = {"requeue_on": "--requeue"}
+"""The flags whose names differ from those of their run options."""
+
+
+def stall_options(stall: str, on_stall: str, progress: str) -> dict[str, CfgVal]:
+    """Returns the run options of the given flags for the detection of stalls."""
+    return _given(stall=stall, on_stall=on_stall, progress=progress)
+
+
+def limit_options(time_limit: str, notice: str, requeue: str, checkpoint_dir: str) -> dict[str, CfgVal]:
+    """Returns the run options of the given flags for the time limit."""
+    folder = str(Path(checkpoint_dir).expanduser().absolute()) if checkpoint_dir else ""
+    return _given(time_limit=time_limit, notice=notice, requeue_on=requeue, checkpoint_dir=folder)
+
+
+def _given(**options: str) -> dict[str, CfgVal]:
+    return {name: value for name, value in options.items() if value}
+
+
+def flag_options(
+    stall: Mapping[str, CfgVal], limits: Mapping[str, CfgVal], scheduler: str, opts: runopts
+) -> dict[str, CfgVal]:
+    """Returns the run options of all these flags.
+
+    Raises:
+        UsageError: the scheduler does not have one of the options.
+    """
+    for name in (*stall, *limits):
+        if name not in opts:
+            flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+            lacks = "does not detect stalls" if name in stall else "does not end applications by a time limit"
+            raise UsageError(f"{flag}: {scheduler} {lacks}", hint="local jobs do: -s local_cwd")
+    return {**stall, **limits}
