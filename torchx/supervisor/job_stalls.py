@@ -57,7 +57,9 @@ def of_job(
         abort(record.handle, ended, paths.supervisor_log, replicas.read_all)
 
     stalls = Stalls(rule_of(record.cfg), paths.heartbeats, names, note, now, report, notify, abort_before)
-    replicas.watch = stalls.watch
+    if (watch := stalls.watch) is not None:
+        replicas.watch = watch
+        replicas.variables.append(watch.variables)
     return stalls
 
 

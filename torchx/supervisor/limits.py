@@ -52,14 +52,12 @@ class Limits:
         self._checkpoints = self._rule.checkpoint_dir or str(paths.checkpoints)
         with contextlib.suppress(OSError):  # a full disk: the programs report it
             files.make_folder(paths.checkpoints)
-        self._before = replicas.variables
-        replicas.variables = self._variables
+        replicas.variables.append(self._variables)
         gang.requeues = self._rule.requeues
 
-    def _variables(self, ordinal: int) -> Mapping[str, str]:
+    def _variables(self, _ordinal: int) -> Mapping[str, str]:
         self.begin()
         return {
-            **self._before(ordinal),
             **self._rule.variables(self._gang.run, self._ends_at),
             settings.TORCHX_CHECKPOINT_DIR: self._checkpoints,
         }

@@ -12,7 +12,7 @@ import selectors
 import signal
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,6 +65,7 @@ class Replicas:
 
     Attributes:
         watch: handles their output if stalls are detected.
+        variables: functions that return further variables of the replica with the given ordinal.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Replicas:
         self.lost = 0  # bytes of output that could not be written
         self.lost_why = ""
         self.watch: StallWatch | None = None
+        self.variables: list[Callable[[int], Mapping[str, str]]] = []
         self._holding: set[int] = set()
         self._open: dict[int, Running] = {}  # by id(): replicas with open files or pipes
 
@@ -122,7 +124,7 @@ class Replicas:
         spec = role.replicas[replica]
         env = {
             **self._base_env,
-            **_encoded({} if self.watch is None else self.watch.variables(ordinal)),
+            **_encoded({name: value for more in self.variables for name, value in more(ordinal).items()}),
             **self._role_env[role.name],
             **_encoded({**spec.env, settings.TORCHX_ATTEMPT: str(attempt)}),
         }
