@@ -53,7 +53,7 @@ class Watch:
         self._without: set[str] = set()
         for name in dict.fromkeys(names):
             connection = connect(name)
-            if connection is None:  # free, or a holder that is no process of this package
+            if connection is None:  # free, or a holder that is not a process of this package
                 self._without.add(name)
             else:
                 self._connections[connection.fileno()] = name, connection, 0

@@ -182,7 +182,7 @@ class Gang:
     def notice(self) -> None:
         """Handles the notice of the time limit: from now on, replicas end because of it.
 
-        A replica that ends with success has finished. Another end is no failure, and is not retried: the
+        A replica that ends with success has finished. Another end is not a failure, and is not retried: the
         other replicas continue, to save their state, until they end or the time limit is reached.
         """
         self._noticed = True
