@@ -8,7 +8,7 @@ without a node, and for kinds of objects that would restart an ended pod.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -16,13 +16,21 @@ from typing import Any
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, label, true_conditions
+from torchx.schedulers.kubernetes.api.objects import (
+    annotation,
+    count_of,
+    deleted,
+    label,
+    owns,
+    true_conditions,
+)
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
+from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find_own
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
 from torchx.schedulers.kubernetes.manifests.names import ENDED, JOB_COMPLETION_INDEX
-from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, main_path, selector
+from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, gather, main_path, selector
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, container_of, ended_by_us, live
 from torchx.schedulers.kubernetes.status import job_facts
@@ -61,23 +69,47 @@ def delete(clusters: Clusters, app_id: str) -> None:
 
 def cancel_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application; keeps its objects and logs, so that it can be described."""
-    end_jobs(cluster, facts, [m for m in facts.mains if not annotation(m, CANCELLED)], CANCELLED)
+    for current in _with_restarts(cluster, facts):
+        if is_gang(current) and (due_restart(current) is not None or is_cancelled(current)):
+            for main in current.mains:  # the end of its jobs is not that of the application
+                if not annotation(main, CANCELLED):
+                    change = {"metadata": {"annotations": {CANCELLED: now()}}}
+                    cluster.patch(main_path("job", current.namespace, main["metadata"]["name"]), change)
+        end_jobs(cluster, current, [m for m in current.mains if not annotation(m, CANCELLED)], CANCELLED)
+
+
+def _with_restarts(cluster: Cluster, facts: Facts) -> Iterator[Facts]:
+    """Yields the objects of an application, and again if another process has restarted it meanwhile."""
+    seen: set[str] = set()
+    current: Facts | None = facts
+    while current is not None:
+        names = {str(main["metadata"]["name"]) for main in current.mains}
+        if names <= seen:
+            return
+        yield current
+        if not is_gang(current):
+            return
+        seen |= names
+        current = gather(cluster, facts.namespace, facts.name, events=False)
 
 
 def kill_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application immediately, without a grace period."""
-    for main in facts.mains:
-        if not is_terminal(job_facts(facts.kind, main).state):
-            _suspend(cluster, facts, main, "" if annotation(main, CANCELLED) else CANCELLED)
+    for current in _with_restarts(cluster, facts):
+        open_restart = due_restart(current) is not None
+        for main in current.mains:
+            if open_restart or not is_terminal(job_facts(facts.kind, main).state):
+                _suspend(cluster, facts, main, "" if annotation(main, CANCELLED) else CANCELLED)
     running = {**selector(facts.name), "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
     cluster.delete(path_of("v1", "pods", facts.namespace), {**running, "gracePeriodSeconds": 0})
 
 
 def _delete_objects(cluster: Cluster, facts: Facts) -> None:
-    for main in facts.mains:
-        # deletes the pods first, so that none runs without the object
-        path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
-        cluster.delete(path, {"propagationPolicy": "Foreground"})
+    for current in _with_restarts(cluster, facts):
+        for main in (*current.earlier, *current.mains):
+            # deletes the pods first, so that none runs without the object
+            path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
+            cluster.delete(path, {"propagationPolicy": "Foreground"})
     for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
         with suppress(ClusterError):  # the jobs own them: the cluster deletes them too
@@ -93,12 +125,6 @@ def spec(main: Object) -> Mapping[str, Any]:
 def is_over(pod: Object) -> bool:
     """Returns True if a pod has ended."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def owns(main: Object, pod: Object) -> bool:
-    """Returns True if a pod is one of a job."""
-    owners = pod["metadata"].get("ownerReferences") or []
-    return any(owner.get("uid") == main["metadata"].get("uid") for owner in owners)
 
 
 def has_failed(facts: Facts, main: Object) -> bool:
@@ -235,6 +261,11 @@ def _close_when_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> No
                 mains.remove(main)
         if mains:
             time.sleep(PAUSE)
+
+
+def suspend(cluster: Cluster, facts: Facts, main: Object) -> None:
+    """Suspends a submitted object, so that it starts no pods."""
+    _suspend(cluster, facts, main, "")
 
 
 def _suspend(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:

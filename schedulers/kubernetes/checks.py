@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torchx.schedulers.kubernetes.manifests import volumes
-from torchx.schedulers.kubernetes.manifests.job import restarts_as_a_whole
+from torchx.schedulers.kubernetes.manifests.job import is_gang, restarts_as_a_whole
 from torchx.schedulers.kubernetes.manifests.names import ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.overlays import unused
 from torchx.schedulers.kubernetes.manifests.pod import is_shared_by_others
@@ -15,6 +15,9 @@ from torchx.schedulers.kubernetes.record import write_record
 from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
+
+ONLY_FAILED = "after a failure only the failed replica is restarted, not its peers"
+"""A note on an application that torchx cannot restart as a whole."""
 
 
 def check(app: AppDef) -> None:
@@ -80,13 +83,10 @@ def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     several = len(app.roles) > 1
     # the kind is decided at submission
     unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
-    single = [role for role in app.roles if restarts_as_a_whole(role) and (several or role.num_replicas > 1)]
-    if single:
-        yield (
-            f"{unless}a Job restarts only the failed replica, not its peers ({_roles(single)}); "
-            "kind=jobset restarts all of them"
-        )
-    if several and cfg.get("fail_fast", True):
+    gang = is_gang(app)
+    if gang and write_record(app, cfg) is None:
+        yield f"{unless}{ONLY_FAILED}, as the application is too large to be stored with its job"
+    if several and cfg.get("fail_fast", True) and not gang:
         yield (
             f"{unless}each role is a separate Job: if one fails, the others run until an attached run, "
             "`torchx wait` or `torchx log -f` ends them; with kind=jobset or kind=volcano the cluster does"

@@ -16,10 +16,12 @@ from torchx.schedulers.kubernetes.api.objects import (
     count_of,
     deleted,
     label,
+    owns,
     short,
     true_conditions,
 )
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
+from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, USER
 from torchx.schedulers.kubernetes.record import RecordError, read_record
 from torchx.schedulers.kubernetes.state.taken import node_of, not_ready
@@ -58,6 +60,7 @@ class Facts:
         events: warnings about its objects, if requested.
         nodes: the nodes of running pods that are not ready, by name, if readable.
         partial: ``pods`` has only waiting and failed ones.
+        earlier: the jobs of earlier attempts of a gang, whose newest ones are in ``mains``.
     """
 
     namespace: str
@@ -69,6 +72,7 @@ class Facts:
     events: Objects = field(default_factory=list)
     nodes: dict[str, Object] = field(default_factory=dict)
     partial: bool = False
+    earlier: Objects = field(default_factory=list)
 
     @property
     def app_id(self) -> str:
@@ -170,16 +174,17 @@ def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) 
     query = selector(name)
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
     owned = [job for job in jobs if _is_owned(job)]
-    kind, mains = "job", jobs
+    kind, mains, earlier = "job", *newest_attempts(jobs)
     if owned or not jobs:
         kind, mains = _find_by_kind(cluster, namespace, query, bool(owned))
     if not mains:
         return None
     pods = cluster.items(path_of("v1", "pods", namespace), query)
     lost = [pod for pod in pods if events and not_ready(pod)]
+    jobs = [] if kind == "volcano" else jobs if kind == "jobset" else mains
     warnings = events_of(cluster, namespace, name) if events and (lost or waits(jobs, pods)) else []
     nodes = nodes_of(cluster, lost)
-    return Facts(namespace, name, kind, mains, jobs if kind != "volcano" else [], pods, warnings, nodes)
+    return Facts(namespace, name, kind, mains, jobs, pods, warnings, nodes, earlier=earlier)
 
 
 def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
@@ -201,14 +206,22 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
         for name, app_mains in _by_app(all_of_kind).items():
             if not _ID.fullmatch(name):
                 continue  # an empty label
-            mine = children.get(name, [])
-            if lookups and _may_be_disrupted(mine, pods.get(name, [])):
+            mine, mine_pods = children.get(name, []), pods.get(name, [])
+            earlier: Objects = []
+            if kind == "job":
+                app_mains, earlier = newest_attempts(app_mains)
+                mine = app_mains
+                if earlier:
+                    mine_pods = [pod for pod in mine_pods if any(owns(main, pod) for main in app_mains)]
+            if lookups and _may_be_disrupted(mine, mine_pods):
                 lookups -= 1
                 whole = gather(cluster, namespace, name)
                 if whole is not None:
                     listed.append(whole)
                     continue
-            listed.append(Facts(namespace, name, kind, app_mains, mine, pods.get(name, []), partial=True))
+            listed.append(
+                Facts(namespace, name, kind, app_mains, mine, mine_pods, partial=True, earlier=earlier)
+            )
     return listed
 
 

@@ -26,6 +26,7 @@ NUMBERS = (
     "reserved_memmb",
     "efa_device_count",
     "grace_period",
+    "retry_backoff",
     "ttl",
     "workspace_limit_mb",
 )
@@ -81,7 +82,7 @@ def run_options() -> runopts:
         help="EFA devices of each replica, instead of those of its resource; 0 for none",
     )
     add_shared(opts, grace_period=30.0)
-    add_shared(opts, "fail_fast")
+    add_shared(opts, "fail_fast", "retry_backoff")
     opts.add(
         "ttl", type_=int, help="seconds from the end until the cluster removes the job (default: it is kept)"
     )

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, deleted, short
-from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed, is_over, now, owns, spec
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, owns, short
+from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, is_over, now, spec
 from torchx.schedulers.kubernetes.contexts import Clusters
+from torchx.schedulers.kubernetes.gang import actions
+from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
-from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, is_ended_by_us, main_path
+from torchx.schedulers.kubernetes.objects import (
+    CANCELLED,
+    STOPPED,
+    Facts,
+    gather,
+    is_ended_by_us,
+    main_path,
+)
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
 from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of
@@ -42,6 +51,11 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         return True
     try:
         _note_taken(cluster, facts)
+        facts = _cancelled_again(cluster, facts) if is_gang(facts) and is_cancelled(facts) else facts
+        restart = due_restart(facts)
+        if restart is not None:
+            return actions.carry_out(cluster, facts, restart)
+        actions.complete_marks(cluster, facts)
         begun = [m for m in facts.mains if is_ended_by_us(m)]
         end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
         cancelled = any(annotation(main, CANCELLED) for main in begun)
@@ -52,6 +66,14 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
     except ClusterError as error:  # ignored for a caller with read access only
         return not error.passes
     return True
+
+
+def _cancelled_again(cluster: Cluster, facts: Facts) -> Facts:
+    """Completes a cancellation that was interrupted before it reached the newest attempts of a gang."""
+    if all(annotation(main, CANCELLED) for main in facts.mains):
+        return facts
+    cancel_objects(cluster, facts)
+    return gather(cluster, facts.namespace, facts.name) or facts
 
 
 def _runs(facts: Facts, main: Object) -> bool:

@@ -10,10 +10,11 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.checks import notes_of, process_notes
+from torchx.schedulers.kubernetes.gang.attempts import SPARE
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
 from torchx.schedulers.kubernetes.manifests import volcano
-from torchx.schedulers.kubernetes.manifests.names import APP, require_name, role_names, unique_name
+from torchx.schedulers.kubernetes.manifests.names import APP, ATTEMPT, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import AppContext
 from torchx.schedulers.kubernetes.manifests.secrets import secret_manifests, secret_name
@@ -55,6 +56,11 @@ class KubernetesJob:
     manifests: list[dict[str, Any]] = field(default_factory=list)
     workspaces: WorkspacePlans = field(default_factory=WorkspacePlans)
 
+    @property
+    def is_gang(self) -> bool:
+        """Whether torchx restarts roles as a whole: each attempt of a role is a job of its own."""
+        return any(ATTEMPT in manifest["metadata"]["labels"] for manifest in self.manifests)
+
 
 def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
     """Returns the request for an application, with notes; contacts no cluster."""
@@ -90,6 +96,8 @@ def to_request(
     cfg: Mapping[str, CfgVal],
     kind: str = JOB,
     workspaces: WorkspacePlans | None = None,
+    *,
+    gangs: bool = True,
 ) -> KubernetesJob:
     """Returns the manifests of an application, without side effects.
 
@@ -99,6 +107,7 @@ def to_request(
         cfg: run options, with their defaults.
         kind: job, jobset or volcano, see :func:`kind_of`.
         workspaces: the plans for its workspaces.
+        gangs: torchx restarts roles as a whole; False if it may not.
 
     Raises:
         UsageError: the application is not possible on a cluster.
@@ -115,8 +124,11 @@ def to_request(
         context = AppContext(app, name, cfg, f"{name}-{names[0]}-0-0", workspaces=packed)
         manifests = list(jobsets.manifests(context, names))
     else:
-        names = role_names(name, app.roles)
-        context = AppContext(app, name, cfg, f"{name}-{names[0]}-0", subdomain=name, workspaces=packed)
+        # restarts need the record
+        gang = gangs and jobs.is_gang(app) and write_record(app, cfg) is not None
+        names = role_names(name, app.roles, spare=SPARE if gang else 0)
+        rank0 = f"{name}-{names[0]}-0"
+        context = AppContext(app, name, cfg, rank0, subdomain=name, workspaces=packed, gang=gang)
         manifests = list(jobs.manifests(context, names))
     apply_overlays(context, manifests)
     record = write_record(app, cfg)

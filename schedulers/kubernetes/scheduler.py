@@ -89,6 +89,10 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """
         return submit.schedule(self._clusters, dryrun_info)
 
+    def needs_watcher(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> bool:
+        """Returns True if torchx restarts an application as a whole, which no Job does."""
+        return submit.needs_watcher(dryrun_info)
+
     # --- status ----------------------------------------------------------------------------------
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:

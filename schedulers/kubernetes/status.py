@@ -12,6 +12,8 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
+from torchx.schedulers.kubernetes.gang.attempts import attempt_of
+from torchx.schedulers.kubernetes.gang.restarts import Restart, due_restart, is_gang
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
@@ -94,9 +96,15 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     running = any(live(pod) for pod in facts.pods)
     if facts.partial:  # the pods that run were not read
         running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
-    state, msg = _state(facts, jobs, replicas, running, now)
+    restart = due_restart(facts)
+    if restart is None:
+        state, msg = _state(facts, jobs, replicas, running, now)
+    else:
+        state, msg = AppState.RUNNING if running else AppState.PENDING, _restart_text(restart)
+        replicas.restarting = set(restart.attempts)
     over = is_terminal(state)
-    submitted = min((time_of(main["metadata"].get("creationTimestamp")) for main in facts.mains), key=or_zero)
+    created = [time_of(job["metadata"].get("creationTimestamp")) for job in (*facts.mains, *facts.earlier)]
+    submitted = min(created, key=or_zero)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
     ended = _ended(facts, jobs, statuses, submitted) if over else None
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
@@ -271,8 +279,16 @@ def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:
     return next((job for job in jobs if job.role == member.role_index), jobs[0])
 
 
+def _restart_text(restart: Restart) -> str:
+    numbers = set(restart.attempts.values())
+    following = f"attempt {numbers.pop() + 1}" if len(numbers) == 1 else "the next attempt"
+    return f"{restart.why}; {following} follows"
+
+
 def _restarts(facts: Facts) -> int:
     """Returns the number of restarts of the application; -1 if replicas restart individually."""
+    if is_gang(facts):
+        return max(attempt_of(main) for main in facts.mains) - 1
     if facts.kind == "job":
         roles = (facts.record.get("app") or {}).get("roles") or []
         return -1 if any(role.get("max_retries") for role in roles) else 0

@@ -12,6 +12,7 @@ from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, USER
 from torchx.schedulers.kubernetes.objects import HELD, JOBSET
@@ -25,6 +26,7 @@ from torchx.specs.app import AppDef, AppDryRunInfo
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import images
+    from torchx.schedulers.kubernetes.gang import rights
 
 
 _PLURALS = {
@@ -58,6 +60,7 @@ def schedule(clusters: Clusters, info: AppDryRunInfo[KubernetesJob]) -> str:
     app, cfg = require_application(info), info.cfg
     cluster = clusters.select(cfg)
     request = _with_final_kind(cluster, info, app)
+    request = info.request = _without_gang(cluster, info, app, request)
     if request.workspaces.builds:
         request, notes = images.provide_images(request, progress_of(info))
         info.notes += notes
@@ -75,6 +78,11 @@ def schedule(clusters: Clusters, info: AppDryRunInfo[KubernetesJob]) -> str:
     return app_id
 
 
+def needs_watcher(info: AppDryRunInfo[KubernetesJob]) -> bool:
+    """Returns True if torchx restarts an application as a whole, which no Job does."""
+    return info.request.is_gang
+
+
 def _with_final_kind(cluster: Cluster, info: AppDryRunInfo[KubernetesJob], app: AppDef) -> KubernetesJob:
     """Returns the request with kind=auto resolved to a kind that the cluster supports."""
     request, cfg = info.request, info.cfg
@@ -87,6 +95,22 @@ def _with_final_kind(cluster: Cluster, info: AppDryRunInfo[KubernetesJob], app: 
         )
         return request
     return to_request(app, request.app_id, cfg, kind, request.workspaces)
+
+
+def _without_gang(
+    cluster: Cluster, info: AppDryRunInfo[KubernetesJob], app: AppDef, request: KubernetesJob
+) -> KubernetesJob:
+    """Returns the request with retries that the cluster carries out, if the caller may not restart all."""
+    missing = rights.missing_right(cluster, request.namespace) if request.is_gang else ""
+    if not missing:
+        return request
+    info.notes.append(
+        f"{ONLY_FAILED}: you may not `{missing}` in namespace {request.namespace}; "
+        "kind=jobset restarts all of them if the cluster has JobSets"
+    )
+    if to_request(app, request.app_id, info.cfg, request.kind, request.workspaces) != request:
+        return request  # changed after the dry-run
+    return to_request(app, request.app_id, info.cfg, request.kind, request.workspaces, gangs=False)
 
 
 def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -> list[str]:

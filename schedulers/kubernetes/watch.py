@@ -13,6 +13,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object, hang_up, li
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import deleted
 from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
 from torchx.schedulers.kubernetes.objects import BATCH, Facts, main_path, selector
 
 with lazy_imports:
@@ -189,9 +190,12 @@ class Watch:
         if not mains:
             return None
         first = self._first
+        earlier: list[Object] = []
+        if first.kind == "job":
+            mains, earlier = newest_attempts(mains)
         mains.sort(key=lambda main: str(main["metadata"]["name"]))
         pods = self._mirrors["pods"].objects()
         jobs = mains if first.kind == "job" else []
         if "jobs" in self._mirrors:
             jobs = self._mirrors["jobs"].objects()
-        return Facts(first.namespace, first.name, first.kind, mains, jobs, pods)
+        return Facts(first.namespace, first.name, first.kind, mains, jobs, pods, earlier=earlier)

@@ -20,13 +20,7 @@ from torchx.testing.retries import RetryConformance
 IMAGE = "registry.example.com/shell"
 """Any: the node of the tests' cluster runs what is on this machine."""
 
-# a Job starts a failed pod again alone
-FIELDS_OF_JOBS = {
-    "resource.tags": Meaning.IGNORED,
-    "retry_policy=APPLICATION": Meaning.WARNED,
-    "retry_policy=ROLE": Meaning.WARNED,
-    "min_replicas": Meaning.WARNED,
-}
+FIELDS_OF_JOBS = {"resource.tags": Meaning.IGNORED, "min_replicas": Meaning.WARNED}
 
 
 def create() -> KubernetesScheduler:
@@ -62,6 +56,8 @@ class OnKubernetes:
 
 
 class TestJobs(OnKubernetes, SchedulerConformance):
+    cfg = {"grace_period": 1.0, "retry_backoff": 0.1}  # noqa: RUF012
+    lacks = (Ability.STREAMS,)
     page = PAGE
     column = "kubernetes"
     fields = FIELDS_OF_JOBS

@@ -75,6 +75,7 @@ class FakeCluster:
         self.page = 0
         self.hung = False
         self.kueue = True
+        self.denied: set[tuple[str, str]] = set()
         self.metrics: dict[str, str] | None = None
         for namespace in self.namespaces:
             path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues"
@@ -256,6 +257,10 @@ class Handler(Streams):
         if path.startswith("/apis/metrics.k8s.io/") and cluster.metrics is not None:
             pods = self._chosen(cluster, path.replace("/apis/metrics.k8s.io/v1beta1", "/api/v1"), query)
             return pod_metrics(pods, cluster.metrics)
+        if path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
+            wanted = body["spec"]["resourceAttributes"]
+            allowed = (wanted["verb"], wanted["resource"]) not in cluster.denied
+            return {**body, "metadata": {}, "status": {"allowed": allowed}}
         if path.startswith("/api/v1/nodes/"):
             return cluster.store.get("/api/v1/nodes", path.rpartition("/")[2])
         if path.startswith("/api/v1/namespaces") and path.count("/") <= 4:

@@ -12,7 +12,7 @@ from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve
 from torchx.runner.applications import Applications
-from torchx.scheduling.base import BuildsImages
+from torchx.scheduling.base import BuildsImages, NeedsWatcher
 from torchx.specs.handles import make_app_handle
 from torchx.suggestions import without_password
 
@@ -242,11 +242,13 @@ class Runner(Applications):
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
-        if plan is not None:
+        watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)
+        if plan is not None or watched:
             try:
                 notifications.request(self, handle, plan)
             except TorchxError as error:  # the application was submitted
-                dryrun_info.notes.append(f"no notifications are sent: {error.message}")
+                lost = "no notifications are sent" if plan is not None else "torchx wait starts its retries"
+                dryrun_info.notes.append(f"{lost}: {error.message}")
         return handle
 
     def build_workspace(

@@ -49,14 +49,20 @@ def check(plan: Notify, scheduler: str) -> None:
         raise UsageError(f"{scheduler} records no stalls to notify of", hint="--notify-on end or failure")
 
 
-def request(runner: Source, handle: str, plan: Notify) -> None:
+def request(runner: Source, handle: str, plan: Notify | None) -> None:
     """Starts a process that waits for the end of an application and sends the notifications.
+
+    Args:
+        runner: used to find the files.
+        handle: the application.
+        plan: the notifications; None if the process only carries out the retries of the application.
 
     Raises:
         StateError: it cannot be started.
     """
     state_home()
-    plan = Notify.recorded(plan.targets, [kind for kind in plan.on if kind != STALL])
+    targets, on = ((), ()) if plan is None else (plan.targets, plan.on)
+    plan = Notify.recorded(targets, [kind for kind in on if kind != STALL])
     store = Store(runner._notifications_folder(handle))
     try:
         store.create(plan, handle)
@@ -81,7 +87,7 @@ def left(runner: Source, handle: str, state: AppState) -> list[Delivery]:
 
 
 def resume(runner: Source, handle: str, state: AppState) -> None:
-    """Starts the sender of an application again if it was killed, or the machine was restarted.
+    """Starts the process of :func:`request` again if it was killed, or the machine was restarted.
 
     Args:
         runner: used to find the files.
@@ -92,7 +98,10 @@ def resume(runner: Source, handle: str, state: AppState) -> None:
         StateError: it cannot be started.
     """
     store = Store(runner._notifications_folder(handle))
-    if store.is_sending(END) or all(e.is_final for e in left(runner, handle, state) if e.kind != STALL):
+    planned = store.plan()
+    retries = planned is not None and not planned[0].targets and not is_terminal(state)
+    final = all(each.is_final for each in left(runner, handle, state) if each.kind != STALL)
+    if store.is_sending(END) or (final and not retries):
         return
     if not runner.scheduler_of(handle).sends_notifications:
         _start_watcher(store)

@@ -1,11 +1,13 @@
 """The process that waits for the end of an application and sends its notifications.
 
-It runs on the machine of the submission, for engines that start no process of ours at the end.
+It runs on the machine of the submission, for engines that start no process of ours at the end. While it waits
+it reconciles the application, which starts the retries that an engine does not start itself.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -45,8 +47,11 @@ def main(argv: list[str]) -> None:
     _ = payload.make, sender.Sender, api.get_runner  # now: torchx may be upgraded while the application runs
     store = Store(Path(argv[0]))
     planned = store.plan()
-    if planned is not None:
-        watch(store, planned[1], restart)
+    if planned is None:
+        return
+    watch(store, planned[1], restart)
+    if not planned[0].targets:  # nothing is left to show
+        shutil.rmtree(store.folder, ignore_errors=True)
 
 
 def watch(store: Store, handle: str, restart: Callable[[float], NoReturn] | None = None) -> None:

@@ -71,6 +71,18 @@ class Waits(Protocol):
 
 
 @runtime_checkable
+class NeedsWatcher(Protocol):
+    """A scheduler whose engine does not carry out all rules of an application itself."""
+
+    def needs_watcher(self, dryrun_info: AppDryRunInfo[Any]) -> bool:
+        """Returns True if a process must call :meth:`Scheduler.reconcile` until the application has ended.
+
+        The runner starts it after the submission; without it, commands that wait for the end do the same.
+        """
+        ...
+
+
+@runtime_checkable
 class Glances(Protocol):
     """A scheduler that can return the status of an application without its roles."""
 

@@ -17,6 +17,9 @@ REPLICA, ROLE, APPLICATION = "REPLICA", "ROLE", "APPLICATION"
 REQUEUED = "time-limit"
 """The key of the requeues among the used retries."""
 
+COUNTED, FREE, NEVER = "counted", "free", "never"
+"""Verdicts on a failure: a counted retry, a retry that uses up none of the allowed ones, or no retry."""
+
 
 class RoleRules(NamedTuple):
     """The retry rules of one role.
@@ -150,13 +153,16 @@ class Gang:
         self._waiting.discard(replica)
         self._running.add(replica)
 
-    def exited(self, replica: int, succeeded: bool, stopped: bool = False) -> list[Action]:
+    def exited(
+        self, replica: int, succeeded: bool, stopped: bool = False, verdict: str = COUNTED
+    ) -> list[Action]:
         """Handles the end of a replica, or a failed start; returns the next actions.
 
         Args:
             replica: its ordinal.
             succeeded: it ended by itself and succeeded.
             stopped: it was ended by a :class:`Stop`, so its exit code is ignored.
+            verdict: how a failure is retried: COUNTED, FREE or NEVER.
         """
         self._running.discard(replica)
         self._waiting.discard(replica)
@@ -165,7 +171,7 @@ class Gang:
         if counts and not self._lost and (self._noticed or self.expired):
             self._interrupted.append(replica)
         elif counts and (self.first_failure is None or not self.fail_fast):
-            actions += self._failed(replica)
+            actions += self._failed(replica, verdict)
         return actions + self._advance()
 
     def cancel(self) -> list[Action]:
@@ -218,13 +224,26 @@ class Gang:
         """Returns True if a requested start of this replica is still valid."""
         return replica in self._waiting
 
+    def may_retry(self, replica: int) -> bool:
+        """Returns True if a failure of this replica could be retried now, as far as retries are left."""
+        role = self._role_of[replica]
+        left = self.used_retries.get(self._scope(role, replica)[1], 0) < role.max_retries
+        return left and not (self.cancelled or self._lost or self._is_restarting(replica))
+
+    @property
+    def restarting(self) -> frozenset[int]:
+        """The replicas that are to start, once the running ones of their group have ended."""
+        pending = {n for restart in self._restarts for n in restart.members}
+        return frozenset((pending - self._failed_permanently) | self._waiting)
+
     # --- the rules -------------------------------------------------------------------------------
 
-    def _failed(self, replica: int) -> list[Action]:
+    def _failed(self, replica: int, verdict: str) -> list[Action]:
         role = self._role_of[replica]
         scope, key, members = self._scope(role, replica)
         used = self.used_retries.get(key, 0)
-        if used >= role.max_retries:
+        free = verdict == FREE and role.max_retries > 0
+        if verdict == NEVER or (used >= role.max_retries and not free):
             if self.first_failure is None:
                 self.first_failure = replica
             self._failed_permanently.add(replica)
@@ -233,9 +252,10 @@ class Gang:
             self._lost = True
             self._drop_starts()
             return self._stop(self._all, f"{self._label(replica)} failed")
-        self.used_retries[key] = used + 1
+        number = used if free else used + 1
+        self.used_retries[key] = number
         delay = min(self.backoff * 2**used, self.max_backoff)
-        retry = Retry(scope, replica, used + 1, role.max_retries, delay)
+        retry = Retry(scope, replica, number, role.max_retries, delay)
         # pending smaller restarts become part of this one
         inside = [r for r in self._restarts if set(r.members) <= set(members)]
         self._restarts = [r for r in self._restarts if r not in inside]

@@ -91,7 +91,7 @@ def status_(
                     "\n".join(rank_text.rank_lines(ranks.ranks_of(runner, full, status), sys.stdout)),
                     hide=True,
                 )
-        if not all(each.is_final for each in deliveries):
+        if not (status.is_terminal() and all(each.is_final for each in deliveries)):
             notifications.resume(runner, full, status.state)
 
 

@@ -60,6 +60,12 @@ def time_of(text: Any) -> datetime | None:
         return None
 
 
+def owns(main: Object, pod: Object) -> bool:
+    """Returns True if a pod is one of a job."""
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == main["metadata"].get("uid") for owner in owners)
+
+
 def deleted(pod: Object) -> bool:
     """Returns True if the pod is being deleted."""
     return bool(pod.get("metadata", {}).get("deletionTimestamp"))

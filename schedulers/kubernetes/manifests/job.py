@@ -8,7 +8,7 @@ from typing import Any
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_INDEX, ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
-from torchx.specs.app import RetryPolicy, Role
+from torchx.specs.app import AppDef, RetryPolicy, Role
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Label with the Kueue queue of an object."""
@@ -25,6 +25,8 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
     yield service(context, context.app_id, {APP_ID: context.app_id})
     yield rank0_service(context, f"{context.app_id}-{names[0]}-0")
     for number, name in enumerate(names):
+        role = context.app.roles[number]
+        retries_at = "" if context.gang and restarts_by_torchx(context.app, role) else field_of(role)
         labels = {**context.role_labels(number), **queue_labels(context)}
         yield {
             "apiVersion": "batch/v1",
@@ -33,7 +35,7 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
             "spec": {
                 **job_spec(context, number),
                 **lifetime(context),
-                "template": pod_template(context, number, retries_at=field_of(context.app.roles[number])),
+                "template": pod_template(context, number, retries_at=retries_at),
             },
         }
 
@@ -46,7 +48,11 @@ def job_spec(context: AppContext, number: int) -> dict[str, Any]:
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
     }
-    return spec | retries(role, fail_fast=bool(context.cfg.get("fail_fast", True)))
+    fail_fast = bool(context.cfg.get("fail_fast", True))
+    if context.gang and restarts_by_torchx(context.app, role):
+        # one attempt, which deletes no pod with its log when a replica fails
+        return spec | {**retries(role, fail_fast=False), "backoffLimitPerIndex": 0}
+    return spec | retries(role, fail_fast=fail_fast)
 
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
@@ -71,6 +77,17 @@ def retries(role: Role, fail_fast: bool) -> dict[str, Any]:
 def restarts_as_a_whole(role: Role) -> bool:
     """Returns True if the failure of a replica restarts others too."""
     return role.max_retries > 0 and role.retry_policy is not RetryPolicy.REPLICA
+
+
+def restarts_by_torchx(app: AppDef, role: Role) -> bool:
+    """Returns True if the failure of a replica restarts others too, which no single Job does."""
+    by_itself = role.retry_policy is RetryPolicy.ROLE or len(app.roles) == 1
+    return restarts_as_a_whole(role) and not (role.num_replicas == 1 and by_itself)
+
+
+def is_gang(app: AppDef) -> bool:
+    """Returns True if an application has roles that torchx restarts as a whole."""
+    return any(restarts_by_torchx(app, role) for role in app.roles)
 
 
 def lifetime(context: AppContext) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, Macr
 from torchx.schedulers.kubernetes.manifests.names import (
     APP_ID,
     APP_NAME,
+    ATTEMPT,
     CONTAINER,
     JOB_COMPLETION_INDEX,
     PREFIX,
@@ -53,6 +54,7 @@ class AppContext:
         rank0: the host of replica 0 of the first role, as seen by every pod.
         subdomain: the name of the service that names the pods; empty if the cluster creates it.
         workspaces: the name of the ConfigMap with a role's workspace, by the role's number.
+        gang: each attempt of a role is a job of its own, which torchx creates.
     """
 
     app: AppDef
@@ -61,6 +63,7 @@ class AppContext:
     rank0: str
     subdomain: str = ""
     workspaces: Mapping[int, str] = field(default_factory=dict)
+    gang: bool = False
 
     @property
     def namespace(self) -> str:
@@ -80,7 +83,8 @@ class AppContext:
     def role_labels(self, number: int) -> dict[str, str]:
         """Returns the labels of a role's objects."""
         name = label_value(self.app.roles[number].name)
-        return {**self.labels, ROLE_NAME: name, ROLE_INDEX: str(number)}
+        attempt = {ATTEMPT: "1"} if self.gang else {}
+        return {**self.labels, ROLE_NAME: name, ROLE_INDEX: str(number), **attempt}
 
     def metadata(self, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
         """Returns the metadata of an object."""

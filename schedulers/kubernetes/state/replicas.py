@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, label, short
 from torchx.schedulers.kubernetes.manifests.names import (
+    ATTEMPT,
     JOB_COMPLETION_INDEX,
     REPLICA_ID,
     ROLE_INDEX,
@@ -79,10 +80,11 @@ def replica_of(pod: Object) -> tuple[int, int]:
 
 def run_of(pod: Object) -> tuple[int, int, str, str]:
     """Returns a sort key for the pods of one replica, oldest first."""
-    whole, own = label(pod, RESTART_ATTEMPT), annotation(pod, FAILURE_COUNT)
+    restarts = max(_count(label(pod, RESTART_ATTEMPT)), _count(label(pod, ATTEMPT)) - 1)
+    own = annotation(pod, FAILURE_COUNT)
     metadata = pod["metadata"]
     created, name = str(metadata.get("creationTimestamp", "")), str(metadata.get("name", ""))
-    return _count(whole), _count(own), created, name
+    return restarts, _count(own), created, name
 
 
 def _count(text: str) -> int:
@@ -112,6 +114,7 @@ class Replicas:
     Attributes:
         members: its replicas.
         started: whether a pod has run.
+        restarting: the numbers of the roles that are about to start again as a whole.
     """
 
     def __init__(self, facts: Facts, members: list[Member], now: float) -> None:
@@ -143,10 +146,11 @@ class Replicas:
         self._by_hand = {
             name
             for main in facts.mains
-            for name in taken.deleted_by_hand(main, [p for p in facts.pods if _role(p) == _role(main)])
+            for name in taken.deleted_by_hand(main, [p for p in facts.pods if _is_of(main, p)])
         }
         self._single_jobs = facts.kind == "job"
         self._partial = facts.partial
+        self.restarting: set[int] = set()
         self.started = any(_has_run(pod) for pod in facts.pods)
 
     def status(self, member: Member, job: JobFacts, whole: AppState) -> ReplicaStatus:
@@ -241,6 +245,8 @@ class Replicas:
         self, member: Member, attempts: list[AttemptStatus], job: JobFacts, whole: AppState
     ) -> AppState:
         """Returns the state of a replica from its attempts, its job and the application."""
+        if member.role_index in self.restarting and attempts and is_terminal(attempts[-1].state):
+            return AppState.PENDING
         if member.replica in indexes(job.details.get("completedIndexes")):
             return AppState.SUCCEEDED
         if not attempts:
@@ -276,6 +282,11 @@ def _is_over(job: JobFacts, whole: AppState) -> bool:
 
 def _role(thing: Object) -> int:
     return _count(label(thing, ROLE_INDEX))
+
+
+def _is_of(main: Object, pod: Object) -> bool:
+    """Returns True if a pod is of the role and the attempt of an object."""
+    return _role(pod) == _role(main) and label(pod, ATTEMPT) == label(main, ATTEMPT)
 
 
 def _has_run(pod: Object) -> bool:

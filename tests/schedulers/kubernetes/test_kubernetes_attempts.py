@@ -20,7 +20,12 @@ from torchx.specs import AppDef, RetryPolicy
     ("changes", "kind", "field"),
     [
         ({}, "job", None),
-        ({"max_retries": 2}, "job", "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"),
+        ({"max_retries": 2}, "job", None),  # torchx sets the number in the job of each attempt
+        (
+            {"max_retries": 2, "retry_policy": RetryPolicy.REPLICA},
+            "job",
+            "metadata.annotations['batch.kubernetes.io/job-index-failure-count']",
+        ),
         ({"max_retries": 2}, "jobset", "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"),
         ({"max_retries": 2}, "volcano", "metadata.annotations['volcano.sh/job-retry-count']"),
     ],

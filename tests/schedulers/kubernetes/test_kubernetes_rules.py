@@ -37,7 +37,8 @@ from torchx.specs.serialize import app_to_dict
 def test_what_a_job_does_when_a_replica_fails(
     retries: int, fail_fast: bool, expected: dict[str, Any]
 ) -> None:
-    spec = job_of(made(AppDef("a", [role(num_replicas=4, max_retries=retries)]), fail_fast=fail_fast))["spec"]
+    alone = role(num_replicas=4, max_retries=retries, retry_policy=RetryPolicy.REPLICA)
+    spec = job_of(made(AppDef("a", [alone]), fail_fast=fail_fast))["spec"]
     found = {
         key: spec[key] for key in ("backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes") if key in spec
     }
@@ -88,11 +89,21 @@ def test_volcano_restarts_and_gathers_as_asked() -> None:
     ("app", "cfg", "kind", "words"),
     [
         (AppDef("a", [role(max_retries=1)]), {}, "job", []),
+        (AppDef("a", [role(max_retries=1, num_replicas=2)]), {}, "job", []),
         (
-            AppDef("a", [role(max_retries=1, num_replicas=2)]),
+            AppDef(
+                "a",
+                [
+                    role(
+                        max_retries=1,
+                        num_replicas=2,
+                        metadata={"x": random.Random(1).randbytes(300_000).hex()},
+                    )
+                ],
+            ),
             {},
             "job",
-            ["only the failed replica, not its peers (role trainer)"],
+            ["too large to be stored", "only the failed replica is restarted, not its peers"],
         ),
         (AppDef("a", [role(), role("b")]), {}, "job", ["a separate Job"]),
         (AppDef("a", [role(), role("b")]), {"fail_fast": False, "queue": "q"}, "job", ["Kueue admits each"]),

@@ -1,0 +1,185 @@
+"""Carries out a restart of a gang: ends the replaced attempts, and creates the jobs of the next ones.
+
+Every step can be repeated, by any process: the jobs of an attempt have fixed names, so a second process finds
+them, and a process that continues after a killed one does the rest. The new jobs are suspended until their
+creator has checked that nothing was cancelled or deleted meanwhile; a cancellation or a deletion lists the
+jobs again afterwards, so it wins against a restart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, owns
+from torchx.schedulers.kubernetes.cancel import end_jobs, is_over, now, suspend
+from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
+from torchx.schedulers.kubernetes.gang.next_job import next_job, rank0_service
+from torchx.schedulers.kubernetes.gang.restarts import Restart, due_restart, restart_from
+from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
+from torchx.schedulers.kubernetes.manifests.names import RESTARTED
+from torchx.schedulers.kubernetes.objects import (
+    CANCELLED,
+    HELD,
+    Facts,
+    gather,
+    main_path,
+    role_index,
+    selector,
+)
+from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.kubernetes.submit import path_to
+from torchx.specs.status import is_terminal
+
+LONGEST_DELAY = 60.0
+"""Maximum seconds before a restart; clocks that differ by more cause none."""
+
+
+def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
+    """Continues a restart as far as possible.
+
+    Returns:
+        False if something remains to be done later: replicas have not ended yet, or a pause is due.
+    """
+    replaced = _replaced(facts, restart)
+    for main in replaced:
+        if not annotation(main, RESTARTED):
+            _mark(cluster, facts, main, restart)
+    unfinished = [main for main in replaced if not is_terminal(job_facts("job", main).state)]
+    end_jobs(cluster, facts, unfinished, "")
+    current = gather(cluster, facts.namespace, facts.name, events=False)
+    left = due_restart(current) if current is not None else None
+    if current is None or left is None or not left.marked:
+        return current is None or left is None
+    if not _have_ended(cluster, current, _replaced(current, left)):
+        return False
+    pause = left.at - time.time()
+    if 0.0 < pause <= LONGEST_DELAY:
+        return False
+    created = [_created(cluster, manifest) for manifest in _manifests(current, left)]
+    return _begin(cluster, current, left, created)
+
+
+def complete_marks(cluster: Cluster, facts: Facts) -> None:
+    """Marks restarts as done whose next attempts exist; a slow process may have marked them again."""
+    for job in facts.earlier:
+        found = restart_from(annotation(job, RESTARTED))
+        if found is not None and not found[1]:
+            cluster.patch(
+                _path(facts, job), {"metadata": {"annotations": {RESTARTED: found[0].text(done=True)}}}
+            )
+
+
+def _replaced(facts: Facts, restart: Restart) -> list[Object]:
+    """Returns the jobs that a restart is still to replace, in the order of their roles."""
+    mains = [main for main in facts.mains if restart.attempts.get(_role(main)) == attempt_of(main)]
+    return sorted(mains, key=_role)
+
+
+def _role(main: Object) -> int:
+    number = role_index(main)
+    return -1 if number is None else number
+
+
+def _mark(cluster: Cluster, facts: Facts, main: Object, restart: Restart) -> None:
+    """Records the restart in a job that it replaces; from now on the cluster deletes neither it nor pods."""
+    change = {
+        "metadata": {"annotations": {RESTARTED: restart.text()}},
+        "spec": {"maxFailedIndexes": None, "backoffLimit": MANY, "ttlSecondsAfterFinished": None},
+    }
+    cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
+
+
+def _have_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> bool:
+    """Returns True if no pod of some jobs runs; closes jobs that would start another one."""
+    for main in mains:
+        if any(owns(main, pod) and not is_over(pod) for pod in facts.pods):
+            return False
+        if not is_terminal(job_facts("job", main).state) and not (main.get("spec") or {}).get("suspend"):
+            suspend(cluster, facts, main)
+    return True
+
+
+def _manifests(facts: Facts, restart: Restart) -> Iterator[Object]:
+    """Yields the objects of the next attempts: services, then jobs."""
+    replaced = _replaced(facts, restart)
+    hosts = {}
+    for main in replaced:
+        name, attempt = main["metadata"]["name"], attempt_of(main)
+        hosts[name] = name_of(name, attempt, attempt + 1)
+    ttl = (facts.record.get("cfg") or {}).get("ttl")
+    more = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
+    made = [next_job(main, restart.text(), now(), more, hosts) for main in replaced]
+    yield from (rank0_service(job) for job in made if _role(job) == 0)
+    yield from made
+
+
+def _created(cluster: Cluster, manifest: Object) -> Object:
+    """Creates an object, unless another process has."""
+    try:
+        return cluster.create(path_to(manifest, name=False), manifest)
+    except ClusterError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        return manifest
+
+
+def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Object]) -> bool:
+    """Starts the next attempts, unless the application was cancelled or deleted meanwhile."""
+    jobs = cluster.items(main_path("job", facts.namespace), selector(facts.name))
+    before = [job for job in jobs if restart.attempts.get(_role(job)) == attempt_of(job)]
+    following = [job for job in jobs if restart.attempts.get(_role(job), -1) == attempt_of(job) - 1]
+    if len(before) < len(restart.attempts) or any(deleted(job) for job in before):
+        for each in [*following, *created]:
+            cluster.delete(path_to(each) if "kind" in each else _path(facts, each))
+        return True
+    cancelled = next(filter(None, (annotation(job, CANCELLED) for job in jobs)), "")
+    if cancelled:
+        for job in following:
+            if annotation(job, HELD):
+                change = {"metadata": {"annotations": {CANCELLED: cancelled, HELD: None}}}
+                cluster.patch(_path(facts, job), change)
+        return True
+    if len(following) < len(restart.attempts):
+        return False
+    _take_over(cluster, facts, restart, before, jobs)
+    for job in following:
+        if annotation(job, HELD):
+            queued = bool((job["metadata"].get("labels") or {}).get(QUEUE))
+            start = {} if queued else {"spec": {"suspend": False}}
+            cluster.patch(_path(facts, job), {**start, "metadata": {"annotations": {HELD: None}}})
+    return True
+
+
+def _path(facts: Facts, job: Object) -> str:
+    return main_path("job", facts.namespace, job["metadata"]["name"])
+
+
+def _take_over(
+    cluster: Cluster, facts: Facts, restart: Restart, before: list[Object], jobs: list[Object]
+) -> None:
+    """Makes the newest jobs the owners of all other objects, which are deleted with the last of them."""
+    newest = [job for job in jobs if not any(_is_newer(other, job) for other in jobs)]
+    owners = [_owner(job) for job in newest]
+    for job in before:
+        own = [_owner(each) for each in newest if _role(each) == _role(job)]
+        done = {RESTARTED: restart.text(done=True)}
+        cluster.patch(_path(facts, job), {"metadata": {"annotations": done, "ownerReferences": own}})
+    for resource in ("services", "configmaps", "secrets"):
+        path = path_of("v1", resource, facts.namespace)
+        with suppress(ClusterError):  # not allowed to this account
+            for each in cluster.items(path, selector(facts.name)):
+                change = {"metadata": {"ownerReferences": owners}}
+                cluster.patch(f"{path}/{each['metadata']['name']}", change)
+
+
+def _is_newer(other: Object, job: Object) -> bool:
+    return _role(other) == _role(job) and attempt_of(other) > attempt_of(job)
+
+
+def _owner(job: Object) -> Object:
+    metadata = job["metadata"]
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}

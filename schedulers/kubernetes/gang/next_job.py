@@ -1,0 +1,129 @@
+"""The objects of the next attempt of a role, made from the job of the attempt before it; pure functions."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torchx import settings
+from torchx.schedulers.kubernetes.api.objects import Object
+from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
+from torchx.schedulers.kubernetes.manifests.names import (
+    APP_ID,
+    ATTEMPT,
+    DISRUPTED,
+    JOB_COMPLETION_INDEX,
+    PREFIX,
+    RESTARTED,
+    RETRIES,
+    ROLE_INDEX,
+)
+from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED
+
+_FIELDS = (
+    "completionMode",
+    "completions",
+    "parallelism",
+    "backoffLimit",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "podFailurePolicy",
+    "podReplacementPolicy",
+    "activeDeadlineSeconds",
+    "template",
+)
+"""The fields of a job that the next one has, too; the cluster sets the others."""
+_OF_CLUSTER = ("batch.kubernetes.io/", "kubectl.kubernetes.io/")
+_NOT_COPIED = (CANCELLED, STOPPED, HELD, RESTARTED, RETRIES)
+
+
+def next_job(
+    job: Object, restart: str, held_at: str, spec: Mapping[str, Any], hosts: Mapping[str, str]
+) -> Object:
+    """Returns the manifest of the job of the next attempt, which is suspended.
+
+    Args:
+        job: the job of the attempt before.
+        restart: the annotation about the restart.
+        held_at: the time for the annotation that it is incomplete.
+        spec: further fields of its specification.
+        hosts: the names of the jobs of the next attempts, by those of the attempts before.
+    """
+    number = attempt_of(job) + 1
+    metadata = job["metadata"]
+    kept = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key not in _NOT_COPIED and not key.startswith((*_OF_CLUSTER, DISRUPTED))
+    }
+    fields = {key: copy.deepcopy(job["spec"][key]) for key in _FIELDS if key in job["spec"]}
+    template = fields["template"]
+    template["metadata"] = {
+        **{key: value for key, value in template["metadata"].items() if key in ("labels", "annotations")},
+        "labels": _labels(template["metadata"], number),
+    }
+    for container in template["spec"].get("containers") or []:
+        container["env"] = [_variable(entry, number, hosts) for entry in container.get("env") or []]
+        if not container["env"]:
+            del container["env"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name_of(metadata["name"], number - 1, number),
+            "namespace": metadata["namespace"],
+            "labels": _labels(metadata, number),
+            "annotations": {**kept, RETRIES: restart, HELD: held_at},
+        },
+        "spec": {**fields, **spec, "suspend": True},
+    }
+
+
+def rank0_service(job: Object) -> Object:
+    """Returns the service that makes rank 0 reachable under the host name of an attempt of the first role.
+
+    Args:
+        job: the manifest of the job of that attempt.
+    """
+    metadata = job["metadata"]
+    common = {key: value for key, value in metadata["labels"].items() if not _is_of_role(key)}
+    first = {
+        APP_ID: metadata["labels"][APP_ID],
+        ROLE_INDEX: "0",
+        JOB_COMPLETION_INDEX: "0",
+        ATTEMPT: metadata["labels"][ATTEMPT],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": f"{metadata['name']}-0", "namespace": metadata["namespace"], "labels": common},
+        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": first},
+    }
+
+
+def _is_of_role(key: str) -> bool:
+    return key == ATTEMPT or key.startswith(f"{PREFIX}role-")
+
+
+def _labels(metadata: Mapping[str, Any], number: int) -> dict[str, str]:
+    labels = metadata.get("labels") or {}
+    own = {
+        key: value
+        for key, value in labels.items()
+        if not key.startswith(_OF_CLUSTER) and key not in ("controller-uid", "job-name")
+    }
+    return {**own, ATTEMPT: str(number)}
+
+
+def _variable(entry: Mapping[str, Any], number: int, hosts: Mapping[str, str]) -> dict[str, Any]:
+    """Returns a variable of the next attempt: its number, and the names of its hosts."""
+    name, value = str(entry.get("name")), entry.get("value")
+    if name == settings.TORCHX_ATTEMPT and value is not None:
+        return {"name": name, "value": str(number)}
+    if name.startswith("TORCHX_") and isinstance(value, str) and hosts:
+        names = "|".join(re.escape(host) for host in sorted(hosts, key=len, reverse=True))
+        renamed = re.sub(rf"(?<![\w.-])({names})(?=-\d+(?![\w-]))", lambda match: hosts[match[1]], value)
+        return {**entry, "value": renamed}
+    return dict(entry)

@@ -1,0 +1,40 @@
+"""Checks that the caller may carry out restarts of a gang, which Kubernetes grants right by right."""
+
+from __future__ import annotations
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+
+NEEDED = (
+    ("patch", "", "pods"),
+    ("create", "batch", "jobs"),
+    ("patch", "batch", "jobs"),
+    ("create", "", "services"),
+)
+"""The rights that a restart needs: verb, API group, resource."""
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def missing_right(cluster: Cluster, namespace: str) -> str:
+    """Returns the first right that the caller lacks, such as ``patch pods``, or an empty string.
+
+    Args:
+        cluster: the cluster; one that does not answer such queries is assumed to grant all.
+        namespace: the namespace of the application.
+    """
+    for verb, group, resource in NEEDED:
+        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
+        review: Object = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        try:
+            status = cluster.create(_REVIEWS, review).get("status")
+        except ClusterError as error:
+            if error.passes:
+                raise
+            return ""
+        if isinstance(status, dict) and status.get("allowed") is False:
+            return f"{verb} {resource}"
+    return ""

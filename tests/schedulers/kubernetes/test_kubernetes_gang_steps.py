@@ -1,0 +1,185 @@
+"""A restart of a gang that is interrupted, or disturbed by another process, at each of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakecluster import FakeCluster
+from fakecluster.objects import pod_of
+from kubejobs import OPTIONS, app, role
+
+from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.gang.attempts import attempt_of
+from torchx.schedulers.kubernetes.manifests.names import RESTARTED
+from torchx.schedulers.kubernetes.objects import CANCELLED, HELD
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Killed(BaseException):
+    """The process of a restart is killed."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    """A cluster without controllers: its objects change only by requests."""
+    with FakeCluster(run=False) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
+        yield cluster
+
+
+@pytest.fixture
+def other(cluster: FakeCluster) -> Iterator[KubernetesScheduler]:
+    """The scheduler of another process."""
+    scheduler = create_scheduler("torchx")
+    yield scheduler
+    scheduler.close()
+
+
+def failing(cluster: FakeCluster, scheduler: KubernetesScheduler) -> str:
+    """Submits two roles of which a replica has failed while the others run."""
+    roles = [role("true", name="a", max_retries=2), role("true", name="b", num_replicas=2, max_retries=2)]
+    app_id = scheduler.submit(app(*roles), {**OPTIONS, "retry_backoff": 0.0})
+    name = app_id.partition(":")[2]
+    for job in cluster.objects("jobs"):
+        if not job["metadata"]["name"].startswith(name):
+            continue
+        for number in range(job["spec"]["completions"]):
+            pod = cluster.store.create(PODS, pod_of(job, number, 0))
+            bad = job["metadata"]["name"].endswith("-b") and number == 1
+            over = {"exitCode": 7, "reason": "Error", "finishedAt": "2026-11-23T01:00:00Z"}
+            state = {"terminated": over} if bad else {"running": {"startedAt": "2026-11-23T00:59:00Z"}}
+            status = {"phase": "Failed" if bad else "Running"}
+            status["containerStatuses"] = [{"name": "main", "state": state, "restartCount": 0}]  # type: ignore[assignment]
+
+            def change(found: dict[str, Any], status: dict[str, Any] = status) -> None:
+                found["status"].update(status)
+                found["spec"]["nodeName"] = "node-1"
+
+            cluster.store.update(PODS, pod["metadata"]["name"], change)
+    return app_id
+
+
+def end_pods(cluster: FakeCluster) -> None:
+    """Ends the pods that are due, as a node does."""
+    for pod in cluster.objects("pods"):
+        if pod["spec"].get("activeDeadlineSeconds") and pod["status"]["phase"] == "Running":
+            over = {"exitCode": 143, "reason": "Error", "finishedAt": "2026-11-23T01:00:02Z"}
+            ended = {"phase": "Failed", "reason": "DeadlineExceeded"}
+            ended["containerStatuses"] = [{"name": "main", "state": {"terminated": over}, "restartCount": 0}]  # type: ignore[assignment]
+            cluster.store.update(PODS, pod["metadata"]["name"], lambda p, e=ended: p["status"].update(e))
+
+
+class Disturbed:
+    """Does something before a certain write of a scheduler."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
+        self.at, self.action, self.busy, self.count = -1, lambda: None, False, 0
+        self.happened = False
+        call = Cluster.call
+
+        def disturbed(own: Cluster, method: str, *args: Any, **more: Any) -> Any:
+            if method != "GET" and not self.busy:
+                if self.count == self.at:
+                    self.busy = self.happened = True
+                    try:
+                        self.action()
+                    finally:
+                        self.busy = False
+                self.count += 1
+            answer = call(own, method, *args, **more)
+            end_pods(cluster)
+            return answer
+
+        monkeypatch.setattr(Cluster, "call", disturbed)
+
+    def run(self, at: int, action: Callable[[], Any], restart: Callable[[], Any]) -> bool:
+        """Runs a restart that is disturbed before write ``at``; returns False if it has fewer writes."""
+        self.at, self.action, self.count, self.happened = at, action, 0, False
+        with suppress(Killed):
+            restart()
+        self.at = -1
+        return self.happened
+
+
+def of(cluster: FakeCluster, app_id: str) -> list[dict[str, Any]]:
+    name = app_id.partition(":")[2]
+    found = [job for job in cluster.objects("jobs") if job["metadata"]["name"].startswith(name)]
+    return sorted(found, key=lambda job: str(job["metadata"]["name"]))
+
+
+def check_restarted_once(cluster: FakeCluster, app_id: str, at: int) -> None:
+    jobs = of(cluster, app_id)
+    where = f"disturbed before write {at}"
+    assert [attempt_of(job) for job in jobs] == [1, 2, 1, 2], where
+    assert not any(HELD in job["metadata"]["annotations"] for job in jobs if attempt_of(job) == 2), where
+    assert [job["spec"]["suspend"] for job in jobs if attempt_of(job) == 2] == [False, False], where
+    done = [job["metadata"]["annotations"][RESTARTED] for job in jobs if attempt_of(job) == 1]
+    assert all('"done":true' in text for text in done), where
+    name = app_id.partition(":")[2]
+    services = [each for each in cluster.objects("services") if each["metadata"]["name"].startswith(name)]
+    newest = {job["metadata"]["name"] for job in jobs if attempt_of(job) == 2}
+    owners = [{owner["name"] for owner in each["metadata"]["ownerReferences"]} for each in services]
+    assert owners == [newest] * 3, where
+
+
+@pytest.mark.parametrize("disturbance", ["killed", "second"])
+def test_the_next_attempt_is_created_once(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    disturbance: str,
+) -> None:
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = failing(cluster, scheduler)
+
+        def act(app_id: str = app_id) -> None:
+            if disturbance == "killed":
+                raise Killed
+            other.reconcile(app_id)
+
+        more = disturbed.run(at, act, lambda app_id=app_id: scheduler.reconcile(app_id))
+        for _ in range(2):
+            other.reconcile(app_id)
+        check_restarted_once(cluster, app_id, at)
+        scheduler.delete(app_id)
+        at += 1
+    assert at > 8, "a restart of two roles has some steps"
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["beside", "after a kill"])
+@pytest.mark.parametrize("verb", ["cancel", "kill", "delete"])
+def test_an_end_wins_against_a_restart(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    killed: bool,
+) -> None:
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = failing(cluster, scheduler)
+
+        def act(app_id: str = app_id) -> None:
+            getattr(other, verb)(app_id)
+            if killed:
+                raise Killed
+
+        more = disturbed.run(at, act, lambda app_id=app_id: scheduler.reconcile(app_id))
+        for _ in range(2 if more else 0):
+            scheduler.reconcile(app_id)
+        for job in of(cluster, app_id) if more else ():
+            where = f"{job['metadata']['name']} after {verb} before write {at}"
+            ended = job["spec"].get("suspend") or CANCELLED in job["metadata"]["annotations"]
+            assert ended or job["metadata"].get("deletionTimestamp") or attempt_of(job) == 1, where
+        at += 1
