@@ -19,6 +19,7 @@ from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
 from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
 
@@ -245,12 +246,22 @@ def remove_all(engine: Engine, app_id: str) -> None:
     Raises:
         StateError: a container cannot be removed.
     """
+    mounts = False
     while listed := entries(engine, app_id):
+        mounts = mounts or checkpoint_volume(app_id) in str([entry.get("Mounts") for entry in listed])
         failed = remove(engine, [entry["Id"] for entry in listed])
         if failed:
             raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
+    if mounts:
+        remove_volume(engine, app_id)
     remove_folder(app_id)
     record.forget(app_id)
+
+
+def remove_volume(engine: Engine, app_id: str) -> None:
+    """Removes the volume for the checkpoints of an application, if it exists."""
+    with suppress(EngineError):
+        engine.call("DELETE", f"/volumes/{checkpoint_volume(app_id)}")
 
 
 def delete(engine: Engine, app_id: str) -> None:

@@ -12,6 +12,7 @@ from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.docker.labels import (
     APP_ID,
     ATTEMPT,
+    ENDS_AT,
     LARGEST,
     LAST_TIME,
     REPLICA,
@@ -61,6 +62,7 @@ class Container:
         gpus: the ids of its GPUs.
         job: the data of the label JOB.
         retry: the retries before it was created.
+        ends_at: the end of its run by the time limit, in seconds since the epoch; 0 without one.
         user: the owner of the application; empty if unknown.
         command: the program and its arguments.
         env: its environment as ``NAME=value``.
@@ -92,6 +94,7 @@ class Container:
     gpus: tuple[str, ...] = ()
     job: Mapping[str, Any] = field(default_factory=dict, repr=False)
     retry: Mapping[str, Any] = field(default_factory=dict)
+    ends_at: int = 0
     user: str = ""
     command: tuple[str, ...] = field(default=(), repr=False)
     env: tuple[str, ...] = field(default=(), repr=False)
@@ -188,6 +191,7 @@ def _parsed(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str,
         image=text_in(config, "Image"),
         job=read_job(labels),
         retry=read_retry(labels),
+        ends_at=number_of(labels, ENDS_AT, 0, int(LAST_TIME)),
         command=_texts(config, "Cmd"),
         env=_texts(config, "Env"),
     )

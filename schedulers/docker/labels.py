@@ -16,6 +16,7 @@ from typing import Any
 
 from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.docker.request import LABEL
+from torchx.scheduling.limits import LimitRule
 
 APP_ID, ROLE, REPLICA = f"{LABEL}app-id", f"{LABEL}role-name", f"{LABEL}replica-id"
 JOB = f"{LABEL}job"
@@ -26,6 +27,9 @@ ATTEMPT = f"{LABEL}attempt"
 """Label: the number of the container's attempt, from 1; absent for the first attempt."""
 RETRY = f"{LABEL}retry"
 """Label of containers created by a retry: the retries so far, as JSON."""
+
+ENDS_AT = f"{LABEL}ends-at"
+"""Label of containers with a time limit: the end of their run, in seconds since the epoch."""
 
 SCHEMA = 2
 """Version of the label JOB. Version 1 held the whole application, its environment included."""
@@ -66,7 +70,7 @@ def number_of(labels: Mapping[str, Any], name: str, default: int, largest: int) 
     text = labels.get(name)
     if text is None:
         return default
-    if not isinstance(text, str) or re.fullmatch(r"[0-9]{1,9}", text) is None or int(text) > largest:
+    if not isinstance(text, str) or re.fullmatch(r"[0-9]{1,12}", text) is None or int(text) > largest:
         raise DamageError(f"its label {_short(name)} is not a number from 0 to {largest}")
     return int(text)
 
@@ -253,7 +257,13 @@ def _is_cfg(value: Any) -> bool:
     if value is None:
         return True
     pauses = ("grace_period", "retry_backoff")
-    return isinstance(value, dict) and all(_is_pause(value.get(name)) for name in pauses)
+    if not isinstance(value, dict) or not all(_is_pause(value.get(name)) for name in pauses):
+        return False
+    try:
+        LimitRule.of(value)
+    except ValueError:
+        return False
+    return True
 
 
 _REQUIRED, _OPTIONAL = True, False

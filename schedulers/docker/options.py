@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchx.schedulers.shared.options import add_shared, check_numbers
+from torchx.schedulers.shared.options import LIMITS, add_shared, check_numbers, limits_of
 from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -18,6 +18,7 @@ def run_options() -> runopts:
     )
     opts.add("env", type_=dict[str, str], help="environment variables for all containers, as A:1,B:2")
     opts.add("privileged", type_=bool, default=False, help="give the containers all rights on this machine")
+    add_shared(opts, *LIMITS)
     add_shared(
         opts, "image_repo", "workspace_limit_mb", "quiet", "grace_period", "fail_fast", "retry_backoff"
     )
@@ -30,4 +31,5 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     Raises:
         UsageError: a value is not allowed.
     """
+    limits_of(cfg)
     check_numbers("local_docker", cfg, ("grace_period", "retry_backoff", "workspace_limit_mb"))

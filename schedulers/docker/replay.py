@@ -10,8 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
-from torchx.supervisor.policy import Action, End, Gang, RoleRules, Start, Stop
+from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker.limits.ends import apply_limit
+from torchx.scheduling.limits import LimitRule
+from torchx.supervisor.policy import REQUEUED, Action, End, Gang, RoleRules, Start, Stop
 
 NOT_STARTED = "it was not started before the application had ended"
 """The reason to stop a replica whose container exists, but is not needed any more."""
@@ -64,6 +66,11 @@ class Job:
         return float(value) if isinstance(value, (int, float)) else 1.0
 
     @property
+    def limits(self) -> LimitRule:
+        """The rule of its time limit."""
+        return LimitRule.of(self.cfg)
+
+    @property
     def members(self) -> list[tuple[RoleFacts, int]]:
         """All replicas by ordinal, as role and replica id."""
         return [(role, replica) for role in self.roles for replica in range(role.replicas)]
@@ -72,7 +79,7 @@ class Job:
     def needs_supervisor(self) -> bool:
         """Whether the end of a replica may require an action that the engine does not take itself."""
         retried = any(role.max_retries and role.policy != BY_ENGINE for role in self.roles)
-        return retried or (self.fail_fast and len(self.members) > 1)
+        return retried or self.limits.limit is not None or (self.fail_fast and len(self.members) > 1)
 
 
 def job_of(containers: Sequence[Container]) -> Job:
@@ -144,6 +151,22 @@ class Progress:
         """The number of restarts of its replicas."""
         return sum(self.retries.values()) + sum(c.restarts for mine in self.replicas for c in mine)
 
+    @property
+    def run(self) -> int:
+        """The number of its run, from 1."""
+        return self.gang.run
+
+    @property
+    def ends_at(self) -> int:
+        """The end of its run by the time limit, in seconds since the epoch; 0 without one."""
+        return max((c.ends_at for mine in self.replicas for c in mine[-1:]), default=0)
+
+    def expire(self) -> None:
+        """Applies the time limit, which has been reached."""
+        for action in self.gang.expire():
+            if isinstance(action, Stop):
+                self.stops.update((n, action.why) for n in action.replicas if _runs(self.newest(n)))
+
     def retries_with(self, ordinals: Collection[int]) -> dict[str | int, int]:
         """Returns the retries that have been carried out once these replicas are started again.
 
@@ -151,7 +174,7 @@ class Progress:
         """
         members = self.job.members
         roles = {f"role {members[n][0].name}" for n in ordinals}
-        restarted: set[str | int] = {"application", *ordinals, *roles}
+        restarted: set[str | int] = {"application", REQUEUED, *ordinals, *roles}
         return self.carried_out | {key: self.retries[key] for key in restarted & self.retries.keys()}
 
 
@@ -199,12 +222,12 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
         retries = 0 if role.policy == BY_ENGINE else role.max_retries
         rules.append(RoleRules(role.name, ordinals, retries, role.policy))
         first = ordinals.stop
-    return Gang(rules, job.fail_fast, job.backoff, used_retries=dict(used))
+    return Gang(rules, job.fail_fast, job.backoff, used_retries=dict(used), requeues=job.limits.requeues)
 
 
 def _apply(progress: Progress, removed: Collection[int]) -> None:
     """Applies the rules to the containers: first those that run, then the ends in order of time."""
-    gang = progress.gang
+    gang, job_limits = progress.gang, progress.job.limits
     # the first starts were carried out; containers that are still to be started are collected below
     actions: list[Action] = [action for action in gang.begin() if isinstance(action, End)]
     running, ended, unstarted = _sorted_by_stage(progress, removed)
@@ -214,7 +237,10 @@ def _apply(progress: Progress, removed: Collection[int]) -> None:
     before = [n for n in ended if not _has_mark(progress.newest(n), CANCELLED)]
     after = [n for n in ended if _has_mark(progress.newest(n), CANCELLED)]
     for ordinal in before:
+        apply_limit(gang, job_limits, progress.newest(ordinal), actions)
         actions += _ended(progress, ordinal, removed)
+    for ordinal in running:
+        apply_limit(gang, job_limits, progress.newest(ordinal), actions)
     if progress.cancelled:
         actions += gang.cancel()
     for ordinal in after:
@@ -260,7 +286,7 @@ def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[A
     if newest.mark == FAILED:
         return progress.gang.give_up(ordinal)
     succeeded = newest.exit_code == 0 and not newest.error
-    return progress.gang.exited(ordinal, succeeded, newest.mark in (STOPPED, CANCELLED))
+    return progress.gang.exited(ordinal, succeeded, newest.mark in (STOPPED, CANCELLED, EXPIRED))
 
 
 def _has_mark(container: Container | None, mark: str) -> bool:

@@ -19,6 +19,7 @@ from torchx.schedulers.docker.container_body import Environment, body_field
 from torchx.schedulers.docker.container_options import Options, apply_options, reserved_in
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import replicas_of
+from torchx.scheduling.limits import LimitRule
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.run_options import CfgVal
@@ -37,6 +38,8 @@ LONGEST_ID, LONGEST_ROLE = 30, 30
 """Maximum characters of the app id and the role in a container's name, which is also its host name."""
 LONGEST_NAME = 63
 """Maximum characters of a host name."""
+CHECKPOINTS = "/torchx-checkpoints"
+"""The folder for checkpoints in containers."""
 RENDEZVOUS = "c10d"
 """Name of the port that only replicas use: it is not published on the machine."""
 OWN = "local_docker"
@@ -93,7 +96,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
     if any(role.workspace for role in app.roles):
         builds, notes = plan.plan_images(app, cfg)
     info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg, builds), as_text)
-    info.notes += notes + notes_of(app)
+    info.notes += notes + notes_of(app) + LimitRule.of(cfg).notes("local_docker")
     return info
 
 
@@ -113,6 +116,8 @@ def to_request(
     common = {"Privileged": bool(cfg.get("privileged")), "Init": True, "NetworkMode": NETWORK}
     inherited = _inherited_env(cfg)
     seen: dict[str, str] = {}
+    rule = LimitRule.of(cfg)
+    kept = {} if rule.is_empty else {settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS}
     for role, replica, filled in replicas_of(
         app, app_id=app_id, img_root="", rank0_env=settings.TORCHX_RANK0_HOST
     ):
@@ -131,6 +136,8 @@ def to_request(
             settings.TORCHX_IMAGE: role.image,
             settings.TORCHX_REPLICA: f"{role.name}/{replica}",
             settings.TORCHX_ATTEMPT: "1",
+            **rule.variables(1, None),
+            **kept,
         }
         body = {
             "Image": role.image,
@@ -145,7 +152,11 @@ def to_request(
                 f"{LABEL}role-name": role.name,
                 f"{LABEL}replica-id": str(replica),
             },
-            "HostConfig": {**common, **_mounts(role), **_resources(role, replica)},
+            "HostConfig": {
+                **common,
+                **_mounts(role, _checkpoints(rule, app_id)),
+                **_resources(role, replica),
+            },
         }
         apply_options(body, *_own_options(role))
         job.containers.append(DockerContainer(name, body))
@@ -200,8 +211,21 @@ def _own_options(role: Role) -> tuple[Mapping[str, Any], str]:
     return options, where
 
 
-def _mounts(role: Role) -> dict[str, Any]:
-    mounts: list[dict[str, Any]] = []
+def checkpoint_volume(app_id: str) -> str:
+    """Returns the name of the volume for the checkpoints of an application."""
+    return f"torchx-{app_id}"
+
+
+def _checkpoints(rule: LimitRule, app_id: str) -> list[dict[str, Any]]:
+    """Returns the mount of the folder for checkpoints: the given folder, or a volume of the application."""
+    if rule.is_empty:
+        return []
+    if rule.checkpoint_dir:
+        return [_mount("bind", rule.checkpoint_dir, CHECKPOINTS, False)]
+    return [_mount("volume", checkpoint_volume(app_id), CHECKPOINTS, False)]
+
+
+def _mounts(role: Role, mounts: list[dict[str, Any]]) -> dict[str, Any]:
     devices = get_device_mounts(role.resource.devices)
     for mount in role.mounts:
         if isinstance(mount, BindMount):

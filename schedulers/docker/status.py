@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import UsageError
-from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOPPED, Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import (
     containers_of,
@@ -31,7 +31,12 @@ STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
 
 INTERRUPTED = "its start was interrupted"
-_WHY = {CANCELLED: "cancelled", STOPPED: "another replica failed", FAILED: "it could not be restarted"}
+_WHY = {
+    CANCELLED: "cancelled",
+    STOPPED: "another replica failed",
+    FAILED: "it could not be restarted",
+    EXPIRED: "time limit",
+}
 
 
 def describe_app(engine: Engine, app_id: str) -> DescribeAppResponse | None:
@@ -96,6 +101,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         app_id=progress.job.app_id,
         state=state,
         num_restarts=progress.restarts,
+        run=progress.run,
         msg=msg,
         roles_statuses=list(roles.values()),
         name=data.get("app", {}).get("name", ""),
@@ -154,6 +160,8 @@ def _is_stopped(progress: Progress) -> bool:
 
 
 def _why_failed(progress: Progress) -> str:
+    if progress.gang.expired:
+        return progress.job.limits.reached(progress.run)
     first = progress.end.first_failure if progress.end else None
     if first is None:
         return "a replica failed, and its container was removed"
@@ -202,7 +210,7 @@ def _attempt(c: Container) -> AttemptStatus:
 def _state_of(c: Container) -> AppState:
     if c.status in ("running", "paused"):
         return AppState.RUNNING
-    if c.mark in (CANCELLED, STOPPED):
+    if c.mark in (CANCELLED, STOPPED, EXPIRED):
         return AppState.CANCELLED
     return AppState.SUCCEEDED if c.exit_code == 0 and not c.error else AppState.FAILED
 

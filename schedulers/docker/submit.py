@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
@@ -14,21 +16,22 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
-from torchx.schedulers.docker.cancel import remove
+from torchx.schedulers.docker.cancel import remove, remove_volume
+from torchx.schedulers.docker.container_body import Environment
 from torchx.schedulers.docker.engine import networks
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.gpus import leased
 from torchx.schedulers.docker.images.program import is_missing
 from torchx.schedulers.docker.images.pull import provide
-from torchx.schedulers.docker.labels import JOB, USER
+from torchx.schedulers.docker.labels import ENDS_AT, JOB, USER
 from torchx.schedulers.docker.lookup import entries
 from torchx.schedulers.docker.record import forget, job_data, label_data, save
 from torchx.schedulers.docker.replay import Job, job_from
 from torchx.schedulers.docker.request import NETWORK, DockerContainer, DockerJob
 from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_supervisor
 from torchx.schedulers.shared import owner
-from torchx.schedulers.shared.options import progress_of
+from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDryRunInfo
 
@@ -74,6 +77,8 @@ def submit(
         )
     text = json.dumps(label_data(data), separators=(",", ":"))
     notes = _build(engine, request, report)
+    if engine.address.path:
+        provide_checkpoint_dir(data["cfg"])
     bodies = [_body(container, text) for container in request.containers]
     images = dict.fromkeys(container.image for container in request.containers)
     notes += [note for note in (provide(engine, image, report) for image in images) if note]
@@ -83,6 +88,7 @@ def submit(
     names = [container.name for container in request.containers]
     with _lock(engine, job) as descriptors, leased(engine, bodies, os.environ) as gpu_notes:
         notes += gpu_notes
+        _begin_run(bodies, job)
         named = list(zip(names, bodies, strict=True))
         save(request.app_id, data, engine.address.text)
         try:
@@ -111,6 +117,17 @@ def _body(container: DockerContainer, data: str) -> dict[str, Any]:
     return {**container.body, "Labels": labels, "HostConfig": dict(container.body["HostConfig"])}
 
 
+def _begin_run(bodies: list[dict[str, Any]], job: Job) -> None:
+    """Sets the end of the first run in the containers of a job with a time limit."""
+    if job.limits.limit is None:
+        return
+    ends_at = math.ceil(time.time() + job.limits.limit)
+    for body in bodies:
+        body["Labels"][ENDS_AT] = str(ends_at)
+        body["Env"] = list(body["Env"])
+        Environment(body["Env"])[settings.TORCHX_ENDS_AT] = str(ends_at)
+
+
 def _start(
     engine: Engine, app_id: str, bodies: list[tuple[str, dict[str, Any]]], then: Callable[[], None]
 ) -> None:
@@ -136,6 +153,7 @@ def _start(
         then()
     except BaseException:
         left = remove(engine, [entry["Id"] for entry in entries(engine, app_id)])
+        remove_volume(engine, app_id)
         if left:
             raise StateError(f"containers of the failed start cannot be removed: {left[0]}") from left[0]
         raise

@@ -8,6 +8,7 @@ removed. Like the supervisor of a local job it does not import installed package
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import threading
@@ -23,16 +24,17 @@ from torchx.errors import StateError
 from torchx.machine import files
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker.container_body import next_body
-from torchx.schedulers.docker.containers import CANCELLED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOPPED, Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
-from torchx.schedulers.docker.labels import ATTEMPT, RETRY
+from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
+from torchx.schedulers.docker.limits.notices import Notices
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, job_of, replay
 from torchx.schedulers.docker.supervisor_launch import usage_path
-from torchx.supervisor.policy import Start
+from torchx.supervisor.policy import REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
 
 POLL_INTERVAL = 30.0
@@ -63,6 +65,7 @@ class Supervisor:
         self._due: dict[tuple[tuple[int, int], ...], float] = {}
         self._tries = 0
         self._sampler = Sampler(engine, usage_path(app_id))
+        self._notices = Notices(engine, print_error)
 
     def run(self) -> None:
         """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
@@ -120,6 +123,7 @@ class Supervisor:
     def _replay(self, containers: Sequence[Container]) -> Progress:
         progress = replay(job_of(containers), containers, self._succeeded.attempts)
         self._succeeded.note(progress)
+        self._notices.apply_limit(progress)
         return progress
 
     def _to_stop(self, progress: Progress) -> list[Container]:
@@ -133,8 +137,9 @@ class Supervisor:
         stopped = self._to_stop(progress)
         if stopped:
             self._stopping.update(c.id for c in stopped)
-            end_all(self._engine, stopped, STOPPED, progress.job.grace)
-        pause = self._kill_overdue(progress)
+            mark = EXPIRED if progress.gang.expired else STOPPED
+            end_all(self._engine, stopped, mark, progress.job.grace)
+        pause = min(self._kill_overdue(progress), self._notices.send_due(progress))
         due: list[Sequence[int]] = []
         for start in progress.starts:
             left = self._due.setdefault(_retry_of(progress, start), time.monotonic() + start.delay)
@@ -195,14 +200,20 @@ class Supervisor:
                 continue
             attempts[ordinal] = max(newest.attempt + 1, progress.expected[ordinal])
             old.append((ordinal, newest))
-        retry = json.dumps({"used": progress.retries_with(ordinals), "attempts": attempts})
+        used = progress.retries_with(ordinals)
+        retry = json.dumps({"used": used, "attempts": attempts})
+        rule, run = progress.job.limits, used.get(REQUEUED, 0) + 1
+        ends_at = progress.ends_at
+        if rule.limit is not None and run > progress.carried_out.get(REQUEUED, 0) + 1:
+            ends_at = math.ceil(time.time() + rule.limit)
 
         def make(member: tuple[int, Container]) -> str:
             ordinal, container = member
             inspected = self._engine.call("GET", f"/containers/{container.id}/json")
             number = attempts[ordinal]
-            env = {settings.TORCHX_ATTEMPT: str(number)}
-            body = next_body(inspected, {ATTEMPT: str(number), RETRY: retry}, env)
+            env = {settings.TORCHX_ATTEMPT: str(number), **rule.variables(run, ends_at or None)}
+            labels = {ATTEMPT: str(number), RETRY: retry, **({ENDS_AT: str(ends_at)} if ends_at else {})}
+            body = next_body(inspected, labels, env)
             name = f"{container.host}.{number}"
             made: dict[str, Any] = self._engine.call("POST", "/containers/create", {"name": name}, body)
             return str(made["Id"])

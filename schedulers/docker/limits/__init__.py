@@ -1,0 +1,1 @@
+"""Time limits of applications in containers."""

@@ -1,0 +1,36 @@
+"""The notice of a time limit in containers and on nodes: a shell script that signals the programs."""
+
+from __future__ import annotations
+
+NOTICE_SCRIPT = """\
+# sends a signal to the programs that handle it: $1 its name, $2 its number, $3 a process
+# A process without a handler, such as a shell or the agent of torchrun, would end: its children are searched.
+torchx_handles() {
+    torchx_caught=
+    while read -r torchx_key torchx_value; do
+        case $torchx_key in SigCgt:) torchx_caught=$torchx_value ;; esac
+    done < "/proc/$1/status"
+    [ "$((0x0${torchx_caught#????????} >> ($2 - 1) & 1))" = 1 ]
+} 2> /dev/null
+torchx_children() {
+    for torchx_file in /proc/[0-9]*/status; do
+        while read -r torchx_key torchx_value; do
+            case $torchx_key in
+                Pid:) torchx_pid=$torchx_value ;;
+                PPid:) [ "$torchx_value" != "$1" ] || echo "$torchx_pid" ;;
+            esac
+        done < "$torchx_file"
+    done
+} 2> /dev/null
+torchx_notify() {
+    if torchx_handles "$3" "$2"; then
+        kill -s "$1" "$3"
+        return
+    fi
+    for torchx_child in $(torchx_children "$3"); do
+        torchx_notify "$1" "$2" "$torchx_child"
+    done
+}
+torchx_notify "$@"
+"""
+"""Plain sh, for small images. The arguments: the name of a signal, its number, the process to begin with."""
