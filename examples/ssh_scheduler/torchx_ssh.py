@@ -99,6 +99,7 @@ class SshScheduler(LocalScheduler):
     """
 
     attaches_by_default = on_this_machine = plans_workspaces = False
+    execute = None  # type: ignore[assignment]  # it would run the program on this machine
 
     def __init__(self, session_name: str) -> None:
         super().__init__(session_name, Hosts, backend="ssh")

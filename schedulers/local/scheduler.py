@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -14,6 +14,7 @@ with lazy_imports:
     from torchx.jobs import pruning
     from torchx.schedulers.local import cancel as local_cancel
     from torchx.schedulers.local import checks, doctor, events, images, logs, options, request, submit
+    from torchx.schedulers.local import exec as local_exec
     from torchx.schedulers.local import stacks as local_stacks
     from torchx.schedulers.local import usage as local_usage
     from torchx.schedulers.local import wait as local_wait
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.stacks import AppStacks
+    from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
@@ -188,6 +190,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the logs of the replicas in order of time."""
         return logs.read_logs(self._jobs, app_id, query)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Runs a program with the environment and in the working directory of a replica."""
+        return local_exec.execute(self._jobs, app_id, role_name, k, command, streams)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks this machine for the requirements of local jobs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -13,6 +13,7 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Schedul
 with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
     from torchx.schedulers.slurm import checks, commands, doctor, logs, request, status, submit
+    from torchx.schedulers.slurm import exec as slurm_exec
     from torchx.schedulers.slurm import stacks as slurm_stacks
     from torchx.schedulers.slurm import usage as slurm_usage
     from torchx.schedulers.slurm import wait as slurm_wait
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.stacks import AppStacks
+    from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
@@ -141,6 +143,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
             StateError: the job is unknown.
         """
         return logs.log_chunks(app_id, query)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Runs a program on the node of a replica, with its environment and in its working directory."""
+        return slurm_exec.execute(app_id, role_name, k, command, streams)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the cluster."""

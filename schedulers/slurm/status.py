@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -193,6 +194,26 @@ def _replica(paths: SlurmPaths, outcome: Outcome, role: str, replica: int, most:
         attempts=[attempt for attempt, _ in attempts],
         max_attempts=max(most, attempts[-1][0].number if attempts else 1),
     )
+
+
+def running_host(record: SlurmRecord, role: str, replica: int) -> str:
+    """Returns the node on which a replica of a running job runs; empty if it does not, or not yet."""
+    paths = record.paths
+    numbers = [
+        int(match[1]) for name in _names(paths.replica(role, replica)) if (match := ATTEMPT.fullmatch(name))
+    ]
+    latest = paths.replica(role, replica) / f"attempt-{max(numbers, default=0)}"
+    if _read(latest / "end.json") is not None or attempts_of(paths) > max(numbers, default=0):
+        return ""
+    start = _read(latest / "start.json") or {}
+    return str(start.get("host", ""))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
 
 
 def _attempts(folder: Path, outcome: Outcome) -> list[tuple[AttemptStatus, str]]:

@@ -13,7 +13,7 @@ from project.sources import ROOT
 from sshd import ssh_server
 
 from torchx.scheduling.base import Scheduler
-from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
+from torchx.testing import Ability, AbilityConformance, Meaning, SchedulerConformance
 
 EXAMPLE = ROOT / "examples" / "ssh_scheduler"
 
@@ -67,4 +67,4 @@ class TestSsh(OverSsh, SchedulerConformance):
 
 @pytest.mark.xdist_group("ssh")
 class TestAbilities(OverSsh, AbilityConformance):
-    pass
+    lacks = (Ability.EXECUTES,)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import subprocess
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import IO
 from urllib.parse import parse_qs, urlsplit
@@ -50,7 +51,7 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={"PATH": "/usr/bin:/bin", "POD": pod["metadata"]["name"]},
+            env=_environment(cluster, pod),
         )
     except OSError as error:
         result = f'exec: "{query["command"][0]}": {error.strerror}'
@@ -68,12 +69,24 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
         for thread in threads[:2]:
             thread.join()
         code = process.wait()
+        code = 128 - code if code < 0 else code
     status: Object = {"status": "Success"}
     if code:
         causes = [{"reason": "ExitCode", "message": str(code)}]
         status = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
     send(3, json.dumps(status).encode())
     threads[2].join(5)
+
+
+def _environment(cluster: object, pod: Object) -> dict[bytes, bytes]:
+    """Returns the environment of the container."""
+    node = cluster.node  # type: ignore[attr-defined]
+    main = None if node is None else node.processes.get(pod["metadata"]["uid"])
+    found = {b"PATH": b"/usr/bin:/bin"}
+    if main is not None:
+        with suppress(OSError), open(f"/proc/{main.pid}/environ", "rb") as file:
+            found.update(each.split(b"=", 1) for each in file.read().split(b"\0") if b"=" in each)  # type: ignore[misc]
+    return {**found, b"POD": pod["metadata"]["name"].encode()}
 
 
 def _pump(send: object, channel: int, source: IO[bytes]) -> None:

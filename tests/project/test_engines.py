@@ -41,12 +41,10 @@ OPTIONAL = {"usage": "Measures", "stacks": "TakesStacks", "execute": "Executes",
 """Methods that an engine may lack, and their protocols."""
 
 ABSENT = {
-    ("local", "exec"): "a replica is a process of this machine: users run programs beside it themselves",
     ("docker", "stacks"): "torchx.runner.stacks, by a program in each container",
     ("kubernetes", "stacks"): "torchx.runner.stacks, by a program in each container",
     ("local", "prune"): "torchx.jobs.pruning, as records on this machine belong to torchx.jobs",
     ("local", "record"): "torchx.jobs.record, as a supervisor reads it too",
-    ("slurm", "exec"): "Slurm has srun --overlap for it, only on machines of the cluster",
     ("slurm", "prune"): "a cluster is shared, and its folders are those of its users",
     ("kubernetes", "prune"): "a cluster has ttlSecondsAfterFinished, the run option ttl",
 }

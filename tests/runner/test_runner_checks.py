@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from memory_scheduler import MemoryScheduler
 
 from torchx.errors import UsageError
 from torchx.runner import Runner
+from torchx.scheduling.streams import Streams
 from torchx.specs.app import AppDef, RetryPolicy, Role
 
 
@@ -67,3 +69,10 @@ def test_any_bytes_may_be_an_argument(runner: Runner) -> None:
     info = runner.dryrun(make(args=["\udcff", "é"]), "memory")
     assert info.app is not None
     assert info.app.roles[0].args == ["\udcff", "é"]
+
+
+def test_programs_run_only_in_replicas_of_schedulers_that_can(runner: Runner) -> None:
+    streams = Streams(io.BytesIO(), io.BytesIO())
+    with pytest.raises(UsageError, match="memory cannot run programs in its replicas") as raised:
+        runner.execute("memory://s/x", "r", 0, ["true"], streams)
+    assert raised.value.code == "not_supported"

@@ -1,13 +1,19 @@
-"""Conformance tests of optional protocols: waiting, killing, merged logs."""
+"""Conformance tests of optional protocols: waiting, killing, merged logs, programs in replicas."""
 
 from __future__ import annotations
 
+import io
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from torchx.scheduling.base import Kills, LogChunks, Scheduler, Waits
+import pytest
+
+from torchx.errors import StateError
+from torchx.scheduling.base import Executes, Kills, LogChunks, Scheduler, Waits
 from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.streams import Streams
 from torchx.specs.status import AppState
 from torchx.testing.harness import Ability, Harness
 
@@ -15,6 +21,7 @@ PROTOCOLS: Mapping[Ability, type[Any]] = {
     Ability.WAITS: Waits,
     Ability.KILLS: Kills,
     Ability.LOG_CHUNKS: LogChunks,
+    Ability.EXECUTES: Executes,
 }
 
 
@@ -95,3 +102,41 @@ class AbilityConformance(Harness):
         ]
         assert read(LogQuery({"a": frozenset([0])}, tail=2)) == [("a", 0, b"9\n10\n")]
         assert read(LogQuery({"a": frozenset([0])}, regex="^1")) == [("a", 0, b"1\n10\n")]
+
+    def test_a_program_runs_in_a_replica(self, scheduler: Scheduler[Any]) -> None:
+        if self.without(scheduler, Ability.EXECUTES):
+            return
+        assert isinstance(scheduler, Executes)
+        engine: Executes = scheduler
+        role = self.role(
+            "echo up; exec sleep 600", name="worker", num_replicas=2, env={"COLOUR": "sea green"}
+        )
+        app_id = self.submit(scheduler, self.app(role))
+        self.until(
+            lambda: all(list(scheduler.log_iter(app_id, "worker", k)) for k in (0, 1)), "all have started"
+        )
+
+        def run(*command: str, replica: int = 1, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
+            out, err = io.BytesIO(), io.BytesIO()
+            if stdin is None:
+                code = engine.execute(app_id, "worker", replica, command, Streams(out, err))
+            else:
+                source, feed = os.pipe()
+                os.write(feed, stdin)
+                os.close(feed)
+                code = engine.execute(app_id, "worker", replica, command, Streams(out, err, source))
+                os.close(source)
+            return code, out.getvalue(), err.getvalue()
+
+        script = 'echo "$COLOUR $TORCHX_REPLICA $1"; echo no >&2; exit 3'
+        odd = "a b'\"$HOME \\ é"
+        expected = f"sea green worker/1 {odd}\n".encode()
+        assert run("sh", "-c", script, "sh", odd) == (3, expected, b"no\n")
+        assert run("cat", stdin=b"one\ntwo")[:2] == (0, b"one\ntwo")
+        assert run("sh", "-c", "kill -9 $$")[0] == 137
+        with pytest.raises(StateError):
+            engine.execute(app_id, "worker", 2, ["true"], Streams(io.BytesIO(), io.BytesIO()))
+        scheduler.cancel(app_id)
+        self.until_ended(scheduler, app_id)
+        with pytest.raises(StateError, match="not running"):
+            run("true")

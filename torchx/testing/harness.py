@@ -47,6 +47,7 @@ class Ability(str, Enum):
 
     KILLS = "Kills"
     LOG_CHUNKS = "LogChunks"
+    EXECUTES = "Executes"
 
     def __str__(self) -> str:
         return self.value

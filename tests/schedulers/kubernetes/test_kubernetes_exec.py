@@ -154,11 +154,3 @@ def test_the_command(scheduler: KubernetesScheduler, app_id: str) -> None:
     assert "a single replica" in torchx("exec", f"{handle}/worker/0,1", "true").stderr
     shown, code = on_terminal("exec", handle, "echo", "hi")
     assert (shown.strip(), code) == ("hi", 0)
-
-
-def test_an_engine_that_cannot() -> None:
-    handle = torchx("run", "-s", "local_cwd", "--detach", "utils.sh", "sleep", "60").stdout.strip()
-    done = torchx("exec", handle, "true")
-    assert done.returncode == 2
-    assert "local_cwd cannot run programs in its replicas" in done.stderr
-    torchx("cancel", handle)

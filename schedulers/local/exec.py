@@ -1,0 +1,67 @@
+"""Runs a program beside a replica of a local job: with its environment, working directory and GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torchx import settings
+from torchx.machine import enter, processes
+from torchx.schedulers.shared.child import run_child
+from torchx.schedulers.shared.exec import not_running
+from torchx.scheduling.checks import require_replicas, unknown_application
+
+if TYPE_CHECKING:
+    from torchx.jobs.view import JobView
+    from torchx.schedulers.local.status import LocalJobs
+    from torchx.scheduling.streams import Streams
+
+
+def execute(
+    jobs: LocalJobs, app_id: str, role: str, replica: int, command: Sequence[str], streams: Streams
+) -> int:
+    """Runs a program beside a replica and returns its exit code.
+
+    Raises:
+        StateError: the replica is not running, or the program does not exist.
+    """
+    view = jobs.find(app_id)
+    if view is None:
+        raise unknown_application(jobs.scheduler, app_id)
+    pid, env = process_of(view, role, replica)
+    return run_child(command, streams, env=env, cwd=f"/proc/{pid}/cwd")
+
+
+def process_of(view: JobView, role: str, replica: int) -> tuple[int, Mapping[bytes, bytes]]:
+    """Returns the pid of a running replica and the environment that it was started with.
+
+    Raises:
+        StateError: the replica does not exist or is not running.
+    """
+    known: dict[str, list[int]] = {}
+    for each in view.replicas:
+        known.setdefault(each.role, []).append(each.id)
+    app_id, handle = view.record.app_id, view.record.handle
+    require_replicas(app_id, known, role, [replica])
+    attempts = next(each.attempts for each in view.replicas if (each.role, each.id) == (role, replica))
+    process = attempts[-1].process if attempts and attempts[-1].ended_at is None else None
+    if view.has_ended or process is None:
+        raise not_running(app_id, role, replica)
+    env = enter.environment_of(process.pid)
+    if not processes.is_alive(process):
+        raise not_running(app_id, role, replica)
+    if enter.is_of(env, handle, f"{role}/{replica}"):
+        return process.pid, env
+    return process.pid, _recorded_environment(view, role, replica, attempts[-1].number)
+
+
+def _recorded_environment(view: JobView, role: str, replica: int, attempt: int) -> dict[bytes, bytes]:
+    """Returns the environment of a replica from the record: a program may overwrite its own in memory."""
+    supervisor = view.supervisor
+    spec = next(each for each in view.record.roles if each.name == role)
+    recorded = {**spec.env, **spec.replicas[replica].env, settings.TORCHX_ATTEMPT: str(attempt)}
+    return {
+        **({} if supervisor is None else enter.environment_of(supervisor.pid)),
+        **{os.fsencode(name): os.fsencode(value) for name, value in recorded.items()},
+    }

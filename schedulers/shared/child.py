@@ -1,0 +1,229 @@
+"""Run a program of this machine with the streams of a caller: with pipes or a terminal of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import subprocess
+import termios
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from torchx.errors import StateError
+from torchx.machine import processes
+from torchx.schedulers.shared.exec import AT_A_TIME, POLL_INTERVAL, Caller
+from torchx.scheduling.streams import Streams
+
+END_WITHIN = 2.0
+"""Seconds that a program has to end when the caller is interrupted."""
+QUIET = 0.2
+"""Seconds without output after which all output of the terminal of an ended program was read."""
+END_OF_INPUT = b"\x04"
+
+
+def run_child(
+    argv: Sequence[str],
+    streams: Streams,
+    *,
+    env: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
+    cwd: str | None = None,
+    stderr_apart: bool = False,
+) -> int:
+    """Runs a program in its own session and returns its exit code, 128 + N if signal N ended it.
+
+    It ends with the program: output of processes that it leaves behind is not awaited.
+
+    Args:
+        argv: the program and its arguments; no shell.
+        streams: the streams of the caller.
+        env: its environment (default: that of this process).
+        cwd: its working directory (default: that of this process).
+        stderr_apart: with a terminal, its stderr is not the terminal.
+
+    Raises:
+        StateError: it cannot be started.
+    """
+    ends = _Ends(streams, stderr_apart)
+    try:
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=ends.theirs[0],
+                stdout=ends.theirs[1],
+                stderr=ends.theirs[2],
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+                preexec_fn=_take_terminal if streams.terminal else None,
+            )
+        except OSError as error:
+            raise StateError(f"`{argv[0]}` could not be run: {error.strerror}") from error
+        finally:
+            ends.close_theirs()
+        try:
+            _relay(process, ends, Caller(streams))
+        except BaseException:
+            _end(process)
+            raise
+        code = process.wait()
+    finally:
+        ends.close()
+    return code if code >= 0 else 128 - code
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program and its process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(OSError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_WITHIN)
+            return
+
+
+class _Ends:
+    """The descriptors between this process and the program.
+
+    Attributes:
+        theirs: stdin, stdout and stderr of the program.
+        outputs: our ends of its outputs, and whether each is its stderr.
+        sink: our end of its input, or None.
+        terminal: our end of its terminal, or None.
+    """
+
+    def __init__(self, streams: Streams, stderr_apart: bool) -> None:
+        self.outputs: dict[int, bool] = {}
+        self.terminal: int | None = None
+        self.sink: int | None = None
+        if streams.terminal:
+            self.terminal, slave = os.openpty()
+            self.theirs = [slave, slave, slave]
+            self.outputs[self.terminal] = False
+            self.sink = self.terminal
+        else:
+            source = os.open(os.devnull, os.O_RDONLY)
+            if streams.stdin is not None:
+                os.close(source)
+                source, self.sink = os.pipe()
+            ours, out = os.pipe()
+            self.outputs[ours] = False
+            self.theirs = [source, out, out]
+        if stderr_apart or not streams.terminal:
+            ours, self.theirs[2] = os.pipe()
+            self.outputs[ours] = True
+        for descriptor in {*self.outputs, *([] if self.sink is None else [self.sink])}:
+            os.set_blocking(descriptor, False)
+
+    def close_theirs(self) -> None:
+        """Closes the ends that the program has inherited."""
+        for descriptor in set(self.theirs):
+            os.close(descriptor)
+
+    def close_sink(self) -> None:
+        """Ends the input of the program."""
+        if self.sink is not None and self.sink != self.terminal:
+            os.close(self.sink)
+        self.sink = None
+
+    def close_output(self, descriptor: int) -> None:
+        """Closes an output that has ended."""
+        del self.outputs[descriptor]
+        if descriptor != self.terminal:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Closes all that is still open."""
+        self.close_sink()
+        for descriptor in list(self.outputs):
+            self.close_output(descriptor)
+        if self.terminal is not None:
+            os.close(self.terminal)
+
+
+def _relay(process: subprocess.Popen[bytes], ends: _Ends, caller: Caller) -> None:
+    """Forwards input and output until the program has ended."""
+    pending = b""
+    watch = _watch(process)
+    try:
+        while process.poll() is None:
+            if ends.terminal is not None and (size := caller.new_size()) is not None:
+                fcntl.ioctl(ends.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            poll = select.poll()
+            for descriptor in ends.outputs:
+                poll.register(descriptor, select.POLLIN)
+            if watch is not None:
+                poll.register(watch, select.POLLIN)
+            if ends.sink is not None and ends.sink != ends.terminal:
+                poll.register(ends.sink, select.POLLOUT if pending else 0)
+            elif pending and ends.terminal is not None:
+                poll.register(ends.terminal, select.POLLIN | select.POLLOUT)
+            if caller.source is not None and ends.sink is not None and not pending:
+                poll.register(caller.source, select.POLLIN)
+            ready = dict(poll.poll(POLL_INTERVAL * 1000))
+            for descriptor in set(ready) & set(ends.outputs):
+                if ready[descriptor] & ~select.POLLOUT:
+                    _show(descriptor, ends, caller)
+            if caller.source is not None and caller.source in ready and ends.sink is not None:
+                pending = caller.read()
+                if not pending and ends.sink == ends.terminal:
+                    pending = END_OF_INPUT
+                elif not pending:
+                    ends.close_sink()
+            if ends.sink is not None and (pending or ready.get(ends.sink, 0) & select.POLLERR):
+                pending = _send(pending, ends)
+    finally:
+        if watch is not None:
+            os.close(watch)
+    _drain(ends, caller)
+
+
+def _watch(process: subprocess.Popen[bytes]) -> int | None:
+    """Returns a descriptor that is readable once a program has ended, None on old systems."""
+    try:
+        return processes.open_descriptor(process.pid)
+    except OSError:
+        return None
+
+
+def _send(pending: bytes, ends: _Ends) -> bytes:
+    """Writes input, as much as fits; returns the rest. The program may have closed its input."""
+    assert ends.sink is not None
+    try:
+        return pending[os.write(ends.sink, pending) :]
+    except BlockingIOError:
+        return pending
+    except OSError:
+        ends.close_sink()
+        return b""
+
+
+def _show(descriptor: int, ends: _Ends, caller: Caller) -> bool:
+    """Shows available output; returns False if there was none."""
+    try:
+        data = os.read(descriptor, AT_A_TIME)
+    except BlockingIOError:
+        return False
+    except OSError:  # the terminal of an ended program
+        data = b""
+    if not data:
+        ends.close_output(descriptor)
+        return False
+    caller.show(data, error=ends.outputs[descriptor])
+    return True
+
+
+def _drain(ends: _Ends, caller: Caller) -> None:
+    """Shows the rest of the output of an ended program."""
+    for descriptor in list(ends.outputs):
+        while _show(descriptor, ends, caller):
+            pass
+    # the kernel moves the output of a terminal a moment later
+    while ends.terminal in ends.outputs and select.select([ends.terminal], [], [], QUIET)[0]:
+        _show(ends.terminal, ends, caller)

@@ -1,0 +1,186 @@
+"""Runs a program on the node of a replica, as a step beside those of the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchx.errors import StateError
+from torchx.machine import enter
+from torchx.schedulers.shared.child import run_child
+from torchx.schedulers.shared.exec import not_running
+from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.queue import SlurmJob, find, require_own
+from torchx.schedulers.slurm.status import running_host
+from torchx.scheduling.checks import require_replicas, unknown_application
+from torchx.scheduling.streams import Output, Streams
+from torchx.specs.handles import make_app_handle
+from torchx.specs.status import AppState
+
+PROGRAM = "TORCHX_EXEC_PROGRAM"
+"""The variable with the program that becomes the requested one."""
+_START = f'exec python3 -I -S -c "import os; exec(os.environ.pop(\\"{PROGRAM}\\"))"'
+_END = re.compile(rb"srun: error: [^\n]*: tasks? [0-9,-]+: [^\n]*\n|srun: (Terminating|Force Term)[^\n]*\n")
+"""Messages of srun on how a task ended; the exit code says it."""
+
+
+def execute(app_id: str, role: str, replica: int, command: Sequence[str], streams: Streams) -> int:
+    """Runs a program beside a replica and returns its exit code.
+
+    Raises:
+        OwnershipError: the job belongs to another user.
+        StateError: the job is unknown, the replica is not running, the program does not exist, or Slurm
+            rejects the step.
+    """
+    job = require_running(app_id, role, replica)
+    argument = {
+        "job": make_app_handle("slurm", job.record.session, str(job.record.job_id)),
+        "replica": f"{role}/{replica}",
+        "command": list(command),
+        "terminal": streams.terminal,
+        "mark": f"torchx-{os.urandom(12).hex()}",
+    }
+    env = client.clean_env()
+    env |= {PROGRAM: Path(enter.__file__).read_text(encoding="utf-8"), enter.REQUEST: json.dumps(argument)}
+    options = ["--quiet", *(["--pty"] if streams.terminal else [])]
+    if streams.stdin is None:
+        options.append("--input=none")
+    argv = [*step_on_node(job, role, replica), *options, "sh", "-c", _START]
+    gate = _Gate(str(argument["mark"]).encode(), streams.stdout if streams.terminal else streams.stderr)
+    errors = _Messages(streams.stderr) if streams.terminal else _Messages(gate)
+    through = Streams(
+        gate if streams.terminal else streams.stdout, errors, streams.stdin, streams.terminal, streams.size
+    )
+    code = run_child(argv, through, env=env, stderr_apart=True)
+    errors.finish()
+    if not gate.is_open:
+        raise _rejection(gate.held + errors.dropped, f"{role}/{replica}")
+    return code
+
+
+def require_running(app_id: str, role: str, replica: int) -> SlurmJob:
+    """Returns the job of a running replica of the caller.
+
+    Raises:
+        OwnershipError: the job belongs to another user.
+        StateError: the job is unknown, or the replica is not running.
+    """
+    client.require_slurm("srun")
+    job = find(app_id)
+    if job is None:
+        raise unknown_application("slurm", app_id)
+    require_own(job, "entered")
+    known = {r["name"]: list(range(r.get("num_replicas", 1))) for r in job.record.app.get("roles", ())}
+    require_replicas(app_id, known, role, [replica])
+    if job.outcome.state is not AppState.RUNNING or not running_host(job.record, role, replica):
+        raise not_running(app_id, role, replica)
+    if any(part.state == "SUSPENDED" for part in job.queue):
+        raise StateError(f"job {app_id} is suspended", hint=f"resume it: scontrol resume {job.record.job_id}")
+    return job
+
+
+def step_on_node(job: SlurmJob, role: str, replica: int) -> list[str]:
+    """Returns the srun command, with options, for one task on the node of a running replica."""
+    number = [each["name"] for each in job.record.app["roles"]].index(role)
+    group = [f"--het-group={number}"] if len(job.queue) > 1 else []
+    return [
+        "srun",
+        "--overlap",
+        f"--jobid={job.record.job_id}",
+        *group,
+        f"--nodelist={running_host(job.record, role, replica)}",
+        "--nodes=1",
+        "--ntasks=1",
+        "--cpus-per-task=1",
+        "--mem=0",
+    ]
+
+
+class _Gate:
+    """Forwards the output after a line that marks the start of the program.
+
+    Attributes:
+        held: the output before that line: error messages.
+        is_open: whether the line was received.
+    """
+
+    def __init__(self, mark: bytes, output: Output) -> None:
+        self._mark, self._output = mark, output
+        self.held = b""
+        self.is_open = False
+
+    def write(self, data: bytes, /) -> None:
+        """Receives output."""
+        if not self.is_open:
+            self.held += data
+            before, mark, after = self.held.partition(self._mark)
+            if not mark or b"\n" not in after:
+                return
+            self.is_open, self.held = True, before
+            data = after.partition(b"\n")[2]
+        if data:
+            self._output.write(data)
+
+    def flush(self) -> None:
+        """Flushes the output behind it."""
+        self._output.flush()
+
+
+class _Messages:
+    """Forwards output without the messages of srun on how the program ended.
+
+    Attributes:
+        dropped: these messages.
+    """
+
+    def __init__(self, output: _Gate | Output) -> None:
+        self._output = output
+        self._line = b""  # the current line, held while it may be such a message
+        self._begins = True
+        self.dropped = b""
+
+    def write(self, data: bytes, /) -> None:
+        """Receives output."""
+        for line in data.splitlines(keepends=True):
+            self._add(line)
+
+    def _add(self, part: bytes) -> None:
+        if not self._begins:
+            self._output.write(part)
+            self._begins = part.endswith(b"\n")
+            return
+        self._line += part
+        if self._line.startswith(b"srun: ") and not self._line.endswith(b"\n"):
+            return
+        if not self._line.endswith(b"\n") and b"srun: ".startswith(self._line):
+            return
+        if _END.fullmatch(self._line):
+            self.dropped += self._line
+        else:
+            self._output.write(self._line)
+            self._begins = self._line.endswith(b"\n")
+        self._line = b""
+
+    def finish(self) -> None:
+        """Forwards an unfinished line."""
+        if self._line:
+            self._output.write(self._line)
+            self._output.flush()
+
+    def flush(self) -> None:
+        """Flushes the output behind it."""
+        self._output.flush()
+
+
+def _rejection(messages: bytes, replica: str) -> StateError:
+    """Returns the error for a program that was not started."""
+    text = messages.decode("utf-8", "replace")
+    own = [line.removeprefix("torchx: ") for line in text.splitlines() if line.startswith("torchx: ")]
+    if own:
+        return StateError(f"no program was run beside {replica}: {own[-1]}")
+    if "python3" in text:
+        return StateError(f"no program was run beside {replica}: its node has no python3")
+    return StateError(f"Slurm rejected the step: {client.full_error(text) or 'srun reported no error'}")

@@ -1,0 +1,135 @@
+"""A program beside a replica of a local job: its environment, its folder, its input, its result."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from local import ended, scheduler, sh, submit, text
+from program import on_terminal, torchx
+from support import wait_until
+
+from torchx.errors import StateError
+from torchx.machine import enter
+from torchx.schedulers.shared.child import run_child
+from torchx.scheduling.streams import Streams
+
+
+def until_up(app_id: str, replicas: int = 1) -> None:
+    wait_until(lambda: text(app_id).count("up\n") == replicas, "it runs")
+
+
+def run(app_id: str, *command: str, replica: int = 0, stdin: int | None = None) -> tuple[int, bytes, bytes]:
+    out, err = io.BytesIO(), io.BytesIO()
+    code = scheduler().execute(app_id, "w", replica, command, Streams(out, err, stdin))
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_it_has_what_the_replica_has(tmp_path: Path) -> None:
+    """Its environment, with the GPUs, its working directory, and its PATH."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mine").write_text("#!/bin/sh\necho my own\n")
+    (tmp_path / "bin" / "mine").chmod(0o755)
+    role = sh(f"cd {tmp_path}; echo up; exec sleep 600", 2)
+    role.env = {"CUDA_VISIBLE_DEVICES": "3", "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    app_id = submit(role)
+    until_up(app_id, 2)
+    script = "echo $CUDA_VISIBLE_DEVICES $TORCHX_REPLICA $TORCHX_ATTEMPT; pwd; exec mine"
+    expected = f"3 w/1 1\n{tmp_path}\nmy own\n"
+    assert run(app_id, "sh", "-c", script, replica=1) == (0, expected.encode(), b"")
+    handle = f"local_cwd://torchx/{app_id}"
+    done = torchx("exec", f"{handle}/w/1", "sh", "-c", "echo $TORCHX_REPLICA; exit 5")
+    assert (done.returncode, done.stdout, done.stderr) == (5, "w/1\n", "")
+    shown, code = on_terminal("exec", handle, "sh", "-c", "stty size; test -t 0 && echo terminal; exit 6")
+    assert (shown.split(), code) == (["40", "80", "terminal"], 6)
+    with pytest.raises(StateError, match="`no-such-program` could not be run: No such file"):
+        run(app_id, "no-such-program")
+    scheduler().cancel(app_id)
+    ended(app_id)
+    with pytest.raises(StateError, match=rf"w/0 of {app_id} is not running"):
+        run(app_id, "true")
+
+
+def test_megabytes_in_both_directions_and_the_end_of_each(tmp_path: Path) -> None:
+    app_id = submit(sh("echo up; exec sleep 600"))
+    until_up(app_id)
+    data = random.Random(7).randbytes(4_000_000)
+    (tmp_path / "data").write_bytes(data)
+
+    def fed(*command: str) -> tuple[int, bytes, bytes]:
+        with (tmp_path / "data").open("rb") as file:
+            return run(app_id, *command, stdin=file.fileno())
+
+    assert fed("cat") == (0, data, b"")
+    digest = f"{hashlib.sha256(data).hexdigest()}  -\n".encode()
+    # all is read before anything is printed: only the end of the input starts the output
+    assert fed("sh", "-c", "sha256sum; exit 7") == (7, digest, b"")
+    assert fed("sh", "-c", "head -c 10; exit 9") == (9, data[:10], b""), "the rest is not read"
+    assert run(app_id, "sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 6")[0] == 6
+    assert run(app_id, "sh", "-c", "sleep 600 & echo $!; exit 4")[0] == 4, (
+        "a process left behind is not awaited"
+    )
+
+
+def test_the_current_attempt_is_entered(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    script = (
+        f"echo up; until test -e {gate}; do sleep 0.05; done; test $TORCHX_ATTEMPT = 2 || exit 1; sleep 600"
+    )
+    app_id = submit(sh(script.replace("$", "$$"), retries=1, policy="REPLICA"))
+    until_up(app_id)
+    assert run(app_id, "sh", "-c", "echo $TORCHX_ATTEMPT")[1] == b"1\n"
+    gate.touch()
+
+    def attempt() -> bytes:
+        try:
+            return run(app_id, "sh", "-c", "echo $TORCHX_ATTEMPT")[1]
+        except StateError as error:
+            assert error.code == "not_running"
+            return b""
+
+    wait_until(lambda: attempt() == b"2\n", "the second attempt runs")
+
+
+def test_a_program_that_has_overwritten_its_environment() -> None:
+    """The record has it too, as programs change their title in that memory."""
+    app_id = submit(sh("echo up; exec env -i sleep 600"))
+    until_up(app_id)
+    script = "echo $TORCHX_REPLICA $TORCHX_ATTEMPT ${HOME:+home}"
+    wait_until(lambda: run(app_id, "sh", "-c", script)[1] == b"w/0 1 home\n", "it has the environment")
+
+
+def test_processes_of_another_user_are_not_read() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be two users")
+    marks = {"TORCHX_JOB_ID": "local_cwd://torchx/x", "TORCHX_REPLICA": "w/0", "TORCHX_ATTEMPT": "1"}
+    code = "import os, sys; os.setuid(65534); os.execvp('sleep', ['sleep', '600'])"
+    import subprocess
+
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", code], env={**os.environ, **marks})
+    try:
+        wait_until(lambda: Path(f"/proc/{child.pid}").stat().st_uid == 65534, "it is another user")
+        assert enter.environment_of(child.pid) == {}
+        assert enter.find(marks["TORCHX_JOB_ID"], "w/0") is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_an_interrupt_ends_the_program(tmp_path: Path) -> None:
+    """The caller is interrupted while the program runs: the program does not stay behind."""
+
+    class Interrupting(io.BytesIO):
+        def write(self, data: object, /) -> int:
+            raise KeyboardInterrupt
+
+    streams = Streams(Interrupting(), io.BytesIO())
+    with pytest.raises(KeyboardInterrupt):
+        run_child(["sh", "-c", f"echo $$ > {tmp_path}/pid; echo out; exec sleep 600"], streams)
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: enter.start_of(pid) < 0, "it has ended")
