@@ -1,24 +1,31 @@
-"""Allocates the GPUs of an engine's machine by id, so that two jobs never share one by accident.
+"""Leases GPUs for containers, which get them by id, so that two jobs never share one by accident.
 
-The containers on the engine record which GPUs are in use, for every user and as long as the containers run,
-even if the submitting process has ended.
+The supervisor of the containers holds the leases. The containers also record which GPUs they use, in case it
+is killed.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-from torchx.errors import StateError, TorchxError
-from torchx.jobs.paths import Home, state_home
-from torchx.machine import locks
+from torchx.errors import TorchxError, UsageError
+from torchx.lazy import lazy_imports
+from torchx.leases.gpus import Gpu
+from torchx.leases.holders import inherited, take
+from torchx.leases.reception import answer
 from torchx.schedulers.docker.engine.address import require_socket
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.replay import is_under_way
-from torchx.schedulers.docker.supervisor_launch import docker_home
-from torchx.schedulers.shared.gpus import Leases, visible_gpus
+from torchx.specs.app import AppDef
+from torchx.specs.run_options import CfgVal
+from torchx.supervisor.process import continue_under_guard
+
+with lazy_imports:
+    from torchx.schedulers.shared import reservation
 
 
 def requested(body: Mapping[str, Any]) -> int:
@@ -38,79 +45,82 @@ def taken(engine: Engine) -> set[str]:
     }
 
 
-@contextmanager
-def leased(engine: Engine, bodies: Sequence[dict[str, Any]], env: Mapping[str, str]) -> Iterator[list[str]]:
-    """Allocates GPUs to each container that requests a number of them, until the containers are created.
+def lease(
+    engine: Engine, bodies: Sequence[dict[str, Any]], app: AppDef, cfg: Mapping[str, CfgVal]
+) -> tuple[reservation.Reservation, list[str]]:
+    """Leases the resources of containers, and allocates GPUs to those that request a number of them.
+
+    The variable ``CUDA_VISIBLE_DEVICES`` of the caller limits the GPUs.
 
     Args:
         engine: the engine.
         bodies: the create requests; the field `DeviceRequests` is replaced.
-        env: an environment whose ``CUDA_VISIBLE_DEVICES`` limits the GPUs to allocate.
+        app: the application.
+        cfg: the run options.
 
-    Yields:
-        Notes for the user, a line each.
+    Returns:
+        The leases, which the supervisor inherits, and notes for the user, a line each.
 
     Raises:
-        StateError: there are not enough free GPUs.
+        StateError: there are not enough free resources.
+        UsageError: the engine is on another machine, whose CPUs and memory cannot be reserved.
     """
-    requesting = [body for body in bodies if requested(body)]
-    if not requesting:
-        yield []
-        return
+    needs = reservation.needs_of(app.roles, sum(map(requested, bodies)), cfg)
     if not engine.address.path:
-        yield ["GPUs are allocated from the first one on: it is unknown which are free on a remote engine"]
-        return
-    gpus = visible_gpus(env)
-    if not gpus:
-        yield []  # the engine decides: it may have GPUs that are not visible here
-        return
-    with _exclusive(), closing(Leases(Home(state_home()).devices)) as leases:
-        used = taken(engine)
-        total = sum(map(requested, requesting))
-        free = leases.take([gpu for gpu in gpus if gpu not in used], total)
-        if len(free) < total:
-            raise StateError(
-                f"{total} GPUs are requested; this machine has {len(gpus)}, {len(free)} of them free",
-                hint="list the running jobs: torchx list   to share GPUs, name them: docs/docker.md",
-                code="insufficient_resources",
+        if needs.cpus or needs.memory:
+            raise UsageError(
+                f"`reserve` is for an engine on this machine, and {engine.address} is on another one",
+                hint="leave out: -cfg reserve=true",
             )
-        left = iter(free)
-        for body in requesting:
-            host = body["HostConfig"]
-            host["DeviceRequests"] = [_with_ids(one, left) for one in host["DeviceRequests"]]
-        yield []
+        note = "GPUs are allocated from the first one on: it is unknown which are free on a remote engine"
+        return reservation.Reservation.of_nothing(), [note] if needs.gpus else []
+    here = reservation.capacity(needs, os.environ)
+    if not here.gpus:  # the engine decides: it may have GPUs that are not visible here
+        return reservation.require(needs._replace(gpus=0), here, app.name), []
+    reserved = reservation.require(needs, here, app.name)
+    left = iter(reserved.gpus)
+    for body in filter(requested, bodies):
+        host = body["HostConfig"]
+        host["DeviceRequests"] = [_with_ids(one, left) for one in host["DeviceRequests"]]
+    return reserved, []
 
 
-def _with_ids(request: Mapping[str, Any], free: Iterator[str]) -> Mapping[str, Any]:
+def used_here() -> set[str]:
+    """Returns the GPUs that containers on this machine use; none if no engine of this machine answers."""
+    with suppress(TorchxError):
+        require_socket()
+        engine = Engine()
+        if engine.address.path:
+            return taken(engine)
+    return set()
+
+
+def keep_leases(engine: Engine, app_id: str) -> None:
+    """Keeps the leases of an application as long as its supervisor or the guard of that runs.
+
+    The supervisor of an application has inherited them. One that replaces a killed supervisor takes them
+    again, unless another job has them.
+
+    Args:
+        engine: the engine.
+        app_id: the application.
+    """
+    leases = inherited()
+    with suppress(TorchxError, OSError):
+        containers = () if leases.names else find_containers(engine, app_id).get(app_id, ())
+        gpus = {gpu for container in containers if container.live for gpu in container.gpus}
+        for gpu in gpus:
+            if gpu.startswith(("GPU-", "MIG-")) and (taken := take([Gpu(gpu, gpu).lease])) is not None:
+                leases.add(taken)
+    if leases.names:
+        continue_under_guard()
+        answer(leases, app_id)
+
+
+def _with_ids(request: Mapping[str, Any], free: Iterator[Gpu]) -> Mapping[str, Any]:
     """Returns a request for devices with as many of the free GPUs as it requests."""
     count = int(request.get("Count") or 0)
     if count <= 0 or request.get("DeviceIDs"):
         return request
     named = {name: value for name, value in request.items() if name != "Count"}
-    return {**named, "DeviceIDs": [next(free) for _ in range(count)]}
-
-
-@contextmanager
-def left_by_jobs(gpus: Sequence[str]) -> Iterator[list[str]]:
-    """Yields the GPUs of this machine that no container uses, and keeps containers from taking one meanwhile.
-
-    Args:
-        gpus: the GPUs of this machine.
-
-    Yields:
-        The GPUs that no container uses; all of them if no engine of this machine answers.
-    """
-    with ExitStack() as held:
-        used: set[str] = set()
-        with suppress(TorchxError):
-            require_socket()
-            engine = Engine()
-            if engine.address.path:
-                held.enter_context(_exclusive())
-                used = taken(engine)
-        yield [gpu for gpu in gpus if gpu not in used]
-
-
-def _exclusive() -> AbstractContextManager[None]:
-    """Keeps other submissions of this user from allocating GPUs meanwhile."""
-    return locks.exclusive(docker_home().path / "gpus.lock")
+    return {**named, "DeviceIDs": [next(free).id for _ in range(count)]}

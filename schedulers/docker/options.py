@@ -22,6 +22,7 @@ def run_options() -> runopts:
     add_shared(
         opts, "image_repo", "workspace_limit_mb", "quiet", "grace_period", "fail_fast", "retry_backoff"
     )
+    add_shared(opts, "reserve")
     return opts
 
 

@@ -7,8 +7,8 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from torchx import settings
@@ -21,7 +21,7 @@ from torchx.schedulers.docker.container_body import Environment
 from torchx.schedulers.docker.engine import networks
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
-from torchx.schedulers.docker.gpus import leased
+from torchx.schedulers.docker.gpus import lease
 from torchx.schedulers.docker.images.program import is_missing
 from torchx.schedulers.docker.images.pull import provide
 from torchx.schedulers.docker.labels import ENDS_AT, JOB, USER
@@ -33,7 +33,8 @@ from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_superv
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
-from torchx.specs.app import AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo
+from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
@@ -46,19 +47,27 @@ def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> st
         UsageError: the request is invalid, or was submitted before.
         StateError: the engine does not answer, an image is missing, or a container cannot be started.
     """
-    data = job_data(require_application(info), info.cfg, session)
-    info.notes += submit(engine, info.request, data, progress_of(info))
+    app = require_application(info)
+    data = job_data(app, info.cfg, session)
+    info.notes += submit(engine, info.request, app, info.cfg, data, progress_of(info))
     return info.request.app_id
 
 
 def submit(
-    engine: Engine, request: DockerJob, data: Mapping[str, Any], report: Callable[[str], None]
+    engine: Engine,
+    request: DockerJob,
+    app: AppDef,
+    cfg: Mapping[str, CfgVal],
+    data: Mapping[str, Any],
+    report: Callable[[str], None],
 ) -> list[str]:
     """Creates and starts the containers of an application.
 
     Args:
         engine: the engine.
         request: the containers.
+        app: the application.
+        cfg: the run options.
         data: the data to record, from :func:`job_data`.
         report: called with a line about slow operations.
 
@@ -86,13 +95,20 @@ def submit(
         if network == NETWORK:
             networks.provide(engine)
     names = [container.name for container in request.containers]
-    with _lock(engine, job) as descriptors, leased(engine, bodies, os.environ) as gpu_notes:
-        notes += gpu_notes
+    with _lock(engine, job) as lock_descriptors, ExitStack() as held:
+        reservation, more = lease(engine, bodies, app, cfg)
+        held.enter_context(reservation)
+        notes += more
         _begin_run(bodies, job)
         named = list(zip(names, bodies, strict=True))
         save(request.app_id, data, engine.address.text)
         try:
-            _start(engine, request.app_id, named, lambda: _supervise(job, descriptors))
+            _start(
+                engine,
+                request.app_id,
+                named,
+                lambda: _supervise(job, lock_descriptors, reservation.descriptors),
+            )
         except BaseException:
             forget(request.app_id)
             raise
@@ -253,9 +269,10 @@ def _lock(engine: Engine, job: Job) -> Iterator[list[int]]:
         os.close(held)
 
 
-def _supervise(job: Job, descriptors: list[int]) -> None:
-    for held in descriptors:
-        urgent = job.needs_supervisor
+def _supervise(job: Job, locks: Sequence[int], leases: Sequence[int]) -> None:
+    for held in locks:
+        urgent = job.needs_supervisor or bool(leases)
         # without measurements the job runs as well, and the next command for it starts a supervisor
         with nullcontext() if urgent else suppress(OSError):
-            spawn_supervisor(docker_home().job(job.app_id), job.app_id, held, urgent=urgent)
+            paths = docker_home().job(job.app_id)
+            spawn_supervisor(paths, job.app_id, [held, *leases], urgent=urgent)

@@ -28,6 +28,7 @@ from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOP
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
+from torchx.schedulers.docker.gpus import keep_leases
 from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
 from torchx.schedulers.docker.limits.notices import Notices
 from torchx.schedulers.docker.lookup import find_containers
@@ -286,6 +287,7 @@ def main(argv: list[str]) -> None:
     """
     folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
     separate()
+    keep_leases(Engine(), app_id)
     report_ready(ready)
     Supervisor(Engine(), app_id, folder).run()
     for thread in threading.enumerate():  # threads that kill stopped containers

@@ -38,13 +38,13 @@ def usage_path(app_id: str) -> Path:
     return docker_home().path / "usage" / file_name(app_id)[-LONGEST_NAME:]
 
 
-def spawn_supervisor(paths: JobPaths, app_id: str, held: int, *, urgent: bool = True) -> None:
+def spawn_supervisor(paths: JobPaths, app_id: str, held: Sequence[int], *, urgent: bool = True) -> None:
     """Starts the process of a supervisor.
 
     Args:
         paths: the paths in its folder.
         app_id: the application.
-        held: the descriptor of its lock, which the supervisor inherits.
+        held: the descriptors of its lock and its leases, which the supervisor inherits.
         urgent: wait until it is ready. Otherwise it only measures: it starts after :data:`MEASURED_AFTER`
             and delays nothing.
 
@@ -52,7 +52,7 @@ def spawn_supervisor(paths: JobPaths, app_id: str, held: int, *, urgent: bool = 
         StateError: it does not start.
     """
     delay = 0.0 if urgent else MEASURED_AFTER
-    process.start(MODULE, [str(paths.folder), app_id], paths.supervisor_log, [held], delay=delay)
+    process.start(MODULE, [str(paths.folder), app_id], paths.supervisor_log, held, delay=delay)
 
 
 def lacks_supervisor(containers: Sequence[Container]) -> bool:
@@ -120,6 +120,6 @@ def _start_unless_held(paths: JobPaths, app_id: str) -> None:
         if held is None:
             return
         try:
-            spawn_supervisor(paths, app_id, held)
+            spawn_supervisor(paths, app_id, [held])
         finally:
             os.close(held)

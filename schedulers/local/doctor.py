@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
+from torchx.leases.gpus import visible_gpus
 from torchx.machine import files, processes
-from torchx.schedulers.shared.gpus import visible_gpus
 from torchx.scheduling.findings import Finding, Verdict
 
 LITTLE = 1 << 30
@@ -28,7 +28,7 @@ def diagnose() -> Iterator[Finding]:
     yield _home()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     yield Finding("machine", Verdict.GOOD, f"{os.cpu_count()} CPUs, {memory:,.0f} GB of memory")
-    gpus = visible_gpus(os.environ)
+    gpus = [gpu.name for gpu in visible_gpus(os.environ)]
     message = f"{len(gpus)} available: {', '.join(gpus)}" if gpus else "none available"
     yield Finding("GPUs", Verdict.GOOD if gpus else Verdict.ABSENT, message)
 

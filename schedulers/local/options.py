@@ -24,7 +24,7 @@ def run_options(scheduler: str) -> runopts:
         help="fail if the replicas cannot get GPUs of their own; otherwise warn",
     )
     add_shared(opts, "grace_period", "fail_fast", "retry_backoff", "stall", "on_stall", "progress", *LIMITS)
-    add_shared(opts, "workspace_limit_mb")
+    add_shared(opts, "workspace_limit_mb", "reserve")
     if scheduler == "local_dir":
         opts.add(
             "image_limit_mb",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.lazy import lazy_imports
+from torchx.leases.gpus import CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES, PCI_BUS_ID
 from torchx.schedulers.local.checks import require_system
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
-from torchx.schedulers.shared.gpus import CUDA_VISIBLE_DEVICES, Leases, left_by_jobs, visible_gpus
 from torchx.schedulers.shared.options import provide_checkpoint_dir
+from torchx.schedulers.shared.reservation import Reservation, capacity, needs_of, require
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import CfgVal
@@ -73,9 +73,9 @@ def schedule(
             copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
             copies.check(app, request, final, folder)
 
-    with closing(Leases(home.devices)) as leases, ExitStack() as held:
-        notes = _lease_gpus(app, request, leases, required=bool(cfg.get("auto_set_cuda_visible_devices")))
-        descriptors = list(leases.held)
+    with ExitStack() as held:
+        reservation, notes = _reserve(app, request, cfg)
+        descriptors = held.enter_context(reservation).descriptors
         names = {name for role in app.roles for name in role.port_map}
         if names:
             ports = held.enter_context(machine_ports.PortLeases(names))
@@ -101,8 +101,11 @@ def schedule(
     return request.app_id
 
 
-def _lease_gpus(app: AppDef, request: PopenRequest, leases: Leases, *, required: bool) -> list[str]:
-    """Leases GPUs for the replicas that request them; returns notes for the user.
+def _reserve(app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal]) -> tuple[Reservation, list[str]]:
+    """Leases the resources of the replicas, and passes the GPUs to those that request them.
+
+    Returns:
+        The reservation, and notes for the user.
 
     Raises:
         StateError: they are required, and not free.
@@ -110,28 +113,26 @@ def _lease_gpus(app: AppDef, request: PopenRequest, leases: Leases, *, required:
     requesting = [
         role for role in app.roles if role.resource.gpu > 0 and CUDA_VISIBLE_DEVICES not in role.env
     ]
-    total = sum(role.resource.gpu * role.num_replicas for role in requesting)
-    if not total:
-        return []
-    visible, taken = visible_gpus(os.environ), []
-    if len(visible) >= total:
-        with left_by_jobs(visible) as free:
-            taken = leases.take(free, total)
-    if len(taken) < total:
-        leases.close()
-        free_here = f"this machine has {len(visible)}, {len(taken)} of them free"
-        short = f"{app.name} requests {total} GPUs; {free_here}"
-        if required:
-            raise StateError(
-                short, hint="list the running applications: torchx list", code="insufficient_resources"
-            )
-        seen = "none is reserved, all replicas see all of them"
-        return [f"{short}: {seen}" if visible else f"{app.name} requests {total} GPUs; none is visible"]
-    leased = iter(taken)
+    needs = needs_of(app.roles, sum(role.resource.gpu * role.num_replicas for role in requesting), cfg)
+    here = capacity(needs, os.environ)
+    reservation = here.take(needs)
+    if reservation is None:
+        if cfg.get("reserve") or cfg.get("auto_set_cuda_visible_devices"):
+            reservation = require(needs, here, app.name)
+        elif not here.gpus:
+            return Reservation.of_nothing(), [f"{app.name} requests {needs}; none is visible"]
+        else:
+            short = here.shortage(needs) or f"{needs}; other jobs have just taken some"
+            note = f"{app.name} requests {short}: none is reserved, all replicas see all of them"
+            return Reservation.of_nothing(), [note]
+    left = iter(reservation.gpus)
     for role in requesting:
         for param in request.role_params[role.name]:
-            param.env[CUDA_VISIBLE_DEVICES] = ",".join(next(leased) for _ in range(role.resource.gpu))
-    return []
+            given = [next(left) for _ in range(role.resource.gpu)]
+            param.env[CUDA_VISIBLE_DEVICES] = ",".join(gpu.name for gpu in given)
+            if any(gpu.number for gpu in given):  # the driver's numbers, which CUDA uses in this order only
+                param.env[CUDA_DEVICE_ORDER] = PCI_BUS_ID
+    return reservation, []
 
 
 def _role_record(role: Role, request: PopenRequest) -> RoleRecord:

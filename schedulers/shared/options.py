@@ -22,6 +22,7 @@ SHARED: Mapping[str, runopt] = {
     "retry_backoff": runopt(
         1.0, float, False, "seconds before the first retry; doubled for each further one"
     ),
+    "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and fail if they are not free"),
     "stall": runopt(None, str, False, "report replicas without output or heartbeat for this long, e.g. 10m"),
     "on_stall": runopt(None, str, False, "reaction to a stall: report (default), restart or cancel"),
     "progress": runopt(None, str, False, "pattern of the log lines that count as progress (default: all)"),

@@ -53,13 +53,13 @@ class Gpu(NamedTuple):
         id: the id that the driver gives it; without a driver's answer, the text in CUDA_VISIBLE_DEVICES.
         name: its text for CUDA_VISIBLE_DEVICES: the index of a GPU, the id of an instance, or the text that
             the caller uses.
-        index: the number that the driver gives it; empty for an instance, and without a driver's answer.
+        number: the number that the driver gives it; empty for an instance, and without a driver's answer.
         parent: the id of the divided GPU of an instance.
     """
 
     id: str
     name: str
-    index: str = ""
+    number: str = ""
     parent: str = ""
 
     @property
@@ -175,7 +175,7 @@ def select(gpus: Sequence[Gpu], visible: str) -> list[Gpu]:
         return [Gpu(entry, entry) for entry in dict.fromkeys(entries) if entry not in ("", "-1")]
     selected: dict[str, Gpu] = {}
     for entry in entries:
-        same = [gpu for gpu in gpus if entry in (gpu.index, gpu.id) and entry]
+        same = [gpu for gpu in gpus if entry in (gpu.number, gpu.id) and entry]
         if not same and entry.startswith(("GPU-", "MIG-")):
             same = [gpu for gpu in gpus if gpu.id.startswith(entry)]
         if len(same) != 1 or same[0].id in selected:
@@ -220,7 +220,7 @@ def parse_gpus(listing: str) -> list[Gpu]:
     ... GPU 1: NVIDIA A100 (UUID: GPU-2b)
     ...   MIG 1g.5gb      Device  0: (UUID: MIG-3c)''')
     >>> one, (instance.id, instance.parent)
-    (Gpu(id='GPU-1a', name='0', index='0', parent=''), ('MIG-3c', 'GPU-2b'))
+    (Gpu(id='GPU-1a', name='0', number='0', parent=''), ('MIG-3c', 'GPU-2b'))
     """
     gpus: list[Gpu] = []
     for line in listing.splitlines():

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 
 from torchx.lazy import lazy_imports
-from torchx.leases.holders import Leases, inherited
+from torchx.leases.holders import Leases
 
 with lazy_imports:
     import select
@@ -87,22 +87,16 @@ class Reception:
         connection.close()
 
 
-def answer_in_background(app: str) -> Leases:
-    """Makes this process the holder of the leases that it has inherited, and answers in a thread.
-
-    Without leases it starts no thread.
+def answer(leases: Leases, app: str) -> None:
+    """Makes this process the holder of its leases, and answers in a thread; without leases it starts none.
 
     Args:
-        app: the id of the application.
-
-    Returns:
-        The leases, possibly none.
+        leases: the leases.
+        app: the id of the application, visible to all users.
     """
-    leases = inherited()
     if leases.names:
         reception = Reception(leases, app)
         threading.Thread(target=_serve, args=(reception,), name="leases", daemon=True).start()
-    return leases
 
 
 def _serve(reception: Reception) -> None:

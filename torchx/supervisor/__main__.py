@@ -11,7 +11,8 @@ from torchx.jobs import ended
 from torchx.jobs.paths import JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.view import load
-from torchx.leases.reception import answer_in_background
+from torchx.leases.holders import inherited
+from torchx.leases.reception import answer
 from torchx.machine import marks as process_marks
 from torchx.machine import processes
 from torchx.machine.processes import Process
@@ -51,7 +52,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
     record = JobRecord.load(paths.record)
     process_marks.mark_limit(process_marks.mark_of(record.app_id))
     supervisor = Supervisor(record, paths, os.environ, umask)
-    answer_in_background(record.app_id)
+    answer(inherited(), record.app_id)
     me, parent = _process(os.getpid()), _process(os.getppid())  # the parent is the guard
     supervisor.note(
         "supervisor",

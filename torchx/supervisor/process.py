@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -18,6 +19,9 @@ from torchx.machine import files, processes
 
 READY_WITHIN = 30.0
 """Maximum seconds until a supervisor reports ready; it usually takes some hundredths."""
+
+RESTARTED_AFTER = 0.5
+"""Seconds after which a killed supervisor is replaced."""
 
 LARGEST_ERROR_LOG = 1 << 20
 """Maximum bytes to read of a supervisor's error output."""
@@ -169,6 +173,19 @@ def separate() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked signals
     if os.fork():
         os._exit(0)
+
+
+def continue_under_guard() -> None:
+    """Continues in a child process, which this process replaces by another one if it is killed.
+
+    For a supervisor that can be replaced at any time. This process keeps the descriptors of the supervisor,
+    such as its leases, and ends when the supervisor ends orderly.
+    """
+    while child := os.fork():
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            os._exit(0)
+        time.sleep(RESTARTED_AFTER)
 
 
 def report_ready(ready: int) -> None:

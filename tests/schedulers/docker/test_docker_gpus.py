@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fakegpus
 import pytest
 from engine import IMAGE
 
-from torchx.errors import StateError
-from torchx.jobs.paths import Home, state_home
+from torchx.errors import StateError, UsageError
 from torchx.schedulers.docker.engine.address import Address
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.gpus import leased, taken
+from torchx.schedulers.docker.gpus import lease, taken
 from torchx.schedulers.docker.labels import APP_ID, JOB, REPLICA, ROLE
 from torchx.schedulers.docker.record import job_data, label_data
 from torchx.schedulers.docker.request import to_request
 from torchx.schedulers.docker.submit import _body
 from torchx.schedulers.local.scheduler import create_scheduler
-from torchx.schedulers.shared.gpus import Leases
+from torchx.schedulers.shared.reservation import Reservation
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 
@@ -30,23 +33,26 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("gpus")]
 
 
 @pytest.fixture(autouse=True)
-def _machine_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fakegpus.FakeGpus:
     """A machine with three GPUs, as its driver's program reports."""
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text('#!/bin/sh\nfor n in 0 1 2; do echo "GPU $n: a GPU (UUID: GPU-$n)"; done\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return fakegpus.install(monkeypatch, tmp_path, 3)
 
 
-def bodies(replicas: int = 1, gpus: int = 1, **metadata: Any) -> tuple[str, list[dict[str, Any]]]:
+Job = tuple[AppDef, list[dict[str, Any]]]
+
+
+def job(replicas: int = 1, gpus: int = 1, **metadata: Any) -> Job:
     role = Role("w", IMAGE, entrypoint="true", num_replicas=replicas, resource=Resource(1, gpus, 64))
     role.metadata = dict(metadata)
     app = AppDef("job", [role])
     request = to_request(app, f"job-{uuid.uuid4().hex[:12]}", {})
     text = json.dumps(label_data(job_data(app, {"grace_period": 1.0}, "torchx")))
-    return request.app_id, [_body(container, text) for container in request.containers]
+    return app, [_body(container, text) for container in request.containers]
+
+
+def leased(of: Job, engine: Engine | None = None) -> tuple[Reservation, list[str]]:
+    app, bodies = of
+    return lease(engine or Engine(), bodies, app, {})
 
 
 def ids(of: list[dict[str, Any]]) -> list[list[str]]:
@@ -68,67 +74,115 @@ def make(made: list[str], of: list[dict[str, Any]]) -> None:
         made.append(Engine().call("POST", "/containers/create", {"name": name}, body)["Id"])
 
 
-def test_each_has_its_own_as_long_as_its_containers_are_there(made: list[str]) -> None:
-    _, first = bodies(replicas=2)
-    with leased(Engine(), first, os.environ) as said:
-        assert (ids(first), said) == ([["0"], ["1"]], [])
-        make(made, first)
-    assert {"0", "1"} <= taken(Engine())
-    _, second = bodies()
-    with leased(Engine(), second, os.environ):
-        assert ids(second) == [["2"]]
-    _, third = bodies(gpus=2)
-    with pytest.raises(StateError, match="2 GPUs are requested; this machine has 3, 1 of them free"):
-        leased(Engine(), third, os.environ).__enter__()
+def test_each_has_its_own_as_long_as_its_containers_are_there(
+    made: list[str], machine: fakegpus.FakeGpus
+) -> None:
+    zero, one, two = machine.ids
+    first = job(replicas=2)
+    reservation, notes = leased(first)
+    with reservation:
+        assert (ids(first[1]), notes) == ([[zero], [one]], [])
+        make(made, first[1])
+    assert {zero, one} <= taken(Engine()), "its supervisor was killed: no process has the leases"
+    second = job()
+    with leased(second)[0]:
+        assert ids(second[1]) == [[two]]
+    third = job(gpus=2)
+    with pytest.raises(StateError, match="job requests 2 GPUs; this machine has 3, 1 of them free") as error:
+        leased(third)
+    assert error.value.hint == "GPU 0, 1: a container, or a job without a lease"
     Engine().call("DELETE", f"/containers/{made.pop(0)}")
     Engine().call("DELETE", f"/containers/{made.pop(0)}")
-    with leased(Engine(), third, os.environ):
-        assert ids(third) == [["0", "1"]]
-
-
-def test_those_of_local_jobs_are_taken_too() -> None:
-    local = Leases(Home(state_home()).devices)
-    assert local.take(["0", "1", "2"], 1) == ["0"]
-    _, body = bodies()
-    with leased(Engine(), body, os.environ):
-        assert ids(body) == [["1"]]
-    local.close()
+    with leased(third)[0]:
+        assert ids(third[1]) == [[zero, one]]
 
 
 def test_a_local_job_gets_none_that_containers_have(made: list[str]) -> None:
-    _, body = bodies(gpus=2)
-    with leased(Engine(), body, os.environ):
-        make(made, body)
-    role = Role("w", "", entrypoint="sh", args=["-c", "echo has $CUDA_VISIBLE_DEVICES"])
+    containers = job(gpus=2)
+    with leased(containers)[0]:
+        make(made, containers[1])
+    role = Role("w", "", entrypoint="sh", args=["-c", "echo has $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"])
     role.resource = Resource(1, 1, 64)
     local = create_scheduler("torchx")
     app_id = local.submit(AppDef("beside", [role]), {})
     assert local.wait(app_id, 60.0)
-    assert list(local.log_iter(app_id, "w", 0)) == ["has 2\n"]
+    assert list(local.log_iter(app_id, "w", 0)) == ["has 2 PCI_BUS_ID\n"]
     role.resource = Resource(1, 2, 64)
     with pytest.raises(StateError, match="this machine has 3, 1 of them free"):
         local.submit(AppDef("beside", [role]), {"auto_set_cuda_visible_devices": True})
     local.delete(app_id)
 
 
-def test_who_names_them_has_them(made: list[str]) -> None:
-    named = {"device_requests": [{"DeviceIDs": ["0"], "Capabilities": [["gpu"]]}]}
+def test_who_names_them_has_them(made: list[str], machine: fakegpus.FakeGpus) -> None:
+    named = {"device_requests": [{"DeviceIDs": [machine.ids[0]], "Capabilities": [["gpu"]]}]}
     for _ in range(2):
-        _, body = bodies(local_docker=named)
-        with leased(Engine(), body, os.environ):
-            assert ids(body) == [["0"]]
-            make(made, body)
+        containers = job(local_docker=named)
+        with leased(containers)[0] as reservation:
+            assert reservation.leases.names == []
+            assert ids(containers[1]) == [[machine.ids[0]]]
+            make(made, containers[1])
 
 
-def test_what_the_caller_may_not_use_is_not_handed_on() -> None:
-    _, body = bodies()
-    with leased(Engine(), body, {**os.environ, "CUDA_VISIBLE_DEVICES": "2"}):
-        assert ids(body) == [["2"]]
+def test_what_the_caller_may_not_use_is_not_handed_on(
+    machine: fakegpus.FakeGpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    containers = job()
+    with leased(containers)[0]:
+        assert ids(containers[1]) == [[machine.ids[2]]], "by id: in a container they are numbered from 0"
 
 
-def test_of_an_engine_elsewhere_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_an_engine_elsewhere_they_are_counted() -> None:
     engine = Engine(Address("tcp://far:2375", host="far", port=2375))
-    _, body = bodies()
-    with leased(engine, body, os.environ) as said:
-        assert body[0]["HostConfig"]["DeviceRequests"][0]["Count"] == 1
-        assert "free on a remote engine" in said[0]
+    containers = job()
+    reservation, notes = leased(containers, engine)
+    assert reservation.leases.names == []
+    assert containers[1][0]["HostConfig"]["DeviceRequests"][0]["Count"] == 1
+    assert "free on a remote engine" in notes[0]
+    with pytest.raises(UsageError, match="`reserve` is for an engine on this machine"):
+        lease(engine, containers[1], containers[0], {"reserve": True})
+
+
+SUBMIT = """
+import os, sys
+from torchx.leases.holders import holders, names_in_use
+from torchx.leases.machine import cpu_names
+from torchx.leases.waiting import wait_for
+from torchx.schedulers.docker.scheduler import create_scheduler
+from torchx.specs.app import AppDef, Role
+from torchx.specs.resources import Resource
+import signal
+
+docker = create_scheduler("torchx")
+role = Role("w", sys.argv[1], entrypoint="sleep", args=["600"], resource=Resource(1, 0, 64))
+app_id = docker.submit(AppDef("job", [role]), {"reserve": True, "grace_period": 0.0})
+try:
+    (cpu,) = (name for name in names_in_use() if name.startswith("cpu-"))
+    first = holders([cpu])[cpu]
+    assert (first.app, first.uid) == (app_id, os.getuid()), first
+    os.kill(first.pid, signal.SIGKILL)
+    while (second := holders([cpu])[cpu]).pid == first.pid:  # its guard holds the lease, and replaces it
+        pass
+    assert second.app == app_id, second
+    # the next job does not fit: it would need all processors
+    role.resource = Resource(len(cpu_names()), 0, 64)
+    try:
+        create_scheduler("torchx").submit(AppDef("job", [role]), {"reserve": True})
+    except Exception as error:
+        print(error.message)
+finally:
+    docker.cancel(app_id)
+    while names_in_use():
+        wait_for([cpu], 120)
+    docker.delete(app_id)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace with leases of its own")
+def test_the_supervisor_of_containers_holds_their_leases() -> None:
+    command = ["unshare", "-n", sys.executable, "-c", SUBMIT, IMAGE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"job requests \d+ CPUs?; this machine has (\d+), \d+ of them free\n", done.stdout), (
+        done.stdout
+    )

@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
 from local import (
     assert_nothing_runs,
     describe,
@@ -30,11 +29,9 @@ from local import (
 )
 from support import wait_until
 
-from torchx.errors import StateError
 from torchx.machine import locks as lock
 from torchx.machine import processes
 from torchx.runner import get_runner
-from torchx.specs.app import Role
 from torchx.specs.status import AppState
 from torchx.testing.changes import recorded_changes
 
@@ -256,35 +253,6 @@ def test_a_supervisor_that_gets_a_signal_cancels_its_job() -> None:
     done = ended(app_id)
     assert done.state is AppState.CANCELLED
     assert_nothing_runs(app_id)
-
-
-def test_gpus_are_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text('#!/bin/sh\nfor n in 0 1 2 3; do echo "GPU $n: fake (UUID: GPU-$n)"; done\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def gpu_job(replicas: int) -> Role:
-        role = sh("echo ${replica_id}=$CUDA_VISIBLE_DEVICES; sleep 600", replicas)
-        role.resource.gpu = 1
-        return role
-
-    one = submit(gpu_job(2), auto_set_cuda_visible_devices=True)
-    two = submit(gpu_job(1))
-    wait_until(lambda: len(text(one).split()) == 2 and text(two), "both say what they see")
-    assert sorted(text(one).split()) == ["0=0", "1=1"]
-    assert text(two) == "0=2\n"
-    with pytest.raises(StateError, match="requests 2 GPUs; this machine has 4, 1 of them free"):
-        submit(gpu_job(2), auto_set_cuda_visible_devices=True)
-    for app_id in (one, two):
-        scheduler().cancel(app_id)
-        ended(app_id)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    three = submit(gpu_job(2), auto_set_cuda_visible_devices=True)
-    wait_until(lambda: sorted(text(three).split()) == ["0=5", "1=7"], "the outer choice is honoured")
-    scheduler().cancel(three)
-    ended(three)
 
 
 def test_the_lock_is_free_when_the_job_has_ended() -> None:
