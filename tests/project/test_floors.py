@@ -193,8 +193,11 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
-    """Supervisor and replica agent are programs: they exit and handle signals. A notebook cell prints."""
-    programs = ("torchx.supervisor", "torchx.schedulers.slurm.node.agent")
+    """Supervisor and replica agent are programs: they exit and handle signals. A notebook cell prints.
+
+    A program that calls `ending` requests that its signals are handled.
+    """
+    programs = ("torchx.supervisor", "torchx.schedulers.slurm.node.agent", "torchx.distributed.notice")
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))
     calls = {
         "print": {"print"},

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
+from torchx.distributed.notice import INTERRUPTED as INTERRUPTED
+from torchx.distributed.notice import ending as ending
 from torchx.errors import UsageError
 from torchx.machine import files
 
