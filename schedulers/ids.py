@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 # no vowels, to avoid accidental words; the first character is a letter, as in host names
 FIRST = "bcdfghjklmnpqrstvwxz"
@@ -32,6 +35,24 @@ def random_id(max_length: int | None = None) -> str:
     return text.ljust(11, REST[0])[:max_length]
 
 
+_assigned: ContextVar[str] = ContextVar("assigned", default="")
+
+
+@contextmanager
+def assigned(app_id: str) -> Iterator[None]:
+    """Makes :func:`make_unique` return an id that the caller has recorded before the submission.
+
+    >>> with assigned("sweep-b4zt1k8s-7"):
+    ...     make_unique("sweep")
+    'sweep-b4zt1k8s-7'
+    """
+    token = _assigned.set(app_id)
+    try:
+        yield
+    finally:
+        _assigned.reset(token)
+
+
 def make_unique(name: str, string_length: int = 0) -> str:
     """Returns a name with a random suffix; characters not allowed in a handle become dashes.
 
@@ -42,4 +63,6 @@ def make_unique(name: str, string_length: int = 0) -> str:
         name: the name.
         string_length: the maximum length of the suffix; 0 for 11 to 14 characters.
     """
+    if _assigned.get():
+        return _assigned.get()
     return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'app'}-{random_id(string_length or None)}"

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from torchx.specs.handles import UnknownAppException, parse_app_handle
+from torchx.sweeps.paths import BACKEND
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -38,9 +39,9 @@ def find(
 
 
 def short_name(runner: Runner, handle: str) -> str:
-    """Returns the app id on the default scheduler, the handle elsewhere."""
+    """Returns the app id of sweeps and on the default scheduler, the handle elsewhere."""
     backend, _, app_id = parse_app_handle(handle)
-    return app_id if backend == runner.default_scheduler else handle
+    return app_id if backend in (runner.default_scheduler, BACKEND) else handle
 
 
 def identity(handle: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
 from torchx_cli.flags import split_list, tags_given
 from torchx_cli.rule_flags import flag_options
+from torchx_cli.sweeping.flags import SweepFlags
 
 with lazy_imports:
     import json
@@ -63,6 +64,7 @@ class RunRequest:
         once: a name under which the application is submitted at most once.
         stall: run options for the detection of stalls, from flags of their own.
         limits: run options of the time limit, from flags of their own.
+        sweep: the flags of a sweep.
     """
 
     component: str = ""
@@ -87,6 +89,7 @@ class RunRequest:
     once: str = ""
     stall: dict[str, CfgVal] = field(default_factory=dict)
     limits: dict[str, CfgVal] = field(default_factory=dict)
+    sweep: SweepFlags = field(default_factory=SweepFlags)
 
     def with_name(self, app: AppDef) -> AppDef:
         """Returns an application with the name of `--once`, instead of that of an earlier submission."""

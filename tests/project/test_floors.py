@@ -53,7 +53,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("torchx.scheduling.base", "torchx.scheduling.protocols", "torchx.scheduling.responses"),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
-    ("torchx.runner",),
+    ("torchx.runner", "torchx.sweeps"),
     ("torchx_cli", "torchx.cli", "torchx.testing", "torchx.notebook", "torchx.tsm"),
 )
 """The levels from the bottom up; a part includes all modules below its name that are not named themselves."""
@@ -193,11 +193,16 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
-    """Supervisor and replica agent are programs: they exit and handle signals. A notebook cell prints.
+    """Supervisor, conductor and replica agent are programs: they exit and handle signals. A notebook cell prints.
 
     A program that calls `ending` requests that its signals are handled.
     """
-    programs = ("torchx.supervisor", "torchx.schedulers.slurm.node.agent", "torchx.distributed.notice")
+    programs = (
+        "torchx.supervisor",
+        "torchx.sweeps.conductor",
+        "torchx.schedulers.slurm.node.agent",
+        "torchx.distributed.notice",
+    )
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))
     calls = {
         "print": {"print"},

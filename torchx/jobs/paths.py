@@ -101,6 +101,11 @@ class Home(NamedTuple):
         return self.path / "provenance"
 
     @property
+    def sweeps(self) -> Path:
+        """The sweeps, a folder each."""
+        return self.path / "sweeps"
+
+    @property
     def restored(self) -> Path:
         """The working trees that were restored for other runs, a folder each."""
         return self.path / "restored"

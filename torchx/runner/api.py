@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -21,6 +21,7 @@ with lazy_imports:
     from torchx.runner import components, notifications, provenance
     from torchx.runner import once as runner_once
     from torchx.runner import prepare as runner_prepare
+    from torchx.runner import sweeps as runner_sweeps
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
 
@@ -216,6 +217,36 @@ class Runner(Applications):
             info = engine.submit_dryrun(ready, cfg or {}, workspace)
             info.scheduler = scheduler
             return info
+
+    def sweep(
+        self,
+        component: str,
+        parameters: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
+        scheduler: str,
+        component_args: Words | Mapping[str, Any] = (),  # type: ignore[assignment]
+        cfg: Mapping[str, CfgVal] | None = None,
+        workspace: str | Workspace | None = None,
+        at_once: int | None = None,
+    ) -> str:
+        """Submits many runs of a component, or those that an earlier submission lacks.
+
+        Args:
+            component: the name of the component.
+            parameters: the values of each parameter, combined as a grid; or the parameters of each run.
+            scheduler, component_args, cfg, workspace: as for :meth:`run_component`, without the parameters.
+            at_once: maximum number of runs at the same time; 0 for no limit (default: 1 on schedulers of this
+                machine, else no limit).
+
+        Returns:
+            The handle of all runs together.
+
+        Raises:
+            UsageError: a parameter is unknown, or an argument of a run is invalid; nothing is submitted.
+            StateError: the sweep cannot be recorded.
+        """
+        return runner_sweeps.sweep(
+            self, component, parameters, scheduler, component_args, cfg or {}, workspace, at_once
+        )
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
         """Submits a request of :meth:`dryrun`, possibly modified, and returns the handle.

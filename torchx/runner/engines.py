@@ -20,6 +20,7 @@ from torchx.scheduling.base import (
 )
 from torchx.scheduling.query import Pruned
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
+from torchx.sweeps import paths as sweep_paths
 
 with lazy_imports:
     from torchx import config
@@ -27,6 +28,7 @@ with lazy_imports:
     from torchx.jobs import paths
     from torchx.runner import events, notifications, provenance, survey
     from torchx.scheduling import findings
+    from torchx.sweeps import scheduler as sweep_scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,10 +103,15 @@ class Engines:
         """Returns the names of the schedulers."""
         return list(self._known())
 
+    def listed_backends(self) -> list[str]:
+        """Returns the names of the schedulers that may have applications; of sweeps, if any exist."""
+        sweeps = [sweep_paths.BACKEND] if sweep_paths.known() else []
+        return list(dict.fromkeys([*self.scheduler_backends(), *sweeps]))
+
     def cheap_schedulers(self) -> list[str]:
         """Returns the names of the schedulers whose listing takes milliseconds and no network."""
         cheap = []
-        for name in self.scheduler_backends():
+        for name in self.listed_backends():
             with suppress(*survey.EXPECTED):  # not available
                 if self.scheduler(name).cheap_to_list:
                     cheap.append(name)
@@ -187,7 +194,11 @@ class Engines:
                 for app in listed
                 if query.takes(app.app_id, app.name, app.state.name, app.submitted_at, app.tags)
             )
+        sweeps = frozenset(sweep_paths.known())
         for app in found:
+            # the runs of a sweep are listed as one row
+            if sweeps and app.app_id != query.called and sweep_paths.sweep_of_run(app.app_id)[0] in sweeps:
+                continue
             if app.needs_reconcile:
                 with suppress(TorchxError):  # must not hide the others
                     engine.reconcile(app.app_id)
@@ -297,6 +308,8 @@ class Engines:
         return self._of(app_handle)[0]
 
     def _make(self, name: str) -> Scheduler[Any]:
+        if name == sweep_paths.BACKEND and name not in (self._factories or ()):
+            return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
         if self._factories is None:
             return torchx_schedulers.create_scheduler(name, self._name, **self._scheduler_params)
         if name not in self._factories:

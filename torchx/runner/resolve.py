@@ -130,7 +130,7 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
 
 def _backends(runner: Applications) -> tuple[list[str], list[str]]:
     """Returns the scheduler that is queried first, and the others."""
-    backends = sorted(runner.scheduler_backends(), key=lambda name: name != runner.default_scheduler)
+    backends = sorted(runner.listed_backends(), key=lambda name: name != runner.default_scheduler)
     return backends[:1], backends[1:]
 
 
@@ -243,7 +243,7 @@ def _last(runner: Applications) -> str:
     for kept in recall_last():
         if runner.exists(kept):
             return kept
-    own = [backend for backend in runner.scheduler_backends() if not _is_shared(runner, backend)]
+    own = [backend for backend in runner.listed_backends() if not _is_shared(runner, backend)]
     silent: dict[str, Exception] = {}
     apps = [app for found in _select(runner, own, AppQuery(), silent) for app in found]
     dated = [app for app in apps if app.submitted_at is not None]

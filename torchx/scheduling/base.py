@@ -74,6 +74,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             of this machine directly and do not need a copy; only one that the user requests is copied.
         sends_notifications: :meth:`schedule` honours ``notify`` of its request: the end is reported without a
             process that waits for it. Otherwise the runner starts such a process on this machine.
+        has_runs: its applications are sweeps: their roles are runs with parameters.
 
     A scheduler overrides these attributes in its class, or in an object.
     """
@@ -84,6 +85,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     plans_workspaces: bool = False
     workspaces_on_request: bool = False
     sends_notifications: bool = False
+    has_runs: bool = False
     _opts: runopts | None = None
 
     def __init__(self, backend: str, session_name: str) -> None:

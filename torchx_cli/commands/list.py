@@ -240,7 +240,7 @@ def gather(
     if scheduler:
         return [select(scheduler)]
 
-    answers = survey(runner.scheduler_backends(), select)
+    answers = survey(runner.listed_backends(), select)
     failed = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
     if failed and not quiet:
         note(
@@ -254,7 +254,7 @@ def gather(
 def _configured(runner: Runner, session: Session, quiet: bool) -> str:
     """Returns the scheduler in `[cli:list]`; empty if none is set, or it is not installed."""
     setting = session.valid_config.section("cli:list").get("scheduler")
-    if setting is None or setting.value in runner.scheduler_backends():
+    if setting is None or setting.value in runner.listed_backends():
         return setting.value if setting is not None else ""
     if not quiet:
         note(f"note: {setting.origin}: the scheduler `{setting.value}` is not installed; it is ignored")

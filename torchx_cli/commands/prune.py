@@ -73,7 +73,7 @@ def _backends(runner: Runner, scheduler: str) -> list[str]:
     if scheduler:
         return [scheduler]
     names = []
-    for name in runner.scheduler_backends():
+    for name in runner.listed_backends():
         try:
             if runner.has(name, Prunes) and not runner.has(name, Shared):
                 names.append(name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx import settings
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.applications import find, short_name
 from torchx_cli.commands.run import check_combination, submit_again
@@ -40,6 +40,7 @@ from torchx_cli.terminal.output import output_format
 with lazy_imports:
     from torchx_cli import restored
     from torchx_cli.again import rebuild, recorded
+    from torchx_cli.sweeping import again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,10 @@ def rerun_(
     as_it_was: Annotated[
         bool,
         typer.Option("--as-it-was", help="With the source that it was submitted from, restored from git."),
+    ] = False,
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", help="Of a sweep: only the runs that failed or were cancelled."),
     ] = False,
     scheduler: Annotated[str, scheduler_option("Another scheduler (default: the same).")] = "",
     cfg: Cfg = [],  # noqa: B006
@@ -104,6 +109,13 @@ def rerun_(
     request.notify = notifications_of(notify, notify_on, session.config)
     with session.runner() as runner:
         full, described = find(runner, handle, full=True)
+        if runner.scheduler_of(full).has_runs:
+            again.check(request, changed=bool(changes or arguments or as_it_was))
+            return again.rerun_sweep(full, runner, request, form, failed=failed)
+        if failed:
+            raise UsageError(
+                "--failed applies to sweeps", hint=f"torchx rerun {handle}", code="conflicting_flags"
+            )
         request.named = (handle, short_name(runner, full))
         submission = _changed(
             from_record(full, described), session, runner, request, changes, arguments or []

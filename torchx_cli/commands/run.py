@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx import settings
-from torchx.config.paths import component_settings, located
+from torchx.config.paths import component_settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
@@ -45,15 +45,14 @@ from torchx_cli.run_request import (
     check_stdin_alone,
     notifications_of,
     read_stdin,
-    run_options,
     split_component,
     tags_of,
 )
 from torchx_cli.session import session_of
+from torchx_cli.sweeping.flags import AtOnce, Each, Zip, sweep_flags
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import (
-    discard_output,
     emit,
     has_colour,
     note,
@@ -68,7 +67,8 @@ with lazy_imports:
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
     from torchx.specs import app_metadata
-    from torchx_cli import component_flags, recording
+    from torchx_cli import component_flags, placement, recording
+    from torchx_cli.sweeping import submit as sweeping_submit
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
 if TYPE_CHECKING:
@@ -129,6 +129,9 @@ def run_(
     notice: Notice = "",
     requeue: Requeue = "",
     checkpoint_dir: CheckpointDir = "",
+    each: Each = [],  # noqa: B006
+    zipped: Zip = False,
+    at_once: AtOnce = "",
     stdin: Annotated[
         bool,
         typer.Option(
@@ -152,6 +155,7 @@ def run_(
         environment=Environment(env, env_file, secret), note=note, once=once,
         stall=stall_options(stall, on_stall, progress_regex),
         limits=limit_options(time_limit, notice, requeue, checkpoint_dir),
+        sweep=sweep_flags(each, zipped, at_once),
     )  # fmt: skip
     request.argv = list(arguments or ())
     if stdin:
@@ -175,6 +179,8 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
         with opened as runner:
             submission = from_description(request.description, runner)
             return submit_again(submission, request, form, runner, config)
+    if request.sweep and not {"-h", "--help"}.intersection(request.argv):
+        return sweeping_submit.submit_sweep(request, form, config, opened)
     app = make_app(request, config)
     if app is None:
         return 0  # help was printed
@@ -229,7 +235,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         for line in info.notes[printed:]:  # added during submission
             note(f"note: {line}")
         if form == "text":
-            print_handle(handle)
+            attach.print_handle(handle)
         ends = follow or request.wait
         record = None if info.existed else request.recording
         with about(handle):  # in JSON, it is not printed before
@@ -261,15 +267,6 @@ def check_combination(request: RunRequest, form: str) -> None:
         raise UsageError("--detach cannot be combined with --wait or --log", code="conflicting_flags")
     if form == "yaml" and not request.dryrun:
         raise UsageError("-o yaml requires --dryrun", code="conflicting_flags")
-
-
-def print_handle(handle: str) -> None:
-    """Prints the handle on stdout, or on stderr if stdout is closed."""
-    try:
-        say(f"{handle}\n", end="", flush=True)  # one write: other threads may print too
-    except OSError:
-        discard_output()
-        note(handle)
 
 
 def follows(request: RunRequest, runner: Runner, info: AppDryRunInfo[Any]) -> bool:
@@ -308,23 +305,6 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     Raises:
         UsageError: the scheduler, its options or the workspace are invalid.
     """
-    named = config.get("cli:run", "scheduler")
-    scheduler = request.scheduler or (named.value if named else runner.default_scheduler)
-    cfg = run_options(request, scheduler, runner, config)
-
-    workspace = request.workspace
-    configured = config.get("cli:run", "workspace")
-    if not workspace and configured is not None and configured.value:
-        if runner.takes_workspace(scheduler, requested=False):
-            workspace = located(configured).value
-        elif runner.takes_workspace(scheduler):
-            note(
-                f"note: {scheduler} runs in the working directory; the workspace from {configured.origin} is "
-                "ignored without --workspace"
-            )
-        else:
-            note(
-                f"note: {scheduler} does not support workspaces; the one from {configured.origin} is ignored"
-            )
+    scheduler, cfg, workspace = placement.placement(request, runner, config)
     with redirect_stdout(sys.stderr):  # may call functions of the component
         return runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)

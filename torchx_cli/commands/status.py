@@ -27,6 +27,7 @@ with lazy_imports:
     from torchx.runner import notifications, ranks
     from torchx.scheduling import checks
     from torchx.specs import app_metadata
+    from torchx_cli.sweeping import status as sweeping_status
     from torchx_cli.terminal import rank_text, times, usage_text, watch
 
 if TYPE_CHECKING:
@@ -99,6 +100,9 @@ def _lines(
     runner: Runner, handle: str, described: DescribeAppResponse, roles: list[str], *, watched: bool = False
 ) -> list[str]:
     status = status_of(described)
+    if runner.scheduler_of(handle).has_runs:
+        lines = sweeping_status.sweep_lines(handle, status, sys.stdout)
+        return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
     nodes = not runner.scheduler_of(handle).on_this_machine
     usage = usage_of(runner, handle, watched=watched)
     line, notable = usage_text.usage_line(usage), usage_text.notable(usage)

@@ -85,3 +85,5 @@ class Result(Ended, total=False):
     """The output of `torchx run --json`, when the command ends."""
 
     existed: Annotated[bool, "whether nothing was submitted, as the application existed; with --once"]
+    runs: Annotated[int, "the number of runs of a sweep"]
+    submitted: Annotated[int, "the number of runs of a sweep that were submitted now"]

@@ -13,7 +13,16 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
-from torchx_cli.terminal.output import is_terminal, note, paint, print_stderr, redirect_to_devnull, wrap
+from torchx_cli.terminal.output import (
+    discard_output,
+    is_terminal,
+    note,
+    paint,
+    print_stderr,
+    redirect_to_devnull,
+    say,
+    wrap,
+)
 
 with lazy_imports:
     from torchx.scheduling import logs
@@ -111,6 +120,15 @@ class Attached:
     def as_data(self) -> dict[str, Any]:
         """Returns the result as plain data: handle, app_id, scheduler, state, ui_url and more."""
         return as_data(self.handle, self._status or self._runner.status(self.handle))
+
+
+def print_handle(handle: str) -> None:
+    """Prints the handle on stdout, or on stderr if stdout is closed."""
+    try:
+        say(f"{handle}\n", end="", flush=True)  # one write: other threads may print too
+    except OSError:
+        discard_output()
+        note(handle)
 
 
 def app_id_of(handle: str) -> str:

@@ -1,0 +1,242 @@
+"""Sweeps of a runner: the applications of all runs are made and checked before any is submitted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torchx.discovery.call.arguments import parse_arguments
+from torchx.discovery.call.build import build_app
+from torchx.discovery.call.command_line import parse_command_line
+from torchx.discovery.find.finder import find_component
+from torchx.errors import UsageError
+from torchx.runner import prepare as runner_prepare
+from torchx.runner import resolve
+from torchx.scheduling.base import BuildsImages, Scheduler
+from torchx.specs.app import AppDef, lay_over
+from torchx.specs.handles import make_app_handle
+from torchx.sweeps.parameters import Row, of_data
+from torchx.sweeps.paths import BACKEND
+from torchx.sweeps.submission import Request, Submitted, submit
+
+if TYPE_CHECKING:
+    from torchx.config import Config
+    from torchx.discovery.model import Component
+    from torchx.specs.run_options import CfgVal
+    from torchx.specs.workspace import Workspace
+
+ORIGIN = "--each"
+"""The name of the parameters in errors."""
+
+
+def applications(
+    name: str,
+    rows: Sequence[Row],
+    argv: Sequence[str] = (),
+    *,
+    named: Mapping[str, Any] | None = None,
+    section: Mapping[str, Any] | None = None,
+    finish: Callable[[AppDef], AppDef] = lambda app: app,
+) -> list[tuple[Row, AppDef]]:
+    """Returns the application of each run.
+
+    A parameter whose name is in braces in an argument, as in ``{lr}``, replaces it there; others are
+    arguments of the component.
+
+    Args:
+        name: the component.
+        rows: the parameters of each run.
+        argv: the other arguments, as on a command line.
+        named: the other arguments, by name.
+        section: defaults from the configuration, by name.
+        finish: changes each application.
+
+    Raises:
+        UsageError: the component does not exist, a parameter is unknown or also given as an argument, or the
+            arguments of a run are invalid.
+    """
+    component = find_component(name)
+    inserted = [key for key in rows[0] if any(f"{{{key}}}" in text for text in argv)]
+    _check_overlap(component, [key for key in rows[0] if key not in inserted], argv, named)
+    built = []
+    for row in rows:
+        own = {key: value for key, value in row.items() if key not in inserted}
+        try:
+            arguments = parse_arguments(
+                component,
+                _filled(argv, row, inserted),
+                config={**(named or {}), **own},
+                section=section,
+                config_origin=ORIGIN,
+            )
+        except UsageError as error:
+            raise _of_run(error, row) from error
+        built.append((row, finish(build_app(component, arguments))))
+    return built
+
+
+def _check_overlap(
+    component: Component, names: Sequence[str], argv: Sequence[str], named: Mapping[str, Any] | None
+) -> None:
+    given = {*(named or {})}
+    with suppress(UsageError):  # reported with the arguments of the first run
+        given |= {*parse_command_line(component, argv).values()}
+    for name in names:
+        if name.replace("-", "_") in given or name in given:
+            raise UsageError(
+                f"`{name}` is a parameter of the sweep, and an argument too",
+                hint=f"remove --{name} from the arguments, or the --each of it",
+                code="conflicting_flags",
+            )
+
+
+def _filled(argv: Sequence[str], row: Row, names: Collection[str]) -> list[str]:
+    filled = list(argv)
+    for name in names:
+        filled = [text.replace(f"{{{name}}}", row[name]) for text in filled]
+    return filled
+
+
+def _of_run(error: UsageError, row: Row) -> UsageError:
+    """Adds the parameters of a run to an error about one of its values; an unknown name needs none."""
+    if error.code == "unknown_flag" or len(row) < 2:
+        return error
+    shown = ", ".join(f"{name}={value}" for name, value in row.items())
+    return UsageError(f"{error.message}; in the run {shown}", hint=error.hint, code=error.code)
+
+
+def submit_sweep(
+    engine: Scheduler[Any],
+    runs: Sequence[tuple[Row, AppDef]],
+    *,
+    session: str,
+    cfg: Mapping[str, CfgVal],
+    workspace: str | Workspace | None = None,
+    parent_run_id: str | None = None,
+    load_config: Callable[[], Config],
+    component: str = "",
+    identity: Any = None,
+    at_once: int | None = None,
+    after: Sequence[Sequence[str]] = (),
+    fresh: bool = False,
+) -> tuple[Submitted, list[str]]:
+    """Submits a sweep; returns the result, and notes of the scheduler about its runs.
+
+    Args:
+        engine: the scheduler of the runs.
+        runs: the parameters and the application of each run.
+        session: the session part of handles.
+        cfg: the run options.
+        workspace: folders to send with each run.
+        parent_run_id: the parent run.
+        load_config: returns the configuration.
+        component: the name of the component.
+        identity: what two submissions of the same sweep have in common.
+        at_once: maximum number of runs at the same time; 0 for no limit (default: 1 on schedulers of this
+            machine, else no limit).
+        after: the applications to wait for, each with a condition.
+        fresh: make a new sweep even if this one exists.
+
+    Raises:
+        UsageError: the scheduler cannot run the applications.
+        StateError: an image cannot be built, or the sweep cannot be recorded.
+    """
+    config = load_config()
+    ready = []
+    for row, app in runs:
+        prepared = runner_prepare.prepare(app, engine.backend, session, parent_run_id, lambda: config)
+        if workspace:
+            lay_over(workspace, prepared.roles)
+        ready.append((row, prepared))
+    info = engine.submit_dryrun(ready[0][1], cfg)
+    if isinstance(engine, BuildsImages) and any(role.workspace for role in ready[0][1].roles):
+        _build_images(engine, ready, cfg)
+    names = sorted(runs[0][0])
+    request = Request(
+        runs=ready,
+        scheduler=engine.backend,
+        session=session,
+        cfg=dict(cfg),
+        component=component,
+        identity=[identity, names, engine.backend, session, dict(cfg), str(workspace or ""), _directory()],
+        at_once=at_once,
+        default_at_once=1 if engine.on_this_machine else 0,
+        after=[list(each) for each in after],
+        fresh=fresh,
+    )
+    return submit(request), info.notes
+
+
+class Host(Protocol):
+    """The parts of a runner that are needed here."""
+
+    load_config: Callable[[], Config]
+    _name: str
+    _component_defaults: dict[str, dict[str, str]]
+
+    def scheduler(self, name: str) -> Scheduler[Any]:
+        """Returns the scheduler of a name."""
+        ...
+
+
+def sweep(
+    runner: Host,
+    component: str,
+    parameters: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
+    scheduler: str,
+    component_args: Sequence[str] | Mapping[str, Any],
+    cfg: Mapping[str, CfgVal],
+    workspace: str | Workspace | None,
+    at_once: int | None,
+) -> str:
+    """Submits a sweep and returns its handle; see :meth:`torchx.runner.Runner.sweep`."""
+    named = component_args if isinstance(component_args, Mapping) else None
+    argv = [] if isinstance(component_args, Mapping) else list(component_args)
+    rows = of_data(parameters)
+    runs = applications(component, rows, argv, named=named, section=runner._component_defaults.get(component))
+    submitted, _ = submit_sweep(
+        runner.scheduler(scheduler),
+        runs,
+        session=runner._name,
+        cfg=cfg,
+        workspace=workspace,
+        load_config=runner.load_config,
+        component=component,
+        identity=[component, argv, dict(named or {})],
+        at_once=at_once,
+    )
+    handle = handle_of(submitted)
+    resolve.remember_last(handle)
+    return handle
+
+
+def _build_images(
+    engine: Scheduler[Any], runs: Sequence[tuple[Row, AppDef]], cfg: Mapping[str, CfgVal]
+) -> None:
+    """Builds the image of each workspace once, and uses it for all runs."""
+    assert isinstance(engine, BuildsImages)
+    images: dict[str, tuple[str, Workspace | None]] = {}
+    for _, app in runs:
+        key = str([(role.image, role.workspace) for role in app.roles])
+        if key not in images:
+            info = engine.submit_dryrun(app, cfg)
+            engine.build_planned_images(info)
+            assert info.app is not None
+            images |= {f"{key} {role.name}": (role.image, role.workspace) for role in info.app.roles}
+            images[key] = ("", None)
+        for role in app.roles:
+            role.image, role.workspace = images[f"{key} {role.name}"]
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109  # a string
+    except OSError:
+        return ""
+
+
+def handle_of(submitted: Submitted) -> str:
+    """Returns the handle of a sweep."""
+    return make_app_handle(BACKEND, submitted.session, submitted.sweep)

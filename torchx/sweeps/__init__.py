@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one component with different parameters, under one handle."""

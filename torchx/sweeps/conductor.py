@@ -1,0 +1,231 @@
+"""The process that starts the runs of a sweep, a number of them at a time, and records their ends.
+
+It holds the lock of the sweep, and waits without using the processor. If it is killed, the runs continue, and
+the next command that reads the sweep starts another one, which adopts them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from torchx import schedulers
+from torchx.errors import StateError, TorchxError
+from torchx.machine import locks, processes
+from torchx.scheduling.base import Kills, Scheduler
+from torchx.supervisor.process import report_ready, separate
+from torchx.sweeps import environment, requests, runs
+from torchx.sweeps.paths import SweepPaths, open_wake, run_id
+from torchx.sweeps.plan import Plan, append_lines
+from torchx.sweeps.progress import PENDING, RUNNING, Entry, load
+
+WOKEN = 0
+"""In the queue of events: the requests or the plan may have changed."""
+
+LARGEST_STACK = 256 * 1024
+"""Bytes of the stack of a thread that waits for a run."""
+
+
+def main(argv: list[str]) -> None:
+    """Starts the runs of a sweep, until all have ended.
+
+    Args:
+        argv: the folder of the sweep, the descriptor of its lock, and that to write ``ready`` to.
+    """
+    paths, held, ready = SweepPaths(Path(argv[0])), int(argv[1]), int(argv[2])
+    separate()
+    report_ready(ready)
+    threading.stack_size(LARGEST_STACK)
+    try:
+        Conductor(paths, held).run()
+    except FileNotFoundError:
+        pass  # the sweep was deleted
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")  # its log
+        sys.stderr.flush()
+    os._exit(0)  # the threads that wait for runs need not end
+
+
+class Conductor:
+    """Starts the runs of one sweep.
+
+    Args:
+        paths: the files of the sweep.
+        held: the descriptor of its lock, which this object closes when all runs have ended.
+
+    Raises:
+        FileNotFoundError: the sweep does not exist.
+        StateError: its plan is damaged.
+    """
+
+    def __init__(self, paths: SweepPaths, held: int) -> None:
+        self._paths, self._held = paths, held
+        self._plan = Plan(paths)
+        self._progress = load(paths, self._plan.extend())
+        self._events: queue.SimpleQueue[tuple[int, runs.Ended | None]] = queue.SimpleQueue()
+        self._next = 1  # no run before this one waits
+        self._trouble = ""  # why no run can start
+        header = self._plan.header
+        self._engine: Scheduler[Any] = schedulers.create_scheduler(header.scheduler, header.session)
+
+    def run(self) -> None:
+        """Starts the runs and waits for them, until all have ended."""
+        me = processes.look_up(os.getpid())
+        self._note("conductor", pid=os.getpid(), start=me.process.start if me is not None else 0)
+        pipe = open_wake(self._paths)
+        threading.Thread(target=self._listen, args=(pipe,), daemon=True).start()
+        self._enter()
+        for number in [n for n, state in enumerate(self._progress.states, 1) if state == RUNNING]:
+            self._adopt(number)
+        while True:
+            self._take_requests()
+            self._fill()
+            if not self._progress.active and self._finish():
+                return
+            self._await()
+
+    def _enter(self) -> None:
+        try:
+            environment.enter(self._paths)
+            self._trouble = ""
+        except StateError as error:
+            self._trouble = error.message
+
+    def _listen(self, pipe: int) -> None:
+        while os.read(pipe, 4096):
+            self._events.put((WOKEN, None))
+
+    def _note(self, kind: str, **facts: Any) -> None:
+        """Appends an entry to the journal, and applies it."""
+        entry: Entry = {"e": kind, **facts}
+        append_lines(self._paths.journal, [json.dumps(entry, separators=(",", ":")).encode() + b"\n"])
+        self._progress.apply(entry)
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    def _take_requests(self) -> None:
+        """Acts on the requests that were added."""
+        self._progress.grow(self._plan.extend())
+        self._next = 1
+        for request, position in requests.read(self._paths, self._progress.handled):
+            self._act(request, position)
+
+    def _act(self, request: dict[str, Any], position: int) -> None:
+        kind, count = request.get("r"), len(self._progress.states)
+        if kind in ("cancel", "kill"):
+            self._note("cancel", runs=count, upto=position)
+            for app_id in self._progress.ids.values():
+                threading.Thread(target=self._end, args=(app_id, kind == "kill"), daemon=True).start()
+        elif kind == "again":
+            numbers = request.get("runs")
+            ended = self._progress.states
+            chosen = [
+                n
+                for n in (numbers if isinstance(numbers, list) else [])
+                if isinstance(n, int) and 0 < n <= count and ended[n - 1] not in (PENDING, RUNNING)
+            ]
+            self._note("again", runs=chosen, upto=position)
+        elif kind == "at_once" and isinstance(request.get("to"), int) and request["to"] >= 0:
+            self._note("at_once", to=request["to"], upto=position)
+        else:
+            self._note("seen", upto=position)
+        if kind in ("again", "look"):
+            self._enter()
+
+    def _end(self, app_id: str, now: bool) -> None:
+        with contextlib.suppress(TorchxError, OSError):  # its end is awaited in any case
+            if now and isinstance(self._engine, Kills):
+                self._engine.kill(app_id)
+            else:
+                self._engine.cancel(app_id)
+
+    # --- runs -------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Starts runs until enough of them run."""
+        changed = self._progress.at_once
+        limit = self._plan.header.at_once if changed is None else changed
+        while not limit or len(self._progress.ids) < limit:
+            number = self._progress.states.find(PENDING, self._next - 1) + 1
+            if not number:
+                return
+            self._next = number + 1
+            if self._trouble:
+                self._note("end", n=number, s="FAILED", t=time.time(), m=self._trouble)
+            else:
+                self._start(number)
+
+    def _start(self, number: int) -> None:
+        attempt = self._attempt(number)
+        app_id = run_id(self._plan.header.sweep, number, attempt)
+        # recorded first: a conductor that is killed now has at most this application to search for
+        self._note("begin", n=number, id=app_id, t=time.time(), **({"try": attempt} if attempt > 1 else {}))
+        try:
+            app = self._plan.app(self._plan.run(number))
+            started = runs.start(self._engine, app, dict(self._plan.header.cfg), app_id)
+        except (TorchxError, OSError) as error:
+            self._note("end", n=number, s="FAILED", t=time.time(), m=runs.message_of(error))
+            return
+        if started != app_id:
+            self._note("begin", n=number, id=started, t=time.time())
+        self._watch(number, started)
+
+    def _attempt(self, number: int) -> int:
+        """Returns the number of the next application of a run."""
+        tried = self._progress.tries.get(number)
+        return 1 if tried is None else tried + 1
+
+    def _watch(self, number: int, app_id: str) -> None:
+        def wait() -> None:
+            self._events.put((number, runs.wait(self._engine, app_id)))
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def _adopt(self, number: int) -> None:
+        """Continues a run that an earlier conductor began; one that never started is started again."""
+        app_id = self._progress.ids[number]
+        described = None
+        with contextlib.suppress(TorchxError, OSError):
+            described = runs.glance(self._engine, app_id)
+            if described is None or not runs.has_started(described):
+                self._engine.delete(app_id)
+                self._progress.tries[number] = self._progress.tries.get(number, 1)
+                self._progress.ids.pop(number)
+                if number <= self._progress.cancelled:
+                    self._note("end", n=number, s="CANCELLED", t=time.time())
+                else:
+                    self._start(number)
+                return
+        if number <= self._progress.cancelled:
+            threading.Thread(target=self._end, args=(app_id, False), daemon=True).start()
+        self._watch(number, app_id)
+
+    def _await(self) -> None:
+        """Blocks until something has happened, and records the ends of runs."""
+        event: tuple[int, runs.Ended | None] | None = self._events.get()
+        while event is not None:
+            number, ended = event
+            if ended is not None:
+                facts = {"c": ended.code, "b": ended.started, "m": ended.message}
+                self._note(
+                    "end", n=number, s=ended.state, t=ended.ended or time.time(),
+                    **{key: value for key, value in facts.items() if value not in (None, "")},
+                )  # fmt: skip
+            event = None if self._events.empty() else self._events.get()
+
+    def _finish(self) -> bool:
+        """Records the end of the sweep, unless something was added; returns True if it has ended."""
+        with locks.exclusive(self._paths.edit):
+            self._take_requests()
+            if self._progress.active:
+                return False
+            self._note("done", t=time.time())
+            os.close(self._held)  # under the lock: who adds something later starts another conductor
+            return True

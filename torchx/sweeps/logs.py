@@ -1,0 +1,129 @@
+"""The logs of a sweep: those of its runs, where the role is the number of the run."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchx.errors import TorchxError
+from torchx.runner.logs import merged
+from torchx.scheduling.base import LogChunks, Scheduler
+from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.sweeps import view
+from torchx.sweeps.paths import paths_of
+
+if TYPE_CHECKING:
+    from torchx.sweeps.view import Run, Sweep
+
+EngineOf = Callable[[str], Scheduler[Any]]
+
+PAUSE = 0.2
+"""Seconds between two searches for started runs, while a log is followed."""
+
+MOST_CHUNKS = 64
+"""Maximum number of chunks that wait to be printed."""
+
+
+def read_logs(engine_of: EngineOf, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+    """Yields the logs of the selected runs in the order of their numbers; followed ones as they are written.
+
+    Args:
+        engine_of: returns the scheduler of a name.
+        app_id: the sweep.
+        query: selects the lines; its roles are the numbers of runs.
+
+    Raises:
+        StateError: the sweep does not exist.
+    """
+    sweep = view.require(paths_of(app_id), app_id)
+    engine = engine_of(sweep.header.scheduler)
+    if query.follow:
+        yield from _follow(engine, app_id, query, sweep)
+        return
+    chosen = _chosen(sweep, query)
+    if query.tail is None:
+        for run in chosen:
+            yield from log_of(engine, run, query)
+        return
+    left, tails = query.tail, []
+    for run in reversed(chosen):
+        if left <= 0:
+            break
+        found = list(log_of(engine, run, replace(query, tail=left)))
+        left -= sum(chunk.data.count(b"\n") for chunk in found)
+        tails.append(found)
+    for found in reversed(tails):
+        yield from found
+
+
+def log_of(engine: Scheduler[Any], run: Run, query: LogQuery) -> Iterator[LogChunk]:
+    """Yields the log of a run; nothing if its scheduler no longer has it.
+
+    Args:
+        engine: the scheduler of the run.
+        run: the run.
+        query: selects the lines of all of its replicas.
+    """
+    query = replace(query, replicas={})
+    described = engine.describe(run.app_id)
+    if described is None:
+        return
+    if isinstance(engine, LogChunks):
+        chunks = engine.log_chunks(run.app_id, query)
+    else:
+        chunks = merged(engine, run.app_id, described.roles, query)
+    alone = sum(role.num_replicas for role in described.roles) <= 1
+    for chunk in chunks:
+        role = f"{run.number}" if alone else f"{run.number}.{chunk.role}"
+        yield replace(chunk, role=role)
+
+
+def _chosen(sweep: Sweep, query: LogQuery) -> list[Run]:
+    return [
+        run for run in sweep.runs if run.app_id and (not query.replicas or str(run.number) in query.replicas)
+    ]
+
+
+def _follow(engine: Scheduler[Any], app_id: str, query: LogQuery, sweep: Sweep) -> Iterator[LogChunk]:
+    """Yields the logs of runs as they are written, until all selected ones have ended."""
+    found: queue.Queue[LogChunk | None] = queue.Queue(MOST_CHUNKS)
+    followed: set[str] = set()
+    reading = 0
+
+    def read(run: Run) -> None:
+        with suppress(TorchxError):
+            for chunk in log_of(engine, run, query):
+                found.put(chunk)
+        found.put(None)
+
+    while True:
+        ended = sweep.has_ended or all(
+            run.ended is not None or (run.state == "CANCELLED" and not run.app_id)
+            for run in sweep.runs
+            if not query.replicas or str(run.number) in query.replicas
+        )
+        for run in _chosen(sweep, query):
+            if run.app_id not in followed:
+                followed.add(run.app_id)
+                reading += 1
+                threading.Thread(target=read, args=(run,), daemon=True).start()
+        if ended and not reading:
+            return
+        until = time.monotonic() + PAUSE
+        while reading and (ended or time.monotonic() < until):
+            try:
+                chunk = found.get(timeout=None if ended else max(until - time.monotonic(), 0.001))
+            except queue.Empty:
+                break
+            if chunk is None:
+                reading -= 1
+            else:
+                yield chunk
+        if not reading and not ended:
+            time.sleep(max(until - time.monotonic(), 0.0))
+        sweep = view.require(paths_of(app_id), app_id)

@@ -1,0 +1,153 @@
+"""The files of a sweep in the state home."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchx.errors import StateError
+from torchx.jobs.paths import Home, file_name, user_home
+from torchx.machine import files
+
+BACKEND = "sweep"
+"""The scheduler in the handles of sweeps."""
+
+INDEX = ".identities"
+"""The folder with the id of the sweep of each identity."""
+
+_RUN = re.compile(r"(.+?)-([0-9]{1,6})(?:\.[0-9]{1,4})?")
+
+
+@dataclass(frozen=True)
+class SweepPaths:
+    """The files of one sweep.
+
+    Attributes:
+        folder: private to the user.
+    """
+
+    folder: Path
+
+    @property
+    def plan(self) -> Path:
+        """The sweep and its runs, a line each; only appended to."""
+        return self.folder / "plan.jsonl"
+
+    @property
+    def journal(self) -> Path:
+        """The starts and ends of runs, written by the conductor alone."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def requests(self) -> Path:
+        """The requests of commands to the conductor, in order."""
+        return self.folder / "requests.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """The lock that the conductor holds while it is alive."""
+        return self.folder / "lock"
+
+    @property
+    def edit(self) -> Path:
+        """The lock of a process that appends to the plan or the requests."""
+        return self.folder / "edit"
+
+    @property
+    def wake(self) -> Path:
+        """The pipe that wakes the conductor."""
+        return self.folder / "wake"
+
+    @property
+    def environment(self) -> Path:
+        """The environment and the working directory of the runs."""
+        return self.folder / "environment.json"
+
+    @property
+    def log(self) -> Path:
+        """The error output of the conductor, normally empty."""
+        return self.folder / "conductor.log"
+
+    @property
+    def provenance(self) -> Path:
+        """The source that it was submitted from."""
+        return self.folder / "provenance"
+
+
+def sweeps_folder() -> Path:
+    """Returns the folder of all sweeps, which may not exist.
+
+    Raises:
+        StateError: the state home belongs to another user, or others may write to it.
+    """
+    return Home(user_home()).sweeps
+
+
+def paths_of(app_id: str) -> SweepPaths:
+    """Returns the files of a sweep, which may not exist."""
+    return SweepPaths(sweeps_folder() / file_name(app_id))
+
+
+def known() -> list[str]:
+    """Returns the ids of the sweeps in the state home, in no order."""
+    try:
+        names = os.listdir(sweeps_folder())  # noqa: PTH208  # names only
+    except (OSError, StateError):
+        return []
+    return [name for name in names if not name.startswith(".")]
+
+
+def run_id(sweep: str, number: int, attempt: int = 1) -> str:
+    """Returns the id of the application of a run.
+
+    >>> run_id("train-b4zt1k8s", 12), run_id("train-b4zt1k8s", 12, 2)
+    ('train-b4zt1k8s-12', 'train-b4zt1k8s-12.2')
+    """
+    return f"{sweep}-{number}" + (f".{attempt}" if attempt > 1 else "")
+
+
+def sweep_of_run(app_id: str) -> tuple[str, int]:
+    """Returns the sweep and the number that the id of a run would have; an empty name for other ids.
+
+    >>> sweep_of_run("train-b4zt1k8s-12.2"), sweep_of_run("train-b4zt1k8s")
+    (('train-b4zt1k8s', 12), ('', 0))
+    """
+    match = _RUN.fullmatch(app_id)
+    return (match[1], int(match[2])) if match else ("", 0)
+
+
+def wake(paths: SweepPaths) -> None:
+    """Wakes the conductor of a sweep, if it is alive."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(paths.wake, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if _is_own_pipe(descriptor):
+                os.write(descriptor, b"w")
+        finally:
+            os.close(descriptor)
+
+
+def open_wake(paths: SweepPaths) -> int:
+    """Returns a descriptor of the pipe of :func:`wake`, which is created if it is missing.
+
+    Raises:
+        OSError: it cannot be created, or is not a pipe of this user.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(paths.wake, files.PRIVATE_FILE)
+    # for writing too: reading then never ends, and opening does not block
+    descriptor = os.open(paths.wake, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not _is_own_pipe(descriptor):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a pipe of this user", str(paths.wake))
+    return descriptor
+
+
+def _is_own_pipe(descriptor: int) -> bool:
+    status = os.fstat(descriptor)
+    return stat.S_ISFIFO(status.st_mode) and status.st_uid == os.geteuid()

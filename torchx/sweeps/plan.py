@@ -1,0 +1,278 @@
+"""The plan of a sweep: one file with its application as a template, and a line for each run.
+
+The line of a run has its parameters, and the parts of its application that differ from the template. Runs are
+appended, and read one by one when they start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torchx.errors import UsageError
+from torchx.jobs import shape
+from torchx.jobs.record import damaged
+from torchx.json_limits import LARGEST, load_json
+from torchx.lazy import lazy_imports
+from torchx.machine import files
+from torchx.masking import SecretValue
+from torchx.specs.app import AppDef
+from torchx.sweeps.differences import apply, changes
+from torchx.sweeps.paths import SweepPaths
+
+with lazy_imports:
+    from torchx.specs import serialize
+
+VERSION = 1
+_RUN = b'{"n":'
+_MISSING = (1 << 64) - 1
+
+
+@dataclass
+class Header:
+    """The first line of a plan.
+
+    Attributes:
+        sweep: the id of the sweep.
+        name: the name of its application.
+        session: the session part of its handle.
+        scheduler: the scheduler of the runs.
+        cfg: the run options of the runs.
+        component: the component.
+        at: the time of the submission, seconds since the epoch.
+        identity: equal for sweeps that differ in their runs only.
+        at_once: maximum number of runs at the same time; 0 for no limit.
+        after: the applications that it waits for, each with a condition.
+        template: the application of the first run, as plain data with the names of its secrets.
+        engine: data of an engine that runs all of them, such as the ids of its jobs.
+    """
+
+    sweep: str
+    name: str
+    session: str
+    scheduler: str
+    cfg: dict[str, Any]
+    component: str
+    at: float
+    identity: str
+    at_once: int
+    template: dict[str, Any]
+    after: list[list[str]] = field(default_factory=list)
+    version: int = VERSION
+
+
+class PlannedRun(NamedTuple):
+    """A run of a plan.
+
+    Attributes:
+        number: its number, from 1.
+        parameters: its parameters.
+        changes: the parts of its application that differ from the template.
+    """
+
+    number: int
+    parameters: dict[str, str]
+    changes: list[Any]
+
+
+def app_data(app: AppDef) -> dict[str, Any]:
+    """Returns an application as plain data, with the values of secrets and their names."""
+    data = serialize.app_to_dict(app, strict=False)
+    data["secrets"] = {}
+    for role, plain in zip(app.roles, data["roles"], strict=True):
+        secret = sorted(name for name, value in role.env.items() if isinstance(value, SecretValue))
+        if secret:
+            plain["env"] = {name: str(value) for name, value in role.env.items()}
+            data["secrets"][role.name] = secret
+    return data
+
+
+def app_of(data: Mapping[str, Any]) -> AppDef:
+    """Returns the application of :func:`app_data`.
+
+    Raises:
+        UsageError: the data is not an application.
+    """
+    app = serialize.app_from_dict(data)
+    for role in app.roles:
+        for name in data.get("secrets", {}).get(role.name, ()):
+            if name in role.env:
+                role.env[name] = SecretValue(role.env[name])
+    return app
+
+
+def run_line(number: int, parameters: Mapping[str, str], template: Any, data: Any) -> bytes:
+    """Returns the line of a run."""
+    line = {"n": number, "p": dict(parameters), "d": changes(template, data)}
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+
+def header_line(header: Header) -> bytes:
+    """Returns the first line of a plan."""
+    return json.dumps(vars(header), separators=(",", ":")).encode() + b"\n"
+
+
+class Plan:
+    """The plan of a sweep, of which the first line is read immediately.
+
+    Args:
+        paths: the files of the sweep.
+
+    Raises:
+        FileNotFoundError: the sweep does not exist.
+        StateError: the plan is damaged, or cannot be read.
+
+    Attributes:
+        header: its first line.
+    """
+
+    def __init__(self, paths: SweepPaths) -> None:
+        self._path = paths.plan
+        try:
+            self._file = open(files.open_file(self._path), "rb")  # noqa: SIM115  # closed by `close`
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise damaged(self._path, error.strerror) from error
+        first = self._file.readline(LARGEST)
+        try:
+            self.header = self._header(first)
+        except BaseException:
+            self._file.close()
+            raise
+        self._offsets = array("Q")
+        self._end = len(first)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def extend(self) -> int:
+        """Reads the positions of runs that were appended; returns the number of runs."""
+        self._file.seek(self._end)
+        position = self._end
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break  # being written
+            number = _number(line)
+            if number:
+                while len(self._offsets) < number:
+                    self._offsets.append(_MISSING)
+                self._offsets[number - 1] = position
+            position += len(line)
+        self._end = position
+        return len(self._offsets)
+
+    def run(self, number: int) -> PlannedRun:
+        """Returns a run; :meth:`extend` must have read its position.
+
+        Raises:
+            StateError: its line is damaged.
+        """
+        if not 0 < number <= len(self._offsets) or self._offsets[number - 1] == _MISSING:
+            raise damaged(self._path, f"it has no run {number}")
+        self._file.seek(self._offsets[number - 1])
+        return self._parsed(self._file.readline(LARGEST))
+
+    def runs(self) -> Iterator[PlannedRun]:
+        """Yields all runs in order.
+
+        Raises:
+            StateError: a line is damaged.
+        """
+        self._file.seek(0)
+        self._file.readline(LARGEST)
+        found: dict[int, PlannedRun] = {}
+        for line in self._file:
+            if line.endswith(b"\n") and _number(line):
+                run = self._parsed(line)
+                found[run.number] = run
+        return iter(sorted(found.values()))
+
+    def app(self, run: PlannedRun) -> AppDef:
+        """Returns the application of a run.
+
+        Raises:
+            StateError: the plan is damaged.
+        """
+        return app_of(self.data(run))
+
+    def data(self, run: PlannedRun) -> dict[str, Any]:
+        """Returns the application of a run as plain data, see :func:`app_data`.
+
+        Raises:
+            StateError: the plan is damaged.
+        """
+        try:
+            data = apply(self.header.template, run.changes)
+            app_of(data)
+        except (ValueError, UsageError, TypeError, AttributeError) as error:
+            raise damaged(self._path, f"run {run.number}: {error}") from error
+        assert isinstance(data, dict)
+        return data
+
+    def _header(self, line: bytes) -> Header:
+        try:
+            data = shape.mapping(load_json(line.decode()), "line")
+            known = {name: data[name] for name in Header.__dataclass_fields__ if name in data}
+            header = Header(**known)
+            for name in ("sweep", "session", "scheduler"):
+                shape.handle_text(getattr(header, name), name)
+            shape.text(header.name, "name")
+            shape.timestamp(header.at, "at")
+            shape.integer(header.at_once, "at_once")
+            shape.mapping(header.template, "template")
+            shape.mapping(header.cfg, "cfg")
+            header.after = [[shape.text(part, "after") for part in each] for each in header.after]
+        except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
+            raise damaged(self._path, str(error)) from error
+        return header
+
+    def _parsed(self, line: bytes) -> PlannedRun:
+        try:
+            data = json.loads(line)
+            number = shape.integer(data["n"], "n", 1)
+            parameters = {str(name): str(value) for name, value in data["p"].items()}
+            return PlannedRun(number, parameters, shape.sequence(data["d"], "d"))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise damaged(self._path, f"a line is not a run: {error}") from error
+
+
+def _number(line: bytes) -> int:
+    """Returns the number of a run without parsing its line; 0 for other lines."""
+    if not line.startswith(_RUN):
+        return 0
+    try:
+        return int(line[len(_RUN) : line.index(b",")])
+    except ValueError:
+        return 0
+
+
+def append(paths: SweepPaths, lines: Iterable[bytes]) -> None:
+    """Appends runs to a plan; the caller holds the lock ``edit``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    append_lines(paths.plan, lines)
+
+
+def append_lines(path: os.PathLike[str], lines: Iterable[bytes]) -> None:
+    """Appends whole lines to a file, after a line that an interrupted process left incomplete.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    with open(descriptor, "ab+") as file:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            file.write(b"\n")
+        file.writelines(lines)

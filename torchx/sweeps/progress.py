@@ -1,0 +1,150 @@
+"""The progress of a sweep: the state of each run, from the journal of its conductor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from torchx.machine import files
+from torchx.sweeps.paths import SweepPaths
+
+PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED = range(5)
+STATES = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED")
+"""The names of the states of runs, by their numbers."""
+
+_NUMBERS = {name: number for number, name in enumerate(STATES)}
+
+LARGEST_JOURNAL = 1 << 28
+"""Maximum bytes of a journal, enough for a million runs."""
+
+Entry = dict[str, Any]
+
+
+class Progress:
+    """The state of each run, a byte each.
+
+    Attributes:
+        states: the states by number, from run 1 at index 0.
+        ids: the ids of the applications of running runs.
+        tries: the number of applications of a run, of those that are started again.
+        handled: bytes of the requests that the conductor has acted on.
+        cancelled: the number of runs when the cancellation of the sweep was requested last.
+        at_once: the maximum number of runs at the same time, if it was changed.
+        done: the time when all runs had ended; None before.
+        started: the start of the first run, seconds since the epoch.
+        first_failed: the run that failed first, 0 for none.
+        blocked: why no run may start; empty if they may.
+    """
+
+    def __init__(self) -> None:
+        self.states = bytearray()
+        self.ids: dict[int, str] = {}
+        self.tries: dict[int, int] = {}
+        self.handled = 0
+        self.cancelled = 0
+        self.at_once: int | None = None
+        self.done: float | None = None
+        self.started: float | None = None
+        self.first_failed = 0
+        self.blocked = ""
+
+    def grow(self, count: int) -> None:
+        """Adds runs that wait to be started."""
+        if len(self.states) < count:
+            self.states.extend(bytes(count - len(self.states)))
+
+    def counts(self) -> dict[str, int]:
+        """Returns the number of runs in each state, without states that no run has."""
+        found = {name: self.states.count(number) for number, name in enumerate(STATES)}
+        return {name: count for name, count in found.items() if count}
+
+    @property
+    def active(self) -> bool:
+        """True if a run waits or runs."""
+        return PENDING in self.states or RUNNING in self.states
+
+    def apply(self, entry: Entry) -> None:
+        """Applies an entry of the journal.
+
+        Raises:
+            KeyError, TypeError, ValueError, IndexError: it is damaged.
+        """
+        kind = entry["e"]
+        if kind in ("begin", "end"):
+            number = entry["n"]
+            if not isinstance(number, int) or not 0 < number < 1 << 24:
+                raise ValueError(number)
+            self.grow(number)
+            (self._begin if kind == "begin" else self._end)(number, entry)
+        elif kind == "again":
+            for number in entry["runs"]:
+                self.grow(number)
+                self.states[number - 1] = PENDING
+                self.tries.setdefault(number, 1)  # its next application gets another id
+            self.first_failed = next((n for n, s in enumerate(self.states, 1) if s == FAILED), 0)
+            self.done = None
+        elif kind == "cancel":
+            self.cancelled = int(entry["runs"])
+            for at, state in enumerate(self.states[: self.cancelled]):
+                if state == PENDING:
+                    self.states[at] = CANCELLED
+        elif kind == "at_once":
+            self.at_once = int(entry["to"])
+        elif kind == "blocked":
+            self.blocked = str(entry["m"])
+        elif kind == "done":
+            self.done = float(entry["t"])
+        if "upto" in entry:
+            self.handled = int(entry["upto"])
+
+    def _begin(self, number: int, entry: Entry) -> None:
+        self.states[number - 1] = RUNNING
+        self.ids[number] = str(entry["id"])
+        if entry.get("try", 1) > 1:
+            self.tries[number] = int(entry["try"])
+        if self.started is None:
+            self.started = float(entry["t"])
+        self.done = None
+
+    def _end(self, number: int, entry: Entry) -> None:
+        state = _NUMBERS[entry["s"]]
+        self.states[number - 1] = state
+        self.ids.pop(number, None)
+        if state == FAILED and not self.first_failed:
+            self.first_failed = number
+
+
+def read(paths: SweepPaths, each: Callable[[Entry], None]) -> None:
+    """Calls a function with each entry of a journal; skips damaged ones.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        data = files.read_file(paths.journal, LARGEST_JOURNAL)
+    except FileNotFoundError:
+        return
+    loads = json.loads
+    for line in data.split(b"\n"):
+        if line:
+            try:
+                each(loads(line))
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+                continue  # incomplete, as its writer was killed
+
+
+def load(paths: SweepPaths, count: int) -> Progress:
+    """Returns the progress of a sweep.
+
+    Args:
+        paths: its files.
+        count: the number of its runs.
+
+    Raises:
+        OSError: the journal cannot be read.
+    """
+    progress = Progress()
+    progress.grow(count)
+    read(paths, progress.apply)
+    return progress

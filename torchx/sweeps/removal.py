@@ -1,0 +1,90 @@
+"""Removes sweeps with their runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torchx.errors import StateError, TorchxError
+from torchx.machine import files, locks
+from torchx.scheduling.base import Prunes, Scheduler
+from torchx.scheduling.query import Pruned
+from torchx.sweeps import progress, requests, view
+from torchx.sweeps.paths import INDEX, SweepPaths, paths_of
+
+EngineOf = Callable[[str], Scheduler[Any]]
+
+
+def delete(engine_of: EngineOf, app_id: str) -> None:
+    """Cancels a sweep, waits for its end, and removes it with all of its runs.
+
+    Args:
+        engine_of: returns the scheduler of a name.
+        app_id: the sweep; nothing happens if it does not exist.
+    """
+    paths = paths_of(app_id)
+    if not files.is_own_folder(paths.folder):
+        return
+    try:
+        found = view.find(paths)
+    except StateError:
+        _discard(paths)
+        return
+    if found is None:
+        _discard(paths)
+        return
+    while not found.has_ended:
+        requests.end(paths)
+        locks.wait_free(paths.lock)
+        found = view.require(paths, app_id)
+    engine = engine_of(found.header.scheduler)
+    _delete_runs(engine, _begun(paths))
+    _discard(paths)
+    with suppress(OSError, ValueError):
+        (paths.folder.parent / INDEX / found.header.identity).unlink()
+
+
+def _begun(paths: SweepPaths) -> list[str]:
+    """Returns the ids of all applications of a sweep, with those of runs that ran again."""
+    app_ids: list[str] = []
+    progress.read(paths, lambda entry: app_ids.append(entry["id"]) if entry["e"] == "begin" else None)
+    return [app_id for app_id in dict.fromkeys(app_ids) if isinstance(app_id, str)]
+
+
+def _delete_runs(engine: Scheduler[Any], app_ids: list[str]) -> None:
+    if isinstance(engine, Prunes):
+        for _ in engine.prune(app_ids):
+            pass
+    for app_id in app_ids:  # those that a prune leaves, such as damaged ones
+        with suppress(TorchxError):
+            engine.delete(app_id)
+
+
+def prune(engine_of: EngineOf, app_ids: Iterable[str], *, dryrun: bool) -> Iterator[Pruned]:
+    """Removes ended sweeps with their runs, and yields each.
+
+    Args:
+        engine_of: returns the scheduler of a name.
+        app_ids: the sweeps.
+        dryrun: remove nothing.
+    """
+    for app_id in app_ids:
+        paths = paths_of(app_id)
+        found = view.find(paths, runs=False)
+        if found is not None and found.has_ended:
+            size = sum(entry.stat().st_size for entry in os.scandir(paths.folder) if entry.is_file())
+            if not dryrun:
+                delete(engine_of, app_id)
+            yield Pruned(str(paths.folder), size, app_id)
+
+
+def _discard(paths: SweepPaths) -> None:
+    """Removes the folder of a sweep, after hiding it."""
+    hidden = Path(f"{paths.folder.parent}/.{paths.folder.name}.{os.urandom(4).hex()}")
+    with suppress(FileNotFoundError):
+        paths.folder.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)

@@ -1,0 +1,121 @@
+"""The runs of a sweep as applications of their scheduler: started with a recorded id, adopted, waited for."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from torchx.errors import StateError, TorchxError
+from torchx.masking import mask_text
+from torchx.schedulers.ids import assigned
+from torchx.scheduling.base import DescribeAppResponse, Glances, Scheduler, Waits
+from torchx.specs.app import AppDef
+from torchx.specs.run_options import CfgVal
+from torchx.specs.status import AppState, is_terminal
+
+LONGEST_PAUSE = 60.0
+"""Maximum seconds between two queries of an engine that does not answer."""
+
+LONGEST_POLL = 10.0
+"""Maximum seconds between two queries of an engine that cannot wake its callers."""
+
+LONGEST_MESSAGE = 500
+"""Maximum characters of the message of a run."""
+
+
+class Ended(NamedTuple):
+    """The end of a run.
+
+    Attributes:
+        state: the name of its final state.
+        code: its exit code: that of the replica that failed first, 128 + N for signal N; None if unknown.
+        started: the start of its first replica, seconds since the epoch; None if it never started.
+        ended: its end.
+        message: the reason for the state.
+    """
+
+    state: str
+    code: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    message: str = ""
+
+
+def start(engine: Scheduler[Any], app: AppDef, cfg: dict[str, CfgVal], app_id: str) -> str:
+    """Submits a run under an id, and returns the id of its application, which differs on some engines.
+
+    Raises:
+        TorchxError: the engine does not accept it.
+    """
+    with assigned(app_id):
+        info = engine.submit_dryrun(app, cfg)
+    return engine.schedule(info)
+
+
+def glance(engine: Scheduler[Any], app_id: str) -> DescribeAppResponse | None:
+    """Returns the status of a run, brought to its due state; None if the engine does not know it.
+
+    Raises:
+        TorchxError: the engine does not answer.
+    """
+    query = engine.glance if isinstance(engine, Glances) else engine.describe
+    described = query(app_id)
+    if described is not None and described.needs_reconcile:
+        engine.reconcile(app_id)
+        described = query(app_id)
+    return described
+
+
+def has_started(described: DescribeAppResponse) -> bool:
+    """Returns True if a replica of a run was started, or it has not ended."""
+    if not is_terminal(described.state):
+        return True
+    replicas = [replica for role in described.roles_statuses for replica in role.replicas]
+    return described.started_at is not None or any(replica.attempts for replica in replicas)
+
+
+def wait(engine: Scheduler[Any], app_id: str) -> Ended:
+    """Blocks until a run has ended; bridges outages of its engine."""
+    pause, poll = 0.1, 0.1
+    while True:
+        try:
+            described = glance(engine, app_id)
+            if described is None:
+                return Ended("FAILED", message="its scheduler no longer knows it")
+            if is_terminal(described.state):
+                return ended(described)
+            if isinstance(engine, Waits):
+                engine.wait(app_id)
+            else:
+                engine.reconcile(app_id)
+                time.sleep(poll)
+                poll = min(1.5 * poll, LONGEST_POLL)
+            pause = 0.1
+        except (StateError, OSError):
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def ended(described: DescribeAppResponse) -> Ended:
+    """Returns the end of a run from its status."""
+    first = described.first_failure
+    code = 0 if described.state is AppState.SUCCEEDED else first.result if first is not None else None
+    message = str(described.msg) or (first.msg if first is not None else "")
+    return Ended(
+        described.state.name,
+        code,
+        _seconds(described.started_at),
+        _seconds(described.ended_at),
+        mask_text(message)[:LONGEST_MESSAGE],
+    )
+
+
+def message_of(error: TorchxError | OSError) -> str:
+    """Returns the message of an error, with secrets masked."""
+    text = error.message if isinstance(error, TorchxError) else str(error)
+    return mask_text(text)[:LONGEST_MESSAGE]
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()

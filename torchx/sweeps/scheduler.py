@@ -1,0 +1,202 @@
+"""The scheduler of sweeps: commands and runners treat a sweep as an application whose roles are its runs.
+
+It runs nothing itself. Each run is an application of the scheduler that the sweep was submitted to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
+from torchx.machine import locks
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.scheduling.query import AppQuery
+from torchx.specs.app_metadata import tags_of
+from torchx.specs.handles import make_app_handle
+from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
+from torchx.sweeps import launch, view
+from torchx.sweeps.paths import BACKEND, known, paths_of
+from torchx.sweeps.view import local_time
+
+with lazy_imports:
+    from torchx.specs import serialize
+    from torchx.sweeps import logs, removal, requests
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.query import Pruned
+    from torchx.specs.app import AppDef, AppDryRunInfo
+    from torchx.specs.run_options import CfgVal
+    from torchx.sweeps.view import Run, Sweep
+
+
+class SweepScheduler(Scheduler[Any]):
+    """Reads and ends the sweeps of this user.
+
+    Args:
+        session_name: the session part of its handles.
+        engine_of: returns the scheduler of a name.
+    """
+
+    cheap_to_list = on_this_machine = has_runs = True
+
+    def __init__(self, session_name: str, engine_of: Callable[[str], Scheduler[Any]]) -> None:
+        super().__init__(BACKEND, session_name)
+        self._engine_of = engine_of
+
+    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+        self._reject()
+
+    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+        """Rejects the request: runs are submitted to the scheduler that runs them."""
+        self._reject()
+
+    def _reject(self) -> NoReturn:
+        raise UsageError(
+            f"`{BACKEND}` runs no applications itself",
+            hint="many runs on a scheduler: torchx run -s local_cwd --each NAME=VALUES COMPONENT",
+            code="not_supported",
+        )
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the description of a sweep with its runs as roles, or None."""
+        found = view.find(paths_of(app_id))
+        if found is None:
+            return None
+        described = _described(found)
+        described.roles = serialize.app_from_dict(found.header.template).roles
+        return described
+
+    def glance(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the status of a sweep with its runs, or None."""
+        found = view.find(paths_of(app_id))
+        return None if found is None else _described(found)
+
+    def sweep(self, app_id: str) -> Sweep:
+        """Returns a sweep with its runs.
+
+        Raises:
+            StateError: it does not exist, or its files are damaged.
+        """
+        return view.require(paths_of(app_id), app_id)
+
+    def exists(self, app_id: str) -> bool:
+        """Returns True if there is such a sweep."""
+        return paths_of(app_id).plan.is_file()
+
+    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+        """Returns the sweeps, newest first."""
+        return self.select(AppQuery())
+
+    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
+        """Yields the sweeps that match a query, newest first."""
+        rows = [row for name in known() if (row := self._row(name)) is not None]
+        rows.sort(key=lambda row: (row.submitted_at.timestamp() if row.submitted_at else 0.0, row.app_id))
+        for row in reversed(rows):
+            if query.takes(row.app_id, row.name, row.state.name, row.submitted_at, row.tags):
+                yield row
+
+    def _row(self, name: str) -> ListAppResponse | None:
+        try:
+            found = view.find(paths_of(name), runs=False)
+        except StateError as error:
+            # without a conductor it counts as ended, so that it can be deleted
+            ended = None if locks.is_held(paths_of(name).lock) else local_time(0.0)
+            return ListAppResponse(name, AppState.UNKNOWN, ended_at=ended, msg=error.message)
+        if found is None:
+            return None
+        header, failed = found.header, found.failed
+        code = failed.code if failed is not None else None
+        return ListAppResponse(
+            app_id=header.sweep,
+            state=found.state,
+            app_handle=make_app_handle(BACKEND, header.session, header.sweep),
+            name=header.name,
+            submitted_at=local_time(header.at),
+            started_at=local_time(found.progress.started),
+            ended_at=local_time(found.progress.done) if found.has_ended else None,
+            exit_code=0 if found.state is AppState.SUCCEEDED else code,
+            msg=found.summary(),
+            needs_reconcile=not (found.has_ended or found.supervised),
+            tags=tags_of(header.template.get("metadata")),
+        )
+
+    def reconcile(self, app_id: str) -> None:
+        """Starts the conductor of a sweep that has not ended, unless it is alive."""
+        found = view.find(paths_of(app_id), runs=False)
+        if found is not None and not found.has_ended:
+            launch.start(paths_of(app_id), found.header.scheduler)
+
+    def wait(self, app_id: str, timeout: float | None = None) -> bool:
+        """Blocks until all runs have ended; the kernel wakes the caller."""
+        paths = paths_of(app_id)
+        try:
+            free = locks.wait_free(paths.lock, timeout)
+        except OSError as error:
+            raise StateError(f"{paths.lock}: {error.strerror}") from error
+        if not free:
+            return False
+        found = view.find(paths, runs=False)
+        return found is None or found.has_ended
+
+    def _cancel_existing(self, app_id: str) -> None:
+        self._end(app_id, now=False)
+
+    def kill(self, app_id: str) -> None:
+        """Kills the running runs, and starts no others."""
+        self._end(app_id, now=True)
+
+    def _end(self, app_id: str, *, now: bool) -> None:
+        requests.end(paths_of(app_id), now=now)
+
+    def delete(self, app_id: str) -> None:
+        """Cancels a sweep and removes it with all of its runs."""
+        removal.delete(self._engine_of, app_id)
+
+    def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes ended sweeps with their runs."""
+        return removal.prune(self._engine_of, app_ids, dryrun=dryrun)
+
+    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Yields the logs of the runs, one run after the other; those that run now at the same time."""
+        return logs.read_logs(self._engine_of, app_id, query)
+
+    def provenance_folder(self, app_id: str) -> Path | None:
+        """Returns the folder for the source of a sweep."""
+        paths = paths_of(app_id)
+        return paths.provenance if paths.folder.is_dir() else None
+
+
+def _described(found: Sweep) -> DescribeAppResponse:
+    header = found.header
+    return DescribeAppResponse(
+        app_id=header.sweep,
+        state=found.state,
+        num_restarts=0,
+        msg=found.summary(),
+        roles_statuses=[_role(run) for run in found.runs],
+        name=header.name,
+        submitted_at=local_time(header.at),
+        started_at=local_time(found.progress.started),
+        ended_at=local_time(found.progress.done) if found.has_ended else None,
+        first_failure=found.first_failure,
+        metadata=dict(header.template.get("metadata") or {}),
+        cfg=dict(header.cfg),
+        needs_reconcile=not (found.has_ended or found.supervised),
+    )
+
+
+def _role(run: Run) -> RoleStatus:
+    name, state = str(run.number), AppState[run.state]
+    attempts = []
+    if run.app_id:
+        attempts = [
+            AttemptStatus(
+                1, state, run.code, None, local_time(run.started), local_time(run.ended), None, run.message
+            )
+        ]
+    return RoleStatus(name, [ReplicaStatus(0, state, name, "", attempts=attempts)])

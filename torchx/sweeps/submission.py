@@ -1,0 +1,238 @@
+"""Submits sweeps: writes the plan, or adds the runs that an earlier submission lacks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchx.errors import StateError
+from torchx.jobs.paths import state_home
+from torchx.jobs.shape import handle_text
+from torchx.machine import files, locks
+from torchx.schedulers.ids import make_unique
+from torchx.specs.app import AppDef
+from torchx.sweeps import environment, launch, requests, view
+from torchx.sweeps.parameters import Row, key_of
+from torchx.sweeps.paths import INDEX, SweepPaths, paths_of, sweeps_folder
+from torchx.sweeps.plan import Header, Plan, app_data, append, header_line, run_line
+from torchx.sweeps.view import Sweep
+
+PlannedApp = tuple[Row, AppDef]
+
+
+@dataclass
+class Request:
+    """A sweep to submit.
+
+    Attributes:
+        runs: the parameters and the application of each run, ready to be submitted.
+        scheduler: the scheduler of the runs.
+        session: the session part of handles.
+        cfg: the run options.
+        component: the name of the component.
+        identity: what two submissions of the same sweep have in common.
+        at_once: maximum number of runs at the same time; 0 for no limit, None for that of an earlier
+            submission, else `default_at_once`.
+        default_at_once: see `at_once`.
+        after: the applications to wait for, each with a condition.
+        fresh: make a new sweep even if this one exists.
+    """
+
+    runs: Sequence[PlannedApp]
+    scheduler: str
+    session: str
+    cfg: Mapping[str, Any]
+    component: str
+    identity: Any
+    at_once: int | None = None
+    default_at_once: int = 0
+    after: list[list[str]] = field(default_factory=list)
+    fresh: bool = False
+
+
+class Submitted(NamedTuple):
+    """The result of a submission.
+
+    Attributes:
+        sweep: the id of the sweep.
+        session: the session part of its handle.
+        total: the number of its runs.
+        added: the number of runs that were submitted now.
+        again: the number of those that have failed or were cancelled before.
+        existed: whether the sweep existed.
+        at_once: the maximum number of runs at the same time; 0 for no limit.
+        position: the bytes of its journal before the submission.
+    """
+
+    sweep: str
+    session: str
+    total: int
+    added: int
+    again: int
+    existed: bool
+    at_once: int
+    position: int = 0
+
+
+def submit(request: Request) -> Submitted:
+    """Submits a sweep, or the missing runs of one that was submitted before.
+
+    Runs with equal parameters are submitted once. Of a sweep with the same identity, runs that have
+    succeeded, wait or run are left as they are.
+
+    Raises:
+        StateError: the state home cannot be used, or the conductor cannot be started.
+    """
+    digest = hashlib.sha256(json.dumps(request.identity, sort_keys=True, default=str).encode()).hexdigest()
+    request.runs = [*{key_of(row): (row, app) for row, app in request.runs}.values()]
+    state_home()
+    try:
+        with _index(digest) as index:
+            earlier = None if request.fresh else _find(index, digest)
+            if earlier is not None:
+                return _extend(request, earlier)
+            header = _header(request, digest)
+            _create(request, header)
+            files.write_file(index, header.sweep.encode())
+    except OSError as error:
+        where = error.filename or "the state home"
+        raise StateError(f"the sweep cannot be recorded at {where}: {error.strerror}") from error
+    paths = paths_of(header.sweep)
+    launch.start(paths, request.scheduler)
+    count = len(request.runs)
+    return Submitted(header.sweep, header.session, count, count, 0, False, header.at_once)
+
+
+@contextmanager
+def _index(digest: str) -> Iterator[Path]:
+    """Holds the lock of the identities, and returns the file of one."""
+    folder = sweeps_folder() / INDEX
+    with locks.exclusive(folder / "lock"):
+        yield folder / digest
+
+
+def _find(index: Path, digest: str) -> Sweep | None:
+    try:
+        name = handle_text(files.read_file(index, 1 << 12).decode(), "sweep")
+        found = view.find(paths_of(name))
+    except (OSError, ValueError):
+        return None
+    return found if found is not None and found.header.identity == digest else None
+
+
+def _header(request: Request, digest: str) -> Header:
+    first = request.runs[0][1]
+    return Header(
+        sweep=make_unique(first.name),
+        name=first.name,
+        session=request.session,
+        scheduler=request.scheduler,
+        cfg=dict(request.cfg),
+        component=request.component,
+        at=time.time(),
+        identity=digest,
+        at_once=request.default_at_once if request.at_once is None else request.at_once,
+        template=app_data(first),
+        after=request.after,
+    )
+
+
+def _create(request: Request, header: Header) -> None:
+    """Writes the files of a new sweep under a hidden name, and renames them.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    paths = paths_of(header.sweep)
+    making = SweepPaths(paths.folder.with_name(f".{paths.folder.name}"))
+    files.make_folder(making.folder, exist_ok=False)
+    try:
+        environment.write(making)
+        lines = (
+            run_line(number, row, header.template, app_data(app))
+            for number, (row, app) in enumerate(request.runs, 1)
+        )
+        append(making, [header_line(header), *lines])
+        making.folder.rename(paths.folder)
+    except BaseException:
+        shutil.rmtree(making.folder, ignore_errors=True)
+        raise
+
+
+def _extend(request: Request, earlier: Sweep) -> Submitted:
+    """Adds the runs that a sweep lacks, and starts those again that have failed or were cancelled."""
+    header, paths = earlier.header, paths_of(earlier.header.sweep)
+    known = {key_of(run.parameters): run for run in earlier.runs}
+    total = max((run.number for run in earlier.runs), default=0)
+    lines, again, added = [], [], 0
+    for row, app in request.runs:
+        run = known.get(key_of(row))
+        if run is not None and run.state not in ("FAILED", "CANCELLED"):
+            continue
+        number = total = total + 1 if run is None else total
+        if run is not None:
+            number = run.number
+            again.append(number)
+        added += 1
+        lines.append(run_line(number, row, header.template, app_data(app)))
+    position = paths.journal.stat().st_size if paths.journal.exists() else 0
+    messages: list[dict[str, Any]] = [{"r": "again", "runs": again}] if again else []
+    before = earlier.progress.at_once
+    at_once = header.at_once if before is None else before
+    if request.at_once is not None and request.at_once != at_once:
+        at_once = request.at_once
+        messages.append({"r": "at_once", "to": at_once})
+    if lines or messages:
+
+        def also() -> None:
+            environment.write(paths)
+            append(paths, lines)
+
+        requests.send(paths, header.scheduler, *messages, {"r": "look"}, also=also)
+    return Submitted(header.sweep, header.session, total, added, len(again), True, at_once, position)
+
+
+def again(sweep: Sweep, numbers: Sequence[int]) -> int:
+    """Starts runs of a sweep again that have ended; returns the bytes of its journal before.
+
+    Raises:
+        StateError: the request cannot be written, or the conductor cannot be started.
+    """
+    paths = paths_of(sweep.header.sweep)
+    position = paths.journal.stat().st_size if paths.journal.exists() else 0
+    requests.send(paths, sweep.header.scheduler, {"r": "again", "runs": [*numbers]})
+    return position
+
+
+def repeat(sweep: Sweep) -> Submitted:
+    """Submits all runs of a sweep as a new one, in the environment of this process.
+
+    Raises:
+        StateError: the plan is damaged, or the new sweep cannot be recorded.
+    """
+    header, paths = sweep.header, paths_of(sweep.header.sweep)
+    plan = Plan(paths)
+    try:
+        runs = [(run.parameters, plan.app(run)) for run in plan.runs()]
+    finally:
+        plan.close()
+    at_once = sweep.progress.at_once
+    request = Request(
+        runs=runs,
+        scheduler=header.scheduler,
+        session=header.session,
+        cfg=header.cfg,
+        component=header.component,
+        identity=[header.identity, "again"],
+        at_once=header.at_once if at_once is None else at_once,
+        after=header.after,
+        fresh=True,
+    )
+    return submit(request)

@@ -1,0 +1,190 @@
+"""A sweep as its files describe it: its runs with their parameters, states and times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from torchx.errors import StateError
+from torchx.jobs import shape
+from torchx.jobs.record import damaged
+from torchx.machine import locks
+from torchx.specs.status import AppState, FirstFailure
+from torchx.sweeps import progress
+from torchx.sweeps.paths import SweepPaths
+from torchx.sweeps.plan import Header, Plan
+from torchx.sweeps.progress import STATES, Entry, Progress
+
+
+@dataclass
+class Run:
+    """A run of a sweep; times are seconds since the epoch.
+
+    Attributes:
+        number: its number, from 1.
+        parameters: its parameters.
+        state: the name of its state: PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED.
+        app_id: the id of its application; empty before it is started.
+        started: the start of its first replica, if it has ended, or the time of its submission.
+        ended: its end.
+        code: its exit code.
+        message: the reason for its state.
+    """
+
+    number: int
+    parameters: dict[str, str] = field(default_factory=dict)
+    state: str = "PENDING"
+    app_id: str = ""
+    started: float | None = None
+    ended: float | None = None
+    code: int | None = None
+    message: str = ""
+
+    def apply(self, entry: Entry) -> None:
+        """Applies an entry of the journal.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is damaged.
+        """
+        if entry["e"] == "begin":
+            self.app_id, self.started = str(entry["id"]), shape.timestamp(entry["t"], "t")
+            self.ended, self.code, self.message = None, None, ""
+        else:
+            begun = entry.get("b")
+            self.started = None if begun is None else shape.timestamp(begun, "b")
+            self.ended = shape.timestamp(entry["t"], "t")
+            self.code = shape.exit_code(entry.get("c"), "c")
+            self.message = shape.text(entry.get("m", ""), "m")
+
+
+@dataclass
+class Sweep:
+    """A sweep.
+
+    Attributes:
+        header: the first line of its plan.
+        progress: the states of its runs.
+        runs: its runs; empty in a summary.
+        supervised: whether a conductor starts its runs.
+        failed: the end of the run that failed first.
+    """
+
+    header: Header
+    progress: Progress
+    runs: list[Run]
+    supervised: bool
+    failed: Run | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """True if all runs have ended."""
+        return self.progress.done is not None and not self.progress.active
+
+    @property
+    def state(self) -> AppState:
+        """The state of all runs together."""
+        counts = self.progress.counts()
+        if not self.has_ended:
+            if self.progress.blocked:
+                return AppState.SUBMITTED
+            return AppState.PENDING if set(counts) == {"PENDING"} else AppState.RUNNING
+        if counts.get("FAILED"):
+            return AppState.FAILED
+        return AppState.CANCELLED if counts.get("CANCELLED") else AppState.SUCCEEDED
+
+    @property
+    def first_failure(self) -> FirstFailure | None:
+        """The run that failed first, as a replica."""
+        failed = self.failed
+        if failed is None or not self.progress.first_failed:
+            return None
+        code = failed.code
+        return FirstFailure(str(failed.number), 0, 1, code, None, failed.message)
+
+    def summary(self) -> str:
+        """Returns the number of runs in each state, as text."""
+        counts = self.progress.counts()
+        total = len(self.progress.states)
+        if self.progress.blocked and not self.has_ended:
+            return self.progress.blocked
+        parts = [f"{count:,} {NAMES.get(name, name.lower())}" for name, count in counts.items()]
+        return f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
+
+
+def local_time(seconds: float | None) -> datetime | None:
+    """Returns seconds since the epoch as a local time."""
+    return None if seconds is None else datetime.fromtimestamp(seconds).astimezone()
+
+
+NAMES = {"PENDING": "waiting"}
+"""The names of states in summaries that differ from those of applications."""
+
+
+def load(paths: SweepPaths, *, runs: bool = True) -> Sweep:
+    """Reads a sweep; changes nothing.
+
+    Args:
+        paths: its files.
+        runs: read the runs too; otherwise only their states.
+
+    Raises:
+        FileNotFoundError: the sweep does not exist.
+        StateError: its files are damaged, or cannot be read.
+    """
+    plan = Plan(paths)
+    try:
+        supervised = locks.is_held(paths.lock)  # first: it ends after its last entry
+        state = Progress()
+        state.grow(plan.extend())
+        every = {run.number: Run(run.number, run.parameters) for run in plan.runs()} if runs else {}
+        ends: dict[int, Run] = {}
+
+        def apply(entry: Entry) -> None:
+            state.apply(entry)
+            if entry["e"] not in ("begin", "end"):
+                return
+            run = every.get(entry["n"])
+            if run is not None:
+                run.apply(entry)
+            elif state.first_failed == entry["n"] and not runs:
+                (failed := Run(entry["n"])).apply(entry)
+                ends[failed.number] = failed
+
+        progress.read(paths, apply)
+    except OSError as error:
+        raise damaged(paths.journal, error.strerror) from error
+    finally:
+        plan.close()
+    for run in every.values():
+        if run.number <= len(state.states):
+            run.state = STATES[state.states[run.number - 1]]
+    first = (every if runs else ends).get(state.first_failed)
+    return Sweep(plan.header, state, [*every.values()], supervised, first)
+
+
+def find(paths: SweepPaths, *, runs: bool = True) -> Sweep | None:
+    """Returns a sweep, or None if it does not exist.
+
+    Raises:
+        StateError: its files are damaged, or cannot be read.
+    """
+    try:
+        return load(paths, runs=runs)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def require(paths: SweepPaths, app_id: str) -> Sweep:
+    """Returns a sweep.
+
+    Raises:
+        StateError: it does not exist, is damaged, or cannot be read.
+    """
+    found = find(paths)
+    if found is None:
+        raise StateError(
+            f"the sweep `{app_id}` does not exist",
+            hint="all sweeps: torchx list -s sweep",
+            code="unknown_application",
+        )
+    return found

@@ -1,0 +1,1 @@
+"""The commands for sweeps: many runs of one component."""

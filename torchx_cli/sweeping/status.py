@@ -1,0 +1,84 @@
+"""The status of a sweep as text: a summary, and the runs that failed, run or wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TextIO
+
+from torchx.specs.handles import parse_app_handle
+from torchx.sweeps.paths import paths_of
+from torchx.sweeps.view import require
+from torchx_cli.sweeping.attach import shown
+from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
+from torchx_cli.terminal.status_text import status_lines
+from torchx_cli.terminal.times import duration
+
+if TYPE_CHECKING:
+    from torchx.specs.status import AppStatus
+    from torchx.sweeps.view import Run
+
+MOST_RUNS = 16
+"""Sweeps with more runs than this list only notable ones."""
+
+MOST_OF_A_STATE = 8
+"""Maximum number of notable runs of one state."""
+
+
+def sweep_lines(handle: str, status: AppStatus, stream: TextIO) -> list[str]:
+    """Returns the lines of `torchx status` about a sweep, without the first failure.
+
+    Args:
+        handle: the sweep.
+        status: its status.
+        stream: the output stream.
+
+    Raises:
+        StateError: it does not exist, or its files are damaged.
+    """
+    app_id = parse_app_handle(handle).app_id
+    sweep = require(paths_of(app_id), app_id)
+    lines = status_lines(handle, replace(status, roles=[]), [], stream)
+    runs = sweep.runs
+    if len(runs) > MOST_RUNS:
+        runs = [*_first(runs, "FAILED"), *_first(runs, "RUNNING")]
+    lines += run_lines(runs, stream)
+    if len(runs) < len(sweep.runs):
+        more = f"  {len(sweep.runs) - len(runs):,} more are not shown (to list all: torchx results)"
+        lines.append(paint(more, "dim", stream))
+    return lines
+
+
+def _first(runs: Iterable[Run], state: str) -> list[Run]:
+    return [run for run in runs if run.state == state][:MOST_OF_A_STATE]
+
+
+def run_lines(runs: list[Run], stream: TextIO) -> list[str]:
+    """Returns an aligned line for each run."""
+    rows = [(str(run.number), state_of(run), _time(run), _end(run), shown(run.parameters)) for run in runs]
+    widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
+    lines = []
+    for row in rows:
+        middle = [row[at].ljust(widths[at]) for at in (1, 2, 3) if widths[at]]
+        cells = [row[0].rjust(widths[0]), *middle, row[4]]
+        line = fit("  " + "  ".join(cells).rstrip(), width_of(stream))
+        lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
+    return lines
+
+
+def state_of(run: Run) -> str:
+    """Returns the name of the state of a run."""
+    return run.state if run.state in STATE_MEANING else "UNKNOWN"
+
+
+def _time(run: Run) -> str:
+    if run.started is None:
+        return ""
+    return duration((time.time() if run.ended is None else run.ended) - run.started)
+
+
+def _end(run: Run) -> str:
+    if run.state != "FAILED":
+        return ""
+    return f"exit {run.code}" if run.code is not None else run.message[:60]

@@ -1,0 +1,160 @@
+"""Submits sweeps for `torchx run --each`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from torchx.config.paths import component_settings
+from torchx.errors import TorchxError, UsageError
+from torchx.lazy import lazy_imports
+from torchx.runner import resolve, sweeps
+from torchx.sweeps.parameters import expand
+from torchx_cli.placement import placement
+from torchx_cli.terminal.error_output import about
+from torchx_cli.terminal.masking import remember
+from torchx_cli.terminal.output import emit, note
+
+with lazy_imports:
+    from torchx.runner import notifications
+    from torchx.specs import app_metadata
+    from torchx_cli import recording
+    from torchx_cli.sweeping import attach as sweep_attach
+    from torchx_cli.terminal import attach, dryrun_output
+
+if TYPE_CHECKING:
+    from torchx.config import Config
+    from torchx.runner.api import Runner
+    from torchx.specs.app import AppDef
+    from torchx.sweeps.parameters import Row
+    from torchx.sweeps.submission import Submitted
+    from torchx_cli.placement import Placement
+    from torchx_cli.run_request import RunRequest
+
+
+def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) -> int:
+    """Submits a sweep, waits for its end if needed, and returns the exit code.
+
+    Args:
+        request: the component, and how to run it.
+        form: the output format.
+        config: the configuration.
+        opened: a context with the runner.
+
+    Raises:
+        UsageError: a parameter or an argument of a run is invalid; nothing is submitted.
+        StateError: the sweep cannot be recorded.
+    """
+    if request.once:
+        raise UsageError(
+            "--once cannot be combined with --each: a sweep is submitted once in any case",
+            code="conflicting_flags",
+        )
+    rows = expand(request.sweep.each, zipped=request.sweep.zipped)
+    runs = _applications(request, config, rows)
+    record = None
+    if not request.dryrun:
+        record = recording.of_run(runs[0][1])
+        for _, app in runs[1:]:
+            app.metadata |= {
+                key: value for key, value in runs[0][1].metadata.items() if key.startswith("torchx/")
+            }
+    with opened as runner:
+        placed = placement(request, runner, config)
+        engine = runner.scheduler(placed.scheduler)
+        if request.dryrun:
+            return _dryrun(request, form, runs, runner, placed)
+        with redirect_stdout(sys.stderr):
+            submitted, notes = sweeps.submit_sweep(
+                engine,
+                runs,
+                session=runner._name,
+                cfg=placed.cfg,
+                workspace=placed.workspace or None,
+                parent_run_id=request.parent_run_id or None,
+                load_config=runner.load_config,
+                component=request.component,
+                identity=[request.component, request.argv, request.component_args],
+                at_once=request.sweep.at_once,
+            )
+        handle = sweeps.handle_of(submitted)
+        resolve.remember_last(handle)
+        for line in notes:
+            note(f"note: {line}")
+        if form == "text":
+            attach.print_handle(handle)
+        with about(handle):
+            note(_summary(submitted))
+            if record is not None and not submitted.existed:
+                record.begin(runner, handle, runner.dryrun(runs[0][1], placed.scheduler, placed.cfg))
+            _notify(request, runner, handle)
+            waits = not request.detach and (request.wait or request.log or engine.attaches_by_default)
+            code = 0
+            if waits:
+                code = sweep_attach.to_the_end(runner, handle, submitted.position, logs=request.log)
+            if form == "json":
+                data = attach.as_data(handle, runner.status(handle))
+                counted = {"runs": submitted.total, "submitted": submitted.added}
+                emit({**data, **counted, "existed": not submitted.added}, "json", hide=True)
+        return code
+
+
+def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[tuple[Row, AppDef]]:
+    line: dict[str, str] = {}
+
+    def finish(app: AppDef) -> AppDef:
+        request.environment.apply(app)
+        app_metadata.set_tags(app, request.tags, request.note)
+        if not line:
+            remember(app)
+            recording.record_command(app, request.component, request.argv)
+            line.update(app.metadata)
+        app.metadata = {**line, **app.metadata}
+        return app
+
+    with redirect_stdout(sys.stderr):
+        return sweeps.applications(
+            request.component,
+            rows,
+            request.argv,
+            named=request.component_args,
+            section=component_settings(config, request.component),
+            finish=finish,
+        )
+
+
+def _dryrun(
+    request: RunRequest, form: str, runs: list[tuple[Row, AppDef]], runner: Runner, placed: Placement
+) -> int:
+    """Prints the parameters of the runs, and the request of the first one."""
+    with redirect_stdout(sys.stderr):
+        info = runner.dryrun(
+            runs[0][1], placed.scheduler, placed.cfg, placed.workspace or None, request.parent_run_id or None
+        )
+    for line in info.notes:
+        note(f"note: {line}")
+    note(f"{len(runs):,} runs; the request of the first one ({sweep_attach.shown(runs[0][0])}):")
+    dryrun_output.print_dryrun(info, form)
+    return 0
+
+
+def _summary(submitted: Submitted) -> str:
+    """Returns a line about a submission."""
+    limit = f", {submitted.at_once:,} at the same time" if submitted.at_once else ""
+    if not submitted.existed:
+        return f"{submitted.total:,} runs{limit}"
+    if not submitted.added:
+        return f"nothing was submitted: each of these runs exists, of {submitted.total:,} runs{limit}"
+    failed = f", {submitted.again:,} of them again" if submitted.again else ""
+    return f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}; the others exist{limit}"
+
+
+def _notify(request: RunRequest, runner: Runner, handle: str) -> None:
+    if request.notify is None:
+        return
+    try:
+        notifications.check(request.notify, "sweep")
+        notifications.request(runner, handle, request.notify)
+    except TorchxError as error:  # the sweep was submitted
+        note(f"note: no notifications are sent: {error.message}")
