@@ -96,6 +96,13 @@ Progress = Annotated[
     str,
     option("--progress", metavar="REGEX", help="With --stall: only log lines that match count as progress."),
 ]
+Priority = Annotated[
+    int | None,
+    option("--priority", metavar="N", help="Place in the queue of this machine: higher ones first."),
+]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Fail if the resources are not free, instead of waiting for them.")
+]
 TimeLimit = Annotated[
     str, option("--time-limit", metavar="TIME", help="End the application after this time, as in 24h.")
 ]

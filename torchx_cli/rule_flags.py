@@ -1,4 +1,4 @@
-"""Flags of `torchx run` that set run options: the rules of stalls and of the time limit."""
+"""Flags of `torchx run` that set run options: the rules of stalls, of the time limit and of the queue."""
 
 from __future__ import annotations
 
@@ -26,21 +26,32 @@ def limit_options(time_limit: str, notice: str, requeue: str, checkpoint_dir: st
     return _given(time_limit=time_limit, notice=notice, requeue_on=requeue, checkpoint_dir=folder)
 
 
+def queue_options(priority: int | None, no_wait: bool) -> dict[str, CfgVal]:
+    """Returns the run options of the given flags for the queue."""
+    options: dict[str, CfgVal] = {} if priority is None else {"priority": priority}
+    return {**options, **({"no_wait": True} if no_wait else {})}
+
+
 def _given(**options: str) -> dict[str, CfgVal]:
     return {name: value for name, value in options.items() if value}
 
 
 def flag_options(
-    stall: Mapping[str, CfgVal], limits: Mapping[str, CfgVal], scheduler: str, opts: runopts
+    stall: Mapping[str, CfgVal],
+    limits: Mapping[str, CfgVal],
+    queue: Mapping[str, CfgVal],
+    scheduler: str,
+    opts: runopts,
 ) -> dict[str, CfgVal]:
     """Returns the run options of all these flags.
 
     Raises:
         UsageError: the scheduler does not have one of the options.
     """
-    for name in (*stall, *limits):
+    for name in (*stall, *limits, *queue):
         if name not in opts:
             flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
             lacks = "does not detect stalls" if name in stall else "does not end applications by a time limit"
+            lacks = "has no queue of this machine" if name in queue else lacks
             raise UsageError(f"{flag}: {scheduler} {lacks}", hint="local jobs do: -s local_cwd")
-    return {**stall, **limits}
+    return {**stall, **limits, **queue}

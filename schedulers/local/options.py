@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchx.errors import UsageError
-from torchx.schedulers.shared.options import LIMITS, add_shared, check_numbers, limits_of
+from torchx.schedulers.shared.options import LIMITS, NO_WAIT, PRIORITY, add_shared, check_numbers, limits_of
 from torchx.scheduling.stalls import StallRule
 from torchx.specs.run_options import CfgVal, runopts
 
@@ -24,7 +24,7 @@ def run_options(scheduler: str) -> runopts:
         help="fail if the replicas cannot get GPUs of their own; otherwise warn",
     )
     add_shared(opts, "grace_period", "fail_fast", "retry_backoff", "stall", "on_stall", "progress", *LIMITS)
-    add_shared(opts, "workspace_limit_mb", "reserve")
+    add_shared(opts, "workspace_limit_mb", "reserve", PRIORITY, NO_WAIT)
     if scheduler == "local_dir":
         opts.add(
             "image_limit_mb",

@@ -34,6 +34,7 @@ from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, Rep
 with lazy_imports:
     from torchx import masking
     from torchx.specs import serialize
+    from torchx.waiting import reasons
 
 DEFAULT_OWNER = "local_cwd"
 """The scheduler that lists jobs whose own scheduler is unknown or not installed."""
@@ -76,7 +77,8 @@ class LocalJobs:
         except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(self.home.job(app_id).record, "`app` is not an application") from error
         _register_secrets(view.record)
-        return replace(describe_job(view), roles=app.roles, metadata=app.metadata)
+        described = describe_job(view, paths_of(self.home, app_id))
+        return replace(described, roles=app.roles, metadata=app.metadata)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a job without its roles, or None."""
@@ -84,7 +86,7 @@ class LocalJobs:
         if view is None:
             return None
         _register_secrets(view.record)
-        return describe_job(view)
+        return describe_job(view, paths_of(self.home, app_id))
 
     def exists(self, app_id: str) -> bool:
         """Returns True if a job is on record."""
@@ -198,6 +200,7 @@ class LocalJobs:
                 return self._unreadable(app_id, paths, why)
             return None
         line = _line(EndedJob.of(view))
+        line.msg = line.msg or _waiting(view, paths)
         line.needs_reconcile = view.orphaned or (view.has_ended and not is_listed)
         return line
 
@@ -250,7 +253,7 @@ def _register_secrets(record: JobRecord) -> None:
             )
 
 
-def describe_job(view: JobView) -> DescribeAppResponse:
+def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     """Returns the status of a job, without its roles and metadata."""
     record = view.record
     roles: dict[str, RoleStatus] = {role.name: RoleStatus(role.name, []) for role in record.roles}
@@ -279,7 +282,7 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         state=AppState[view.state],
         num_restarts=view.restarts,
         run=view.run,
-        msg=view.msg or _stall(view),
+        msg=view.msg or _stall(view) or _waiting(view, paths),
         structured_error_msg=error,
         roles_statuses=list(roles.values()),
         name=record.name,
@@ -293,6 +296,11 @@ def describe_job(view: JobView) -> DescribeAppResponse:
         metadata=own_entries(record.app.get("metadata")),
         needs_reconcile=view.orphaned,
     )
+
+
+def _waiting(view: JobView, paths: JobPaths) -> str:
+    """Returns the reason why a job has not started; empty for one that has a supervisor."""
+    return "" if view.supervisor is not None or view.has_ended else reasons.reason(view, paths)
 
 
 def _stall(view: JobView) -> str:

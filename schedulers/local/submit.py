@@ -10,13 +10,14 @@ from pathlib import Path
 
 from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
+from torchx.jobs.ticket import Ticket
 from torchx.lazy import lazy_imports
-from torchx.leases.gpus import CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES, PCI_BUS_ID
+from torchx.leases.gpus import CUDA_VISIBLE_DEVICES, variables_of
 from torchx.schedulers.local.checks import require_system
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
-from torchx.schedulers.shared.options import provide_checkpoint_dir
+from torchx.schedulers.shared.options import NO_WAIT, provide_checkpoint_dir
 from torchx.schedulers.shared.reservation import Reservation, capacity, needs_of, require
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
@@ -28,7 +29,7 @@ from torchx.workspace.options import limit_of
 with lazy_imports:
     from torchx.machine import ports as machine_ports
     from torchx.notifications import store
-    from torchx.schedulers.local import copies
+    from torchx.schedulers.local import copies, waiting
 
 
 def schedule(
@@ -73,10 +74,15 @@ def schedule(
             copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
             copies.check(app, request, final, folder)
 
+    submitted_at = datetime.now().timestamp()
     with ExitStack() as held:
-        reservation, notes = _reserve(app, request, cfg)
-        descriptors = held.enter_context(reservation).descriptors
+        reservation, notes = _reserve(app, request, cfg, submitted_at)
+        descriptors = []
         names = {name for role in app.roles for name in role.port_map}
+        if isinstance(reservation, Ticket):
+            names = set()  # ports are leased when it starts
+        else:
+            descriptors += held.enter_context(reservation).descriptors
         if names:
             ports = held.enter_context(machine_ports.PortLeases(names))
             descriptors += ports.descriptors
@@ -87,7 +93,7 @@ def schedule(
             scheduler=backend,
             session=session,
             name=app.name,
-            submitted_at=datetime.now().timestamp(),
+            submitted_at=submitted_at,
             log_dir=request.log_dir,
             roles=[_role_record(role, request) for role in app.roles],
             app=app_to_dict(app, strict=False),
@@ -96,16 +102,22 @@ def schedule(
             fail_fast=bool(cfg["fail_fast"]),
             backoff=float(str(cfg["retry_backoff"])),
         )
-        launch(home, record, held=descriptors, fill=fill)
+        if isinstance(reservation, Ticket):
+            launch(home, record, fill=waiting.filled(fill, reservation), supervise=False)
+            waiting.enqueue(home, request.app_id)
+        else:
+            launch(home, record, held=descriptors, fill=fill)
     info.notes += notes
     return request.app_id
 
 
-def _reserve(app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal]) -> tuple[Reservation, list[str]]:
+def _reserve(
+    app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal], at: float
+) -> tuple[Reservation | Ticket, list[str]]:
     """Leases the resources of the replicas, and passes the GPUs to those that request them.
 
     Returns:
-        The reservation, and notes for the user.
+        The reservation, or a ticket if the job has to wait; and notes for the user.
 
     Raises:
         StateError: they are required, and not free.
@@ -115,9 +127,12 @@ def _reserve(app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal]) -> t
     ]
     needs = needs_of(app.roles, sum(role.resource.gpu * role.num_replicas for role in requesting), cfg)
     here = capacity(needs, os.environ)
-    reservation = here.take(needs)
+    queues = waiting.has_to_queue(needs, here, cfg) if any(needs) else False
+    reservation = None if queues else here.take(needs)
     if reservation is None:
-        if cfg.get("reserve") or cfg.get("auto_set_cuda_visible_devices"):
+        if queues or (not cfg.get(NO_WAIT) and waiting.can_ever_run(needs, here)):
+            return waiting.ticket_of(request.app_id, at, needs, here, app, requesting, cfg), []
+        if cfg.get(NO_WAIT) or cfg.get("reserve") or cfg.get("auto_set_cuda_visible_devices"):
             reservation = require(needs, here, app.name)
         elif not here.gpus:
             return Reservation.of_nothing(), [f"{app.name} requests {needs}; none is visible"]
@@ -128,10 +143,7 @@ def _reserve(app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal]) -> t
     left = iter(reservation.gpus)
     for role in requesting:
         for param in request.role_params[role.name]:
-            given = [next(left) for _ in range(role.resource.gpu)]
-            param.env[CUDA_VISIBLE_DEVICES] = ",".join(gpu.name for gpu in given)
-            if any(gpu.number for gpu in given):  # the driver's numbers, which CUDA uses in this order only
-                param.env[CUDA_DEVICE_ORDER] = PCI_BUS_ID
+            param.env.update(variables_of([next(left) for _ in range(role.resource.gpu)]))
     return reservation, []
 
 

@@ -7,16 +7,23 @@ import time
 
 from torchx.errors import StateError
 from torchx.jobs.catalog import paths_of
+from torchx.jobs.ticket import is_waiting
 from torchx.jobs.view import load
 from torchx.machine import locks, processes
 from torchx.schedulers.local.status import LocalJobs
+
+STARTS_WITHIN = 0.2
+"""Seconds between two looks at a waiting job that has no keeper at the moment."""
 
 
 def wait(jobs: LocalJobs, app_id: str, timeout: float | None) -> bool:
     """Blocks until a job has ended, for at most `timeout` seconds; returns False if it timed out."""
     paths = paths_of(jobs.home, app_id)
     if timeout is None:
-        return locks.wait_free(paths.lock)
+        while locks.wait_free(paths.lock) and is_waiting(paths):
+            time.sleep(STARTS_WITHIN)  # its keeper was killed, or takes the lock now
+            jobs.reconcile(app_id)
+        return True
     end = time.monotonic() + timeout
     # waiting for a lock has no timeout, but waiting for the processes that hold it has
     with contextlib.suppress(OSError, StateError):
@@ -24,4 +31,11 @@ def wait(jobs: LocalJobs, app_id: str, timeout: float | None) -> bool:
         for holder in (view.supervisor, view.guard):
             if holder is not None and not view.has_ended:
                 processes.wait_end(holder, end - time.monotonic())
-    return locks.wait_free(paths.lock, max(0.0, end - time.monotonic()))
+    while locks.wait_free(paths.lock, max(0.0, end - time.monotonic())):
+        if not is_waiting(paths):
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(STARTS_WITHIN)
+        jobs.reconcile(app_id)
+    return False

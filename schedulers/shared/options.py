@@ -23,6 +23,8 @@ SHARED: Mapping[str, runopt] = {
         1.0, float, False, "seconds before the first retry; doubled for each further one"
     ),
     "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and fail if they are not free"),
+    "priority": runopt(0, int, False, "place in the queue of this machine: higher ones start first"),
+    "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of waiting for them"),
     "stall": runopt(None, str, False, "report replicas without output or heartbeat for this long, e.g. 10m"),
     "on_stall": runopt(None, str, False, "reaction to a stall: report (default), restart or cancel"),
     "progress": runopt(None, str, False, "pattern of the log lines that count as progress (default: all)"),
@@ -64,6 +66,8 @@ def add_shared(opts: runopts, *names: str, **defaults: CfgVal) -> None:
         option = SHARED[name]
         opts.add(name, option.opt_type, option.help, defaults.get(name, option.default))
 
+
+PRIORITY, NO_WAIT = "priority", "no_wait"
 
 LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
 """The options of a time limit."""

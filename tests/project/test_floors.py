@@ -49,7 +49,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.apps",
         "torchx.distributed",
     ),
-    ("torchx.jobs", "torchx.supervisor", "torchx.notifications", "torchx.provenance"),
+    ("torchx.jobs", "torchx.supervisor", "torchx.waiting", "torchx.notifications", "torchx.provenance"),
     ("torchx.scheduling.base", "torchx.scheduling.protocols", "torchx.scheduling.responses"),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
@@ -193,13 +193,14 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
-    """Supervisor, conductor and replica agent are programs: they exit and handle signals. A notebook cell prints.
+    """Supervisor, conductor, keeper and replica agent are programs: they exit and handle signals.
 
-    A program that calls `ending` requests that its signals are handled.
+    A program that calls `ending` requests that its signals are handled. A notebook cell prints.
     """
     programs = (
         "torchx.supervisor",
         "torchx.sweeps.conductor",
+        "torchx.waiting.keeper",
         "torchx.schedulers.slurm.node.agent",
         "torchx.distributed.notice",
     )

@@ -6,10 +6,15 @@ import os
 import signal
 
 from torchx.errors import StateError
-from torchx.jobs.paths import JobPaths
+from torchx.jobs import ticket
+from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.view import load
+from torchx.lazy import lazy_imports
 from torchx.machine import files, processes
 from torchx.machine import locks as lock
+
+with lazy_imports:
+    from torchx.waiting import launch as waiting
 
 
 def request(paths: JobPaths, *, now: bool = False) -> None:
@@ -31,6 +36,9 @@ def request(paths: JobPaths, *, now: bool = False) -> None:
         view = load(paths)
     except FileNotFoundError:
         return  # deleted in the meantime
+    if view.supervisor is None and not view.has_ended and ticket.is_waiting(paths):
+        waiting.cancel(Home(paths.folder.parent.parent), paths)
+        return
     delivered = view.has_ended
     if lock.is_held(paths.lock):
         signalled = view.supervisor is not None and processes.send(view.supervisor, signal.SIGTERM)

@@ -106,6 +106,11 @@ class Home(NamedTuple):
         return self.path / "sweeps"
 
     @property
+    def queue(self) -> Path:
+        """The markers of waiting jobs, an empty file each."""
+        return self.path / "queue"
+
+    @property
     def restored(self) -> Path:
         """The working trees that were restored for other runs, a folder each."""
         return self.path / "restored"
@@ -192,6 +197,16 @@ class JobPaths(NamedTuple):
     def provenance(self) -> Path:
         """The source that it was submitted from."""
         return self.folder / "provenance"
+
+    @property
+    def ticket(self) -> Path:
+        """The needs of a job that waits for resources; exists until its supervisor starts."""
+        return self.folder / "ticket.json"
+
+    @property
+    def origin(self) -> Path:
+        """The environment of the submission of a waiting job."""
+        return self.folder / "environment.json"
 
     @property
     def supervisor_log(self) -> Path:

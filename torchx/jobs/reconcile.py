@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from torchx.jobs.paths import JobPaths
+from torchx.jobs import ticket
+from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import JobView, load
 from torchx.lazy import lazy_imports
@@ -15,6 +16,7 @@ from torchx.machine import locks as lock
 with lazy_imports:
     from torchx.jobs import recovery
     from torchx.notifications import launch
+    from torchx.waiting import launch as waiting
 
 
 def is_supervised(paths: JobPaths, within: float = 0.0) -> bool:
@@ -61,7 +63,7 @@ def read(paths: JobPaths) -> JobView:
     if view.has_ended or _is_held(paths):
         return view
     view = load(paths)  # again: the job may have ended properly in the meantime
-    if not view.has_ended:
+    if not (view.has_ended or _waits(view, paths)):
         recovery.presume_end(view)
         view.orphaned = True
     return view
@@ -85,6 +87,11 @@ def _load(paths: JobPaths) -> JobView:
     # a change right after the reading may have the same time as the one before it
     _last = (files_read, view) if newest < time.time() - TIME_RESOLUTION else None
     return view
+
+
+def _waits(view: JobView, paths: JobPaths) -> bool:
+    """Returns True if a job without a supervisor waits for one."""
+    return view.supervisor is None and ticket.is_waiting(paths)
 
 
 def _is_held(paths: JobPaths) -> bool:
@@ -114,9 +121,14 @@ def reconcile(paths: JobPaths) -> JobView:
         return view
     try:
         view = load(paths)  # again: the job may have ended properly in the meantime
-        if not view.has_ended:
+        if _waits(view, paths):
+            os.close(held)
+            held = None
+            waiting.revive(Home(paths.folder.parent.parent), paths)
+        elif not view.has_ended:
             recovery.finalize_orphaned_job(view, paths)
             launch.start(paths, reap=True)
     finally:
-        os.close(held)
+        if held is not None:
+            os.close(held)
     return view

@@ -184,6 +184,16 @@ def select(gpus: Sequence[Gpu], visible: str) -> list[Gpu]:
     return list(selected.values())
 
 
+def variables_of(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """Returns the variables that pass GPUs to a replica; none without GPUs."""
+    if not gpus:
+        return {}
+    variables = {CUDA_VISIBLE_DEVICES: ",".join(gpu.name for gpu in gpus)}
+    if any(gpu.number for gpu in gpus):  # the driver's numbers, which CUDA uses in this order only
+        variables[CUDA_DEVICE_ORDER] = PCI_BUS_ID
+    return variables
+
+
 def survey(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[GpuUse]:
     """Returns the use of GPUs, in their order.
 

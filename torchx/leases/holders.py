@@ -43,6 +43,9 @@ LONGEST_ANSWER = 4096
 ATTEMPTS = 20
 """Attempts to take leases that other processes take at the same time."""
 
+LAST_TIME = 1e11
+"""The latest end that a holder can report, seconds since the epoch."""
+
 _APP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,255}")
 
 
@@ -54,12 +57,14 @@ class Holder(NamedTuple):
         pid: its pid, from the kernel; None if it is unknown, or in another pid namespace.
         since: its start, seconds since the epoch; None if unknown.
         app: the id of the application, as the holder reports it; empty if it does not.
+        ends: the latest time of its end, as the holder reports it, seconds since the epoch; None if unknown.
     """
 
     uid: int | None
     pid: int | None = None
     since: float | None = None
     app: str = ""
+    ends: float | None = None
 
 
 class Leases:
@@ -235,7 +240,8 @@ def holders(names: Iterable[str]) -> dict[str, Holder]:
             for descriptor, _ in poll.poll(left * 1000):
                 poll.unregister(descriptor)
                 name, connection = silent.pop(descriptor)
-                found[name] = found[name]._replace(app=_answer(connection))
+                app, ends = _answer(connection)
+                found[name] = found[name]._replace(app=app, ends=ends)
     return found
 
 
@@ -266,11 +272,16 @@ def _started(pid: int) -> float | None:
     return time.time() - age
 
 
-def _answer(connection: socket.socket) -> str:
-    """Returns the id of the application that a holder reports, or an empty string."""
+def _answer(connection: socket.socket) -> tuple[str, float | None]:
+    """Returns the application of a holder and the time of its end, as far as it reports them."""
     try:
         answer = json.loads(connection.recv(LONGEST_ANSWER))
     except (OSError, ValueError, RecursionError):
-        return ""
-    app = answer.get("app") if isinstance(answer, dict) else None
-    return app if isinstance(app, str) and _APP_ID.fullmatch(app) else ""
+        return "", None
+    if not isinstance(answer, dict):
+        return "", None
+    app, ends = answer.get("app"), answer.get("ends")
+    return (
+        app if isinstance(app, str) and _APP_ID.fullmatch(app) else "",
+        float(ends) if isinstance(ends, (int, float)) and 0 < ends < LAST_TIME else None,
+    )

@@ -24,12 +24,13 @@ class Reception:
     Args:
         leases: the leases; this process becomes the one that the kernel names as their holder.
         app: the id of the application, visible to all users.
+        ends: the latest time of its end, seconds since the epoch; None if it has no time limit.
     """
 
-    def __init__(self, leases: Leases, app: str) -> None:
+    def __init__(self, leases: Leases, app: str, ends: float | None = None) -> None:
         leases.listen()
         self._leases = leases
-        self._answer = json.dumps({"app": app}).encode() + b"\n"
+        self._answer = json.dumps({"app": app, "ends": ends}).encode() + b"\n"
         self._listeners = {held.fileno(): held for held in leases.sockets}
         self._connections: dict[int, tuple[int, socket.socket]] = {}
         self._epoll = select.epoll()
@@ -87,15 +88,16 @@ class Reception:
         connection.close()
 
 
-def answer(leases: Leases, app: str) -> None:
+def answer(leases: Leases, app: str, ends: float | None = None) -> None:
     """Makes this process the holder of its leases, and answers in a thread; without leases it starts none.
 
     Args:
         leases: the leases.
         app: the id of the application, visible to all users.
+        ends: the latest time of its end, seconds since the epoch; None if it has no time limit.
     """
     if leases.names:
-        reception = Reception(leases, app)
+        reception = Reception(leases, app, ends)
         threading.Thread(target=_serve, args=(reception,), name="leases", daemon=True).start()
 
 

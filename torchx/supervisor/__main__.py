@@ -18,6 +18,7 @@ from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.notifications import launch as notifications
 from torchx.supervisor import guard
+from torchx.supervisor.limits import latest_end
 from torchx.supervisor.loop import Supervisor
 from torchx.supervisor.process import report_ready, separate
 
@@ -52,7 +53,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
     record = JobRecord.load(paths.record)
     process_marks.mark_limit(process_marks.mark_of(record.app_id))
     supervisor = Supervisor(record, paths, os.environ, umask)
-    answer(inherited(), record.app_id)
+    answer(inherited(), record.app_id, latest_end(record))
     me, parent = _process(os.getpid()), _process(os.getppid())  # the parent is the guard
     supervisor.note(
         "supervisor",

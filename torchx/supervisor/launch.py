@@ -17,6 +17,8 @@ from torchx.machine import files
 from torchx.machine import locks as lock
 from torchx.supervisor import process
 
+MODULE = "torchx.supervisor.__main__"
+
 UNDONE_WITHIN = 5.0
 """Maximum seconds until a killed supervisor has ended."""
 
@@ -29,6 +31,8 @@ def launch(
     record: JobRecord,
     held: Sequence[int] = (),
     fill: Callable[[Path], None] | None = None,
+    *,
+    supervise: bool = True,
 ) -> None:
     """Records a job and starts its supervisor; removes the job again if that fails.
 
@@ -37,6 +41,7 @@ def launch(
         record: the job.
         held: descriptors that the supervisor holds for its lifetime, such as device leases.
         fill: called with the temporary folder of the record, to add files to it.
+        supervise: start the supervisor; otherwise the job waits, and `fill` has to write its ticket.
 
     Raises:
         UsageError: the job exists already.
@@ -66,9 +71,8 @@ def launch(
                 fill(making.folder)
             making.folder.rename(paths.folder)
             made.append(paths.folder)
-            process.start(
-                "torchx.supervisor.__main__", [str(paths.folder)], paths.supervisor_log, [liveness, *held]
-            )
+            if supervise:
+                process.start(MODULE, [str(paths.folder)], paths.supervisor_log, [liveness, *held])
         finally:
             os.close(liveness)
     except BaseException as error:

@@ -26,6 +26,14 @@ OF_A_RUN = (
 """The variables of a run."""
 
 
+def latest_end(record: JobRecord) -> float | None:
+    """Returns the latest end of a job that starts now, seconds since the epoch; None if unknown."""
+    rule = rule_of(record)
+    if rule.limit is None or rule.requeue:
+        return None
+    return time.time() + rule.limit + record.grace
+
+
 class Limits:
     """The time limit of a job and its runs.
 

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -75,6 +75,9 @@ def start(
     *,
     isolated: bool = True,
     delay: float = 0.0,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    umask: int = -1,
 ) -> None:
     """Starts a supervisor and waits until it reports ready.
 
@@ -88,6 +91,9 @@ def start(
         held: descriptors that it holds for its lifetime, such as its lock.
         isolated: as for :func:`python_command`.
         delay: seconds after which it begins; if not 0, this function does not wait for it.
+        env: its environment (default: that of this process).
+        cwd: its working directory (default: that of this process).
+        umask: its umask; -1 for that of this process.
 
     Raises:
         StateError: it does not start.
@@ -97,7 +103,9 @@ def start(
     reader, writer = os.pipe()
     args = python_command(module, [*arguments, str(writer)], isolated=isolated, delay=delay)
     try:
-        child = processes.spawn(args, stderr=error_log, pass_fds=[writer, *held])
+        child = processes.spawn(
+            args, stderr=error_log, pass_fds=[writer, *held], env=env, cwd=cwd, umask=umask
+        )
     except OSError as error:
         os.close(reader)
         file = f"{error.filename}: " if error.filename else ""

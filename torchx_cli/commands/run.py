@@ -24,8 +24,10 @@ from torchx_cli.flags import (
     Notice,
     Notify,
     NotifyOn,
+    NoWait,
     Once,
     OnStall,
+    Priority,
     Progress,
     RequestOutput,
     Requeue,
@@ -39,7 +41,7 @@ from torchx_cli.flags import (
     scheduler_option,
 )
 from torchx_cli.resubmission import from_description, request_again
-from torchx_cli.rule_flags import limit_options, stall_options
+from torchx_cli.rule_flags import limit_options, queue_options, stall_options
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -129,6 +131,8 @@ def run_(
     notice: Notice = "",
     requeue: Requeue = "",
     checkpoint_dir: CheckpointDir = "",
+    priority: Priority = None,
+    no_wait: NoWait = False,
     each: Each = [],  # noqa: B006
     zipped: Zip = False,
     at_once: AtOnce = "",
@@ -155,6 +159,7 @@ def run_(
         environment=Environment(env, env_file, secret), note=note, once=once,
         stall=stall_options(stall, on_stall, progress_regex),
         limits=limit_options(time_limit, notice, requeue, checkpoint_dir),
+        queue=queue_options(priority, no_wait),
         sweep=sweep_flags(each, zipped, at_once),
     )  # fmt: skip
     request.argv = list(arguments or ())

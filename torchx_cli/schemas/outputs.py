@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchx_cli.schemas import applications, comparison, endings, errors, sources, stacks, streams, tools, why
+from torchx_cli.schemas import (
+    applications,
+    comparison,
+    endings,
+    errors,
+    queue,
+    sources,
+    stacks,
+    streams,
+    tools,
+    why,
+)
 
 
 class Output(NamedTuple):
@@ -51,6 +62,7 @@ OUTPUTS: dict[str, Output] = {
     "top": Output(list[applications.TopApp], "An object for each application."),
     "report": Output(applications.Report, "The data of the page."),
     "list": Output(list[applications.Listed], "The applications, the newest first."),
+    "queue": Output(queue.Queue, "The GPUs of this machine, and the waiting applications."),
     "describe": Output(
         applications.Described,
         "The description of an application; with --source the origin of its source.",

@@ -1,0 +1,106 @@
+"""Local jobs that wait for resources: whether a job waits, and its ticket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from torchx.jobs import ticket
+from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.ticket import MOST_PRIORITY, Ticket
+from torchx.lazy import lazy_imports
+from torchx.machine import processes
+from torchx.schedulers.shared.options import NO_WAIT, PRIORITY, limits_of
+from torchx.schedulers.shared.reservation import Capacity, Needs
+from torchx.specs.app import AppDef, Role
+from torchx.specs.run_options import CfgVal
+
+with lazy_imports:
+    from torchx.leases import machine
+    from torchx.waiting import keepers, launch, quotas
+
+
+def has_to_queue(needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal]) -> bool:
+    """Returns True if a job must go through the queue although its resources may be free.
+
+    Other jobs wait for resources already, or the machine has limits for users.
+
+    Args:
+        needs: the resources that it reserves.
+        here: the resources of this machine.
+        cfg: the run options.
+    """
+    return (
+        any(needs)
+        and not cfg.get(NO_WAIT)
+        and can_ever_run(needs, here)
+        and bool(keepers.names() or quotas.load())
+    )
+
+
+def can_ever_run(needs: Needs, here: Capacity) -> bool:
+    """Returns True if this machine has the resources, free or not."""
+    return (
+        needs.gpus <= len(here.gpus)
+        and needs.cpus <= len(here.cpus)
+        and (not needs.memory or machine.units(needs.memory) <= len(here.memory))
+    )
+
+
+def ticket_of(
+    app_id: str, at: float, needs: Needs, here: Capacity, app: AppDef, requesting: Sequence[Role],
+    cfg: Mapping[str, CfgVal],
+) -> Ticket:  # fmt: skip
+    """Returns the ticket of a job.
+
+    Args:
+        app_id: the job.
+        at: the time of its submission, seconds since the epoch.
+        needs: the resources that it reserves.
+        here: the resources that it may use.
+        app: the application.
+        requesting: the roles whose replicas get GPUs.
+        cfg: the run options.
+    """
+    limit = limits_of(cfg)
+    priority = cfg.get(PRIORITY)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return Ticket(
+        app_id=app_id,
+        at=at,
+        gpus=needs.gpus,
+        cpus=(here.cpus, needs.cpus),
+        memory=(here.memory, machine.units(needs.memory) if needs.memory else 0),
+        visible=tuple((use.gpu.lease, use.gpu.name, use.gpu.number) for use in here.gpus),
+        per_role=tuple((role.name, role.resource.gpu) for role in requesting),
+        ports=tuple(dict.fromkeys(name for role in app.roles for name in role.port_map)),
+        priority=max(-MOST_PRIORITY, min(MOST_PRIORITY, priority)) if isinstance(priority, int) else 0,
+        limit=None if limit.limit is None or limit.requeue else limit.limit,
+        boot_id=processes.boot_id(),
+        cwd=str(Path.cwd()),
+        umask=umask,
+    )
+
+
+def filled(fill: Callable[[Path], None], mine: Ticket) -> Callable[[Path], None]:
+    """Returns a function that also writes the ticket and the environment into the folder of a record."""
+
+    def fill_all(folder: Path) -> None:
+        fill(folder)
+        mine.save(JobPaths(folder))
+        ticket.save_origin(JobPaths(folder).origin, dict(os.environ))
+
+    return fill_all
+
+
+def enqueue(home: Home, app_id: str) -> None:
+    """Has the keeper look at a recorded job; without a keeper, the next command for the job starts one.
+
+    Raises:
+        StateError: the keeper does not start.
+        OSError: the marker cannot be written.
+    """
+    ticket.mark(home, home.job(app_id))
+    launch.wake(home, home.job(app_id))

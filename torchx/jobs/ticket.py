@@ -1,0 +1,180 @@
+"""The ticket of a local job that waits for resources: its needs, and its place in the queue.
+
+A waiting job is recorded like any other, and has a ticket beside its record until its supervisor starts. Its
+marker, an empty file in one folder of the state home, lets the keeper of the queue find it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchx.errors import StateError
+from torchx.jobs import shape
+from torchx.jobs.paths import Home, JobPaths, file_name
+from torchx.machine import files, processes
+
+LARGEST = 1 << 22
+"""Maximum bytes of a ticket or of an environment."""
+
+MOST_PRIORITY = 1_000_000
+"""The largest priority, and the smallest one below 0."""
+
+
+class Ticket(NamedTuple):
+    """The needs of a waiting job.
+
+    Attributes:
+        app_id: the application.
+        at: the time that determines its place, seconds since the epoch.
+        gpus: the number of GPUs.
+        cpus: the names of processors to reserve, and their number.
+        memory: the names of units of memory to reserve, and their number.
+        visible: the GPUs that it may use, each with its lease, its text for CUDA_VISIBLE_DEVICES and its
+            number.
+        per_role: the GPUs of each replica, by role.
+        ports: the names of its ports.
+        priority: jobs with a higher one go first.
+        limit: its time limit in seconds; None without one.
+        held: it does not start until it is released.
+        boot_id: the boot of this machine that it waits in.
+        cwd: the working directory of its supervisor.
+        umask: the umask of its replicas.
+    """
+
+    app_id: str
+    at: float
+    gpus: int = 0
+    cpus: tuple[tuple[str, ...], int] = ((), 0)
+    memory: tuple[tuple[str, ...], int] = ((), 0)
+    visible: tuple[tuple[str, str, str], ...] = ()
+    per_role: tuple[tuple[str, int], ...] = ()
+    ports: tuple[str, ...] = ()
+    priority: int = 0
+    limit: float | None = None
+    held: bool = False
+    boot_id: str = ""
+    cwd: str = "/"
+    umask: int = 0o022
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """Whether the machine was not restarted since the job began to wait, or was released."""
+        return self.boot_id == processes.boot_id()
+
+    def save(self, paths: JobPaths) -> None:
+        """Writes the ticket, readable by this user only.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        files.write_file(paths.ticket, json.dumps(self._asdict(), separators=(",", ":")).encode())
+
+    @classmethod
+    def load(cls, paths: JobPaths) -> Ticket:
+        """Reads the ticket of a job.
+
+        Raises:
+            OSError: it does not exist, or cannot be read.
+            StateError: it is damaged.
+        """
+        try:
+            return _ticket(json.loads(files.read_file(paths.ticket, LARGEST)))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise StateError(
+                f"{paths.ticket} is damaged: {error}",
+                hint=f"remove the application: torchx delete {paths.folder.name}",
+                code="damaged_record",
+            ) from error
+
+
+def _ticket(data: Any) -> Ticket:
+    data = shape.mapping(data, "ticket")
+    limit = data.get("limit")
+    return Ticket(
+        app_id=shape.handle_text(data["app_id"], "app_id"),
+        at=shape.timestamp(data["at"], "at"),
+        gpus=shape.integer(data["gpus"], "gpus"),
+        cpus=_units(data["cpus"], "cpus"),
+        memory=_units(data["memory"], "memory"),
+        visible=tuple(_gpu(item) for item in shape.sequence(data["visible"], "visible")),
+        per_role=tuple(
+            (shape.text(role, "role"), shape.integer(count, "gpus")) for role, count in data["per_role"]
+        ),
+        ports=tuple(shape.text(name, "ports") for name in shape.sequence(data["ports"], "ports")),
+        priority=_priority(data["priority"]),
+        limit=None if limit is None else shape.number(limit, "limit", shape.LATEST),
+        held=bool(data["held"]),
+        boot_id=shape.text(data["boot_id"], "boot_id"),
+        cwd=shape.system_text(data["cwd"], "cwd"),
+        umask=shape.integer(data["umask"], "umask"),
+    )
+
+
+def _units(data: Any, name: str) -> tuple[tuple[str, ...], int]:
+    names, count = shape.sequence(data, name)
+    return tuple(shape.text(item, name) for item in shape.sequence(names, name)), shape.integer(count, name)
+
+
+def _gpu(data: Any) -> tuple[str, str, str]:
+    lease, text, number = (shape.text(item, "visible") for item in shape.sequence(data, "visible"))
+    return lease, text, number
+
+
+def _priority(value: Any) -> int:
+    if type(value) is not int or abs(value) > MOST_PRIORITY:
+        raise ValueError("`priority` is not a priority")
+    return value
+
+
+def folder_of(app_id: str) -> str:
+    """Returns the name of the folder of a job."""
+    return file_name(app_id)
+
+
+def is_waiting(paths: JobPaths) -> bool:
+    """Returns True if a job has a ticket; one that has a supervisor too is just starting."""
+    return paths.ticket.exists()
+
+
+def marked(home: Home) -> list[str]:
+    """Returns the names of the folders of jobs that may wait."""
+    try:
+        return [name for name in os.listdir(home.queue) if not name.startswith(".")]  # noqa: PTH208 - names
+    except OSError:
+        return []
+
+
+def mark(home: Home, paths: JobPaths) -> None:
+    """Adds the marker of a job.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    files.make_folder(home.queue)
+    files.write_file(home.queue / paths.folder.name, b"")
+
+
+def clear(home: Home, paths: JobPaths) -> None:
+    """Removes the ticket of a job that no longer waits, its environment and its marker."""
+    for path in (paths.ticket, paths.origin, home.queue / paths.folder.name):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def save_origin(path: Path, env: dict[str, str]) -> None:
+    """Writes the environment of a submission, readable by this user only."""
+    files.write_file(path, json.dumps(env).encode())
+
+
+def load_origin(path: Path) -> dict[str, str]:
+    """Reads the environment of a submission.
+
+    Raises:
+        OSError: it does not exist, or cannot be read.
+        ValueError: it is damaged.
+    """
+    return shape.environment(json.loads(files.read_file(path, LARGEST)), "environment")

@@ -1,0 +1,181 @@
+"""The GPUs of this machine with their users, and the jobs that wait; changes of own waiting jobs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torchx.errors import StateError
+from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.jobs.ticket import Ticket, marked
+from torchx.leases import gpus as machine_gpus
+from torchx.waiting import launch, reasons
+
+FIRST, HOLD, RELEASE = "first", "hold", "release"
+ACTIONS = (FIRST, HOLD, RELEASE)
+
+
+class GpuRow(NamedTuple):
+    """A GPU of this machine.
+
+    Attributes:
+        gpu: its index, or its id if it is an instance of a divided GPU.
+        id: its id.
+        app: the application that holds it; empty without one.
+        user: the user of the holder, or of the first process that computes on it; empty if it is free.
+        pid: the process, if it was not started by torchx.
+        program: its program.
+        since: seconds since the epoch; None if unknown.
+        use: its utilisation, 0 to 1; None if unknown.
+        memory: bytes in use; None if unknown.
+        total: bytes of its memory; None if unknown.
+    """
+
+    gpu: str
+    id: str
+    app: str = ""
+    user: str = ""
+    pid: int | None = None
+    program: str = ""
+    since: float | None = None
+    use: float | None = None
+    memory: int | None = None
+    total: int | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing uses it."""
+        return not self.user
+
+
+class WaitingRow(NamedTuple):
+    """A waiting job.
+
+    Attributes:
+        app_id: the application.
+        user: its user.
+        gpus: the number of GPUs that it needs.
+        cpus: the number of processors that it reserves.
+        memory: the units of memory that it reserves.
+        priority: its priority.
+        since: the time that determines its place, seconds since the epoch.
+        limit: its time limit in seconds; None without one.
+        held: whether it is held.
+        own: whether it is a job of this state home.
+        reason: why it waits.
+    """
+
+    app_id: str
+    user: str
+    gpus: int
+    cpus: int
+    memory: int
+    priority: int
+    since: float
+    limit: float | None
+    held: bool
+    own: bool
+    reason: str
+
+
+def gpu_rows(env: Mapping[str, str]) -> list[GpuRow]:
+    """Returns the GPUs of this machine; empty if no driver answers.
+
+    Args:
+        env: the environment whose PATH has ``nvidia-smi``.
+    """
+    gpus = machine_gpus.all_gpus(env)
+    if not gpus:
+        return []
+    measured = machine_gpus.measure(env)
+    rows = []
+    for use in machine_gpus.survey(gpus, env):
+        share, memory, total = measured.get(use.gpu.id, (None, None, None))
+        row = GpuRow(use.gpu.name, use.gpu.id, use=share, memory=memory, total=total)
+        if use.holder is not None:
+            user = machine_gpus.user_name(use.holder.uid)
+            row = row._replace(app=use.holder.app, user=user, since=use.holder.since)
+            if not use.holder.app:
+                row = row._replace(pid=use.holder.pid)
+        elif use.computing:
+            first = use.computing[0]
+            user = machine_gpus.user_name(first.uid)
+            row = row._replace(user=user, pid=first.pid, program=first.program)
+        rows.append(row)
+    return rows
+
+
+def waiting_rows() -> list[WaitingRow]:
+    """Returns the waiting jobs of all users in their order, then own ones from before a restart."""
+    home = Home(user_home())
+    mine = {name: _ticket(home, name) for name in marked(home)}
+    rows = []
+    for verdict in reasons.verdicts().values():
+        waiter = verdict.waiter
+        own = waiter.uid == os.geteuid() and home.job(waiter.app_id).folder.name in mine
+        counts = [wanted.amount for wanted in waiter.wanted] + [0, 0, 0]
+        user = machine_gpus.user_name(waiter.uid)
+        rows.append(
+            WaitingRow(
+                waiter.app_id, user, counts[0], counts[1], counts[2], waiter.priority, waiter.at,
+                waiter.limit, waiter.held, own, verdict.reason or "starting",
+            )
+        )  # fmt: skip
+    known = {row.app_id for row in rows if row.own}
+    user = machine_gpus.user_name(os.geteuid())
+    for ticket in mine.values():
+        if ticket is not None and ticket.app_id not in known:
+            reason = "not started since the machine was restarted"
+            if ticket.is_of_this_boot:
+                reason = "starting"
+            rows.append(
+                WaitingRow(
+                    ticket.app_id, user, ticket.gpus, ticket.cpus[1], ticket.memory[1], ticket.priority,
+                    ticket.at, ticket.limit, ticket.held, True, reason,
+                )
+            )  # fmt: skip
+    return rows
+
+
+def _ticket(home: Home, name: str) -> Ticket | None:
+    try:
+        return Ticket.load(home.job(name))
+    except (OSError, StateError):
+        return None
+
+
+def change(app_id: str, action: str) -> None:
+    """Changes the place of a waiting job of this user.
+
+    Args:
+        app_id: the job.
+        action: ``first`` moves it ahead of the user's other jobs of its priority, ``hold`` keeps it from
+            starting, ``release`` ends that, also after a restart of the machine.
+
+    Raises:
+        StateError: it does not wait, or the queue cannot be reached.
+    """
+    home = Home(user_home())
+    paths = home.job(app_id)
+    try:
+        if action == FIRST:
+            ticket = Ticket.load(paths)
+            others = [_ticket(home, name) for name in marked(home)]
+            same = [other.at for other in others if other is not None and other.priority == ticket.priority]
+            # just before the first own one: this passes no job of another user that it waits behind
+            launch.change(home, paths, held=False, at=min([ticket.at, *same]) - 1e-3)
+        else:
+            launch.change(home, paths, held=action == HOLD, at=time.time() if _is_old(paths) else None)
+    except FileNotFoundError:
+        raise StateError(
+            f"{app_id} does not wait in the queue", hint="list the waiting jobs: torchx queue"
+        ) from None
+    except OSError as error:
+        raise StateError(f"{app_id} cannot be changed: {error.strerror}") from error
+
+
+def _is_old(paths: JobPaths) -> bool:
+    """Returns True if a job waited before a restart of the machine; it goes to the end of the queue."""
+    return not Ticket.load(paths).is_of_this_boot

@@ -1,0 +1,374 @@
+"""The keeper, the process that starts the waiting jobs of one state home.
+
+It wakes when a holder of a wanted lease ends, when a job is added or changed, and when the keeper of another
+user reports a change. It ends with its last job. A guard replaces it if it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from torchx.errors import TorchxError
+from torchx.jobs import ticket
+from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.ticket import Ticket
+from torchx.jobs.view import load
+from torchx.leases.holders import holders, names_in_use
+from torchx.leases.waiting import Watch
+from torchx.machine import locks, socket_names
+from torchx.supervisor.process import continue_under_guard, report_ready, separate
+from torchx.waiting import ends, keepers, quotas, starts
+from torchx.waiting.order import Quota, Verdict, Waiter, decide
+
+MOST_WATCHED = 60
+"""Maximum number of holders that are watched; a holder drops further connections of one user."""
+
+CHECK_INTERVAL = 0.25
+"""Seconds between two looks at the leases if not all holders can be watched."""
+
+STUCK_AFTER = 5.0
+"""Seconds after which a job that the keeper of another user could start, but does not, is passed."""
+
+PASSED_FOR = 60.0
+"""Seconds for which such a job is passed."""
+
+
+class Own(NamedTuple):
+    """A waiting job of this keeper.
+
+    Attributes:
+        paths: its record.
+        ticket: its ticket.
+        lock: the descriptor of its lock.
+        waiter: the job as all users see it.
+    """
+
+    paths: JobPaths
+    ticket: Ticket
+    lock: int
+    waiter: Waiter
+
+
+class Link:
+    """A connection to another process, which sends lines.
+
+    Args:
+        connection: the connection.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, keepers.LONGEST // 4)
+        self.connection = connection
+        self.uid = keepers.user_of(connection)
+        self.subscribed = False
+        self.waiters: list[Waiter] = []
+        self._data = bytearray()
+
+    def lines(self) -> list[bytes] | None:
+        """Returns the complete lines that have arrived; None at the end of the connection."""
+        try:
+            while data := self.connection.recv(1 << 16):
+                self._data += data
+                if len(self._data) > keepers.LONGEST:
+                    return None
+        except BlockingIOError:
+            *lines, rest = bytes(self._data).split(b"\n")
+            self._data = bytearray(rest)
+            return [line + b"\n" for line in lines]
+        except OSError:
+            pass
+        return None
+
+    def send(self, data: bytes) -> bool:
+        """Sends data; returns False if the other side does not take all of it."""
+        try:
+            return self.connection.send(data) == len(data)
+        except OSError:
+            return False
+
+
+class Keeper:
+    """The waiting jobs of a state home.
+
+    Args:
+        home: the state home.
+        listener: the listening socket.
+    """
+
+    def __init__(self, home: Home, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self._home, self._listener = home, listener
+        self._name = keepers.name_of(home.path)
+        self._own: dict[str, Own] = {}
+        self._clients: dict[int, Link] = {}
+        self._peers: dict[str, Link] = {}
+        self._blocked: dict[str, float] = {}  # GPUs that other programs use, and when to look again
+        self._overdue: dict[tuple[int, str], float] = {}
+        self._reported = b""
+
+    def run(self) -> None:
+        """Runs until no job waits any more."""
+        for name in ticket.marked(self._home):
+            self._look_at(name)
+        self._meet()
+        while True:
+            if self._serve():
+                continue
+            verdicts = self._start()
+            if not self._own:
+                return
+            self._publish()
+            self._wait(verdicts)
+
+    # --- own jobs --------------------------------------------------------------------------------
+
+    def _look_at(self, name: str) -> None:
+        """Adds, updates or ends a job."""
+        paths = JobPaths(self._home.jobs / name)
+        lock = self._own[name].lock if name in self._own else None
+        try:
+            if lock is None:
+                lock = self._claim(paths)
+            if lock is None:
+                return
+            if paths.cancel.exists():
+                ends.finish(self._home, paths, "CANCELLED", "")
+                self._drop(name, lock)
+                return
+            mine = Ticket.load(paths)
+            self._own[name] = Own(paths, mine, lock, starts.waiter_of(mine, os.geteuid()))
+        except (OSError, TorchxError) as error:
+            if paths.ticket.exists():
+                report_error(f"{name}: {error}")
+            else:
+                (self._home.queue / name).unlink(missing_ok=True)
+            self._drop(name, lock)
+
+    def _claim(self, paths: JobPaths) -> int | None:
+        """Takes the lock of a waiting job; returns None if it does not wait here any more."""
+        if not Ticket.load(paths).is_of_this_boot:
+            return None
+        lock = locks.acquire(paths.lock)
+        view = load(paths)
+        if view.supervisor is None and not view.has_ended:
+            return lock
+        if lock is not None:
+            os.close(lock)
+        ticket.clear(self._home, paths)
+        return None
+
+    def _drop(self, name: str, lock: int | None) -> None:
+        self._own.pop(name, None)
+        if lock is not None:
+            os.close(lock)
+
+    def _start(self) -> list[Verdict]:
+        """Starts all jobs that can start; returns the decisions about the others."""
+        while True:
+            verdicts = self._decide()
+            due = [verdict for verdict in verdicts if verdict.starts and self._is_mine(verdict)]
+            if not due:
+                return verdicts
+            for verdict in due:
+                self._start_one(verdict)
+
+    def _is_mine(self, verdict: Verdict) -> bool:
+        waiter = verdict.waiter
+        return waiter.uid == os.geteuid() and ticket.folder_of(waiter.app_id) in self._own
+
+    def _decide(self) -> list[Verdict]:
+        now = time.time()
+        passed = {key for key, at in self._overdue.items() if STUCK_AFTER < now - at < PASSED_FOR}
+        others = [waiter for peer in self._peers.values() for waiter in peer.waiters]
+        waiters = [
+            *(own.waiter for own in self._own.values()),
+            *(waiter for waiter in others if (waiter.uid, waiter.app_id) not in passed),
+        ]
+        self._blocked = {name: until for name, until in self._blocked.items() if until > now}
+        verdicts = decide_now(waiters, self._blocked)
+        stalled = {(v.waiter.uid, v.waiter.app_id) for v in verdicts if v.starts and not self._is_mine(v)}
+        self._overdue = {key: at for key, at in self._overdue.items() if key in stalled or key in passed} | {
+            key: now for key in stalled if key not in self._overdue
+        }
+        return verdicts
+
+    def _start_one(self, verdict: Verdict) -> None:
+        name = ticket.folder_of(verdict.waiter.app_id)
+        own = self._own[name]
+        if own.paths.cancel.exists():
+            self._look_at(name)
+            return
+        try:
+            busy = starts.start(own.paths, own.ticket, verdict.names, own.lock)
+        except (OSError, ValueError, TorchxError) as error:
+            with contextlib.suppress(OSError, TorchxError):
+                ends.finish(self._home, own.paths, "FAILED", f"it could not be started: {error}")
+            self._drop(name, own.lock)
+            return
+        if busy is None:  # another process was faster
+            time.sleep(0.005)
+        elif busy:
+            self._blocked.update(dict.fromkeys(busy, time.time() + starts.LOOK_AGAIN_AFTER))
+        else:
+            ticket.clear(self._home, own.paths)
+            self._drop(name, own.lock)
+
+    # --- other processes -------------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        """Connects to the keepers of other state homes."""
+        for name in keepers.names():
+            if name == self._name or name in self._peers:
+                continue
+            connection = keepers.connect(name)
+            if connection is not None:
+                link = Link(connection)
+                if link.send(keepers.SUBSCRIBE):
+                    self._peers[name] = link
+                else:
+                    connection.close()
+
+    def _serve(self) -> bool:
+        """Handles all that has arrived; returns True if there was something."""
+        served = self._accept()
+        for name, peer in list(self._peers.items()):
+            lines = peer.lines()
+            if lines is None:
+                self._peers.pop(name).connection.close()
+            elif lines:
+                peer.waiters = keepers.parse(lines[-1], peer.uid)
+            served = served or lines is None or bool(lines)
+        for number, client in list(self._clients.items()):
+            lines = client.lines()
+            if lines is None or not all(self._answer(client, line) for line in lines):
+                self._clients.pop(number).connection.close()
+            served = served or bool(lines)
+        return served
+
+    def _accept(self) -> bool:
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return False
+        except OSError:  # too many open files
+            for client in self._clients.values():
+                client.connection.close()
+            self._clients = {}
+            return False
+        self._clients[connection.fileno()] = Link(connection)
+        return True
+
+    def _answer(self, client: Link, line: bytes) -> bool:
+        """Answers a request; returns False to end the connection."""
+        if line in (keepers.LIST, keepers.SUBSCRIBE):
+            if line == keepers.SUBSCRIBE:
+                client.subscribed = True
+                self._meet()
+            return client.send(self._report())
+        if line.startswith(keepers.WAKE) and client.uid == os.geteuid():
+            self._look_at(line.removeprefix(keepers.WAKE).decode("ascii", "replace").strip().replace("/", ""))
+            return client.send(keepers.OK)
+        return False
+
+    def _report(self) -> bytes:
+        return keepers.report(own.waiter for own in self._own.values())
+
+    def _publish(self) -> None:
+        """Reports the jobs to the other keepers, if they have changed."""
+        report = self._report()
+        if report == self._reported:
+            return
+        self._reported = report
+        for number, client in list(self._clients.items()):
+            if client.subscribed and not client.send(report):
+                self._clients.pop(number).connection.close()
+
+    def _wait(self, verdicts: Collection[Verdict]) -> None:
+        """Blocks until there is a reason to decide again."""
+        wanted = {name for own in self._own.values() for want in own.waiter.wanted for name in want.names}
+        held = sorted(wanted & names_in_use())
+        pauses = [CHECK_INTERVAL] if len(held) > MOST_WATCHED else []
+        pauses += [until - time.time() for until in self._blocked.values()]
+        pauses += [STUCK_AFTER for v in verdicts if v.starts]
+        with Watch(held[:MOST_WATCHED]) as watch:
+            if watch.needs_checks:
+                pauses.append(CHECK_INTERVAL)
+            if wanted & names_in_use() != set(held):
+                return  # one has ended meanwhile
+            poll = select.poll()
+            for descriptor in (
+                watch.fileno(),
+                self._listener.fileno(),
+                *(link.connection.fileno() for link in (*self._peers.values(), *self._clients.values())),
+            ):
+                poll.register(descriptor, select.POLLIN)
+            poll.poll(max(0.01, min(pauses)) * 1000 if pauses else None)
+
+
+def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> list[Verdict]:
+    """Decides which jobs start, by the leases that are free now.
+
+    Args:
+        waiters: the waiting jobs of all users.
+        blocked: further leases that cannot be taken.
+    """
+    wanted = {name for waiter in waiters for want in waiter.wanted for name in want.names}
+    in_use = wanted & names_in_use()
+    limits = quotas.load()
+    held = holders(in_use) if limits or any(w.limit is not None for w in waiters) else {}
+    until = {name: holder.ends for name, holder in held.items() if holder.ends is not None}
+    used: dict[int, Quota] = {}
+    jobs: set[tuple[int, str]] = set()
+    for name, holder in held.items():
+        if holder.uid is not None:
+            before = used.get(holder.uid, Quota(0, 0))
+            new = (holder.uid, holder.app) not in jobs
+            jobs.add((holder.uid, holder.app))
+            gpus = (before.gpus or 0) + name.startswith("gpu-")
+            used[holder.uid] = Quota(gpus, (before.jobs or 0) + new)
+    uids = {waiter.uid for waiter in waiters}
+    return decide(
+        waiters,
+        wanted - in_use - set(blocked),
+        until,
+        time.time(),
+        {uid: quotas.of_user(limits, uid) for uid in uids},
+        used,
+    )
+
+
+def report_error(text: str) -> None:
+    """Writes a line to the log of the keeper."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def main(argv: list[str]) -> None:
+    """Runs the keeper, unless the state home has one.
+
+    Args:
+        argv: the state home, and the descriptor to write ``ready`` to.
+    """
+    home, ready = Home(Path(argv[0])), int(argv[1])
+    separate()
+    os.umask(0o077)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    listener = socket_names.hold(keepers.name_of(home.path))
+    if listener is None:
+        report_ready(ready)
+        return
+    listener.listen(1024)
+    report_ready(ready)
+    continue_under_guard()
+    Keeper(home, listener).run()

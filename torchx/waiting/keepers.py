@@ -1,0 +1,133 @@
+"""The keepers of all users: their names, and the waiting jobs that they report to anyone.
+
+Each state home with waiting jobs has a keeper. It listens on a name in Linux's abstract namespace, so that
+the kernel names its user to everyone, and releases the name when it ends. A user can only report own jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torchx.jobs import shape
+from torchx.jobs.ticket import MOST_PRIORITY
+from torchx.lazy import lazy_imports
+from torchx.machine import socket_names
+from torchx.waiting.order import Waiter, Wanted
+
+with lazy_imports:
+    import socket
+    import struct
+
+PREFIX = "torchx-keeper-"
+LONGEST = 1 << 24
+"""Maximum bytes of a report."""
+
+ANSWERS_WITHIN = 2.0
+"""Maximum seconds to wait for a report; that of a stopped keeper is left out."""
+
+MOST_WAITERS = 100_000
+"""Maximum number of jobs in a report."""
+
+LIST, SUBSCRIBE, WAKE, OK = b"list\n", b"subscribe\n", b"wake ", b"ok\n"
+"""Requests for a report, for one after each change, to look at a job of the keeper's user; and its answer."""
+
+
+def name_of(home: Path) -> str:
+    """Returns the name that the keeper of a state home listens on."""
+    digest = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
+    return f"{PREFIX}{os.geteuid()}-{digest}"
+
+
+def names() -> list[str]:
+    """Returns the names of all keepers of this network namespace."""
+    return sorted({held.name for held in socket_names.table(PREFIX)})
+
+
+def connect(name: str, timeout: float | None = ANSWERS_WITHIN) -> socket.socket | None:
+    """Returns a connection to a keeper, or None if there is none of that name."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(timeout)
+    try:
+        connection.connect(f"\0{name}")
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def user_of(connection: socket.socket) -> int:
+    """Returns the user of the other side of a connection, from the kernel."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    return int(struct.unpack("iII", data)[1])
+
+
+def report(waiters: Iterable[Waiter]) -> bytes:
+    """Returns a line with jobs, each without its user."""
+    sets: dict[frozenset[str], int] = {}
+    jobs = [
+        [
+            waiter.app_id, waiter.at, waiter.priority, waiter.limit, waiter.held,
+            [[sets.setdefault(wanted.names, len(sets)), wanted.amount] for wanted in waiter.wanted],
+        ]
+        for waiter in waiters
+    ]  # fmt: skip
+    data = {"sets": [sorted(names) for names in sets], "jobs": jobs}
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def parse(line: bytes, uid: int) -> list[Waiter]:
+    """Returns the jobs of a user's report; none if it is damaged."""
+    try:
+        data = shape.mapping(json.loads(line), "report")
+        sets = [frozenset(shape.text(name, "name") for name in names) for names in data["sets"]]
+        return [_waiter(job, sets, uid) for job in data["jobs"][:MOST_WAITERS]]
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        return []
+
+
+def _waiter(job: Any, sets: list[frozenset[str]], uid: int) -> Waiter:
+    app_id, at, priority, limit, held, wanted = shape.sequence(job, "job")
+    if type(priority) is not int or abs(priority) > MOST_PRIORITY:
+        raise ValueError("priority")
+    return Waiter(
+        uid,
+        shape.handle_text(app_id, "app_id"),
+        shape.timestamp(at, "at"),
+        tuple(Wanted(sets[int(index)], shape.integer(count, "count")) for index, count in wanted),
+        priority,
+        None if limit is None else shape.number(limit, "limit", shape.LATEST),
+        bool(held),
+    )
+
+
+def survey() -> list[Waiter]:
+    """Returns the waiting jobs of all users; those of a keeper that does not answer are left out."""
+    end = time.monotonic() + ANSWERS_WITHIN
+    found: list[Waiter] = []
+    for name in names():
+        connection = connect(name, max(0.01, end - time.monotonic()))
+        if connection is None:
+            continue
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(LIST)
+            line = b"".join(_chunks(connection, end))
+            found += parse(line, user_of(connection))
+    return found
+
+
+def _chunks(connection: socket.socket, end: float) -> Iterator[bytes]:
+    size = 0
+    while size < LONGEST:
+        connection.settimeout(max(0.01, end - time.monotonic()))
+        data = connection.recv(1 << 16)
+        yield data
+        size += len(data)
+        if not data or data.endswith(b"\n"):
+            return

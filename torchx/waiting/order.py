@@ -1,0 +1,223 @@
+"""The order in which waiting jobs start, as a pure function of the tickets and of the free resources.
+
+Jobs start by priority, then by the time of their tickets, each with all of its resources or none. A job that
+does not fit keeps its resources from those behind it. Only a job that surely ends before the first of these
+could start goes ahead of it (backfill), so that no job waits forever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+MARGIN = 15.0
+"""Seconds between the latest end of a job that goes ahead and the earliest start of the one that it passes:
+the end of its processes takes time."""
+
+
+class Wanted(NamedTuple):
+    """A number of leases out of some names.
+
+    Attributes:
+        names: the names of the leases that would do.
+        amount: the number that is needed.
+    """
+
+    names: frozenset[str]
+    amount: int
+
+
+class Waiter(NamedTuple):
+    """A waiting job, as all users see it.
+
+    Attributes:
+        uid: its user.
+        app_id: the application.
+        at: the time that determines its place, seconds since the epoch.
+        wanted: its needs: GPUs, processors and memory.
+        priority: jobs with a higher one go first.
+        limit: its time limit in seconds; None without one.
+        held: it does not start until it is released.
+    """
+
+    uid: int
+    app_id: str
+    at: float
+    wanted: tuple[Wanted, ...]
+    priority: int = 0
+    limit: float | None = None
+    held: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs that it needs."""
+        return self.wanted[0].amount if self.wanted else 0
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Its place; the smallest one is first."""
+        return -self.priority, self.at, self.uid, self.app_id
+
+
+class Quota(NamedTuple):
+    """The resources that one user may have at a time.
+
+    Attributes:
+        gpus: GPUs; None for any number.
+        jobs: jobs with resources; None for any number.
+    """
+
+    gpus: int | None = None
+    jobs: int | None = None
+
+
+class Verdict(NamedTuple):
+    """The decision about a waiting job.
+
+    Attributes:
+        waiter: the job.
+        names: the leases to take; empty if it does not start.
+        reason: why it waits.
+    """
+
+    waiter: Waiter
+    names: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def starts(self) -> bool:
+        """Whether it starts now."""
+        return bool(self.names)
+
+
+def decide(
+    waiters: Iterable[Waiter],
+    free: Collection[str],
+    ends: Mapping[str, float],
+    now: float,
+    quotas: Mapping[int, Quota] | None = None,
+    used: Mapping[int, Quota] | None = None,
+) -> list[Verdict]:
+    """Decides which jobs start, in their order.
+
+    Args:
+        waiters: the waiting jobs of all users.
+        free: the names of the leases that are free.
+        ends: the latest time at which a lease that is held becomes free, as far as known.
+        now: seconds since the epoch.
+        quotas: the limits of users.
+        used: the resources that users have.
+    """
+    left = set(free)
+    usage = dict(used or {})
+    verdicts = []
+    ahead: Waiter | None = None  # the first job that does not fit
+    start = 0.0  # the earliest start of it
+    position = 0
+    for waiter in sorted(waiters, key=lambda waiter: waiter.place):
+        if waiter.held:
+            verdicts.append(Verdict(waiter, reason="held"))
+            continue
+        position += 1
+        excess = _excess(waiter, (quotas or {}).get(waiter.uid, Quota()), usage.get(waiter.uid, Quota()))
+        if excess:
+            verdicts.append(Verdict(waiter, reason=excess))
+            continue
+        names = _pick(waiter.wanted, left)
+        if names and ahead is not None and _competes(waiter, ahead):
+            ends_in_time = waiter.limit is not None and now + waiter.limit + MARGIN <= start
+            names = names if ends_in_time else ()
+        if names:
+            left.difference_update(names)
+            usage[waiter.uid] = _with(usage.get(waiter.uid, Quota()), waiter)
+            verdicts.append(Verdict(waiter, names))
+            continue
+        verdicts.append(Verdict(waiter, reason=_shortage(waiter, left, position)))
+        if ahead is None:
+            ahead, start = waiter, _earliest(waiter, left, ends)
+        elif not _competes(waiter, ahead):
+            # it waits for other resources, which nothing behind it may take either
+            left.difference_update(*(wanted.names for wanted in waiter.wanted))
+    return verdicts
+
+
+def _pick(wanted: Sequence[Wanted], free: Collection[str]) -> tuple[str, ...]:
+    """Returns the leases to take, or none if one kind does not suffice."""
+    picked: list[str] = []
+    for names, count in wanted:
+        fitting = sorted(names.intersection(free), key=_natural)
+        if len(fitting) < count:
+            return ()
+        picked += fitting[:count]
+    return tuple(picked)
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+def _competes(waiter: Waiter, other: Waiter) -> bool:
+    """Returns True if two jobs could need the same resource."""
+    mine: set[str] = set().union(*(wanted.names for wanted in waiter.wanted if wanted.amount))
+    return any(wanted.amount and not mine.isdisjoint(wanted.names) for wanted in other.wanted)
+
+
+def _earliest(waiter: Waiter, free: Collection[str], ends: Mapping[str, float]) -> float:
+    """Returns the earliest time at which a job can start; 0 if a holder may end at any time before."""
+    start = 0.0
+    for names, count in waiter.wanted:
+        missing = count - len(names.intersection(free))
+        if missing <= 0:
+            continue
+        held = [name for name in names if name not in free]
+        known = sorted(ends[name] for name in held if name in ends)
+        if len(known) < len(held):
+            return 0.0  # without a time limit it may end soon
+        # jobs may end before their limits; as many as are missing end at the earliest at these times
+        start = max(start, known[missing - 1] if missing <= len(known) else 0.0)
+    return start
+
+
+def _excess(waiter: Waiter, quota: Quota, used: Quota) -> str:
+    if quota.gpus is not None and (used.gpus or 0) + waiter.gpus > quota.gpus:
+        return f"the limit of this user is {quota.gpus} GPUs, {used.gpus or 0} in use"
+    if quota.jobs is not None and (used.jobs or 0) + 1 > quota.jobs:
+        return f"the limit of this user is {quota.jobs} jobs, {used.jobs or 0} in use"
+    return ""
+
+
+def _with(used: Quota, waiter: Waiter) -> Quota:
+    return Quota((used.gpus or 0) + waiter.gpus, (used.jobs or 0) + 1)
+
+
+KINDS = ("GPU", "CPU", "unit of memory")
+
+
+def _shortage(waiter: Waiter, free: Collection[str], position: int) -> str:
+    """Returns the reason why a job waits.
+
+    >>> names = frozenset(f"gpu-{n}" for n in range(8))
+    >>> _shortage(Waiter(0, "a", 0.0, (Wanted(names, 4),)), {"gpu-0", "gpu-1", "gpu-2"}, 2)
+    'waiting for 4 GPUs: 3 of 8 are free; second in the queue'
+    """
+    needed = [
+        (f"{wanted.amount} {kind}{'s' * (wanted.amount != 1)}", len(wanted.names.intersection(free)), wanted)
+        for kind, wanted in zip(KINDS, waiter.wanted, strict=False)
+        if wanted.amount
+    ]
+    short = next((item for item in needed if item[1] < item[2].amount), needed[0])
+    text, count, wanted = short
+    verb = "is" if count == 1 else "are"
+    return f"waiting for {text}: {count} of {len(wanted.names)} {verb} free; {ordinal(position)} in the queue"
+
+
+def ordinal(number: int) -> str:
+    """Returns a number as an ordinal.
+
+    >>> [ordinal(n) for n in (1, 2, 3, 11, 21, 102, 113)]
+    ['first', 'second', 'third', '11th', '21st', '102nd', '113th']
+    """
+    if number <= 3:
+        return ("first", "second", "third")[number - 1]
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

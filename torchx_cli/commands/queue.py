@@ -1,0 +1,156 @@
+"""`torchx queue`: show the GPUs of this machine and the waiting jobs, and change their places."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import typer
+
+from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
+from torchx.printable import memory_size
+from torchx.specs.handles import parse_app_handle
+from torchx.suggestions import did_you_mean
+from torchx_cli.applications import find
+from torchx_cli.flags import Json, Output, argument
+from torchx_cli.session import session_of
+from torchx_cli.terminal.display import table
+from torchx_cli.terminal.output import Row, counted, emit, note, output_format, say
+from torchx_cli.terminal.times import duration, iso
+from torchx_cli.terminal.units import percent
+
+with lazy_imports:
+    from torchx.runner import queue
+
+GPU_HEADS = ("GPU", "HELD BY", "SINCE", "USE", "MEMORY")
+HEADS = ("#", "APP", "OWNER", "NEEDS", "PRIORITY", "WAITING", "REASON")
+
+
+def queue_(
+    ctx: typer.Context,
+    action: Annotated[
+        str,
+        argument(
+            metavar="[first|hold|release]",
+            help="Change the place of applications.",
+        ),
+    ] = "",
+    handles: Annotated[list[str], argument(metavar="[HANDLE]...", help="The applications to change.")] = [],  # noqa: B006
+    output: Output = "",
+    json: Json = False,
+) -> None:
+    """Show the GPUs of this machine with their users, and the local jobs that wait for resources.
+
+    The jobs of all users start by priority, then in the order of their submission.
+    """
+    form = output_format(output, json)
+    if action:
+        _change(ctx, action, handles)
+        return
+    now = time.time()
+    gpus, waiting = queue.gpu_rows(os.environ), queue.waiting_rows()
+    if form != "text":
+        emit({"gpus": [_gpu_data(row) for row in gpus], "waiting": [_data(row) for row in waiting]}, form)
+        return
+    if gpus:
+        _print(_gpu_table(gpus, now), GPU_HEADS)
+    if waiting:
+        _print([_waiting_row(number, row, now) for number, row in enumerate(waiting, 1)], HEADS)
+    else:
+        note("no application waits")
+
+
+def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> None:
+    if action not in queue.ACTIONS:
+        raise UsageError(
+            f"unknown action `{action}` of torchx queue",
+            hint=did_you_mean(action, queue.ACTIONS) or "known: first, hold, release",
+        )
+    if not handles:
+        raise UsageError(f"torchx queue {action} needs an application", hint="list them: torchx queue")
+    with session_of(ctx).runner() as runner:
+        # the last one first, so that several keep their order
+        for text in reversed(handles) if action == queue.FIRST else handles:
+            handle, described = find(runner, text, prefer=("SUBMITTED",))
+            if described.state.name != "SUBMITTED":
+                raise StateError(f"{described.app_id} does not wait: it is {described.state.name}")
+            queue.change(parse_app_handle(handle).app_id, action)
+
+
+def _print(rows: Sequence[Row], heads: Sequence[str]) -> None:
+    say("\n".join(table(rows, heads, sys.stdout, ("PRIORITY", "OWNER", "MEMORY"))), hide=True)
+
+
+def _gpu_table(gpus: Sequence[queue.GpuRow], now: float) -> list[Row]:
+    """Returns the rows of GPUs; neighbours of one holder share a row."""
+    groups: list[list[queue.GpuRow]] = []
+    for row in gpus:
+        if groups and _holder(groups[-1][0]) == _holder(row):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return [_gpu_row(group, now) for group in groups]
+
+
+def _holder(row: queue.GpuRow) -> tuple[object, ...]:
+    return row.user, row.app, row.pid
+
+
+def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
+    first = group[0]
+    name = first.gpu if len(group) == 1 else f"{first.gpu}-{group[-1].gpu}"
+    if first.is_free:
+        return [(name, ""), ("free", "green"), ("", ""), ("", ""), ("", "")]
+    process = f"{first.program or 'a process'} (pid {first.pid})" if first.pid else "a process"
+    holder = f"{first.user}  {first.app or process}"
+    if first.program:
+        holder += "  not started by torchx"
+    uses = [row.use for row in group if row.use is not None]
+    used, total = (
+        [getattr(row, field) for row in group if getattr(row, field) is not None]
+        for field in ("memory", "total")
+    )
+    return [
+        (name, ""),
+        (holder, ""),
+        ("" if first.since is None else duration(max(0.0, now - first.since)), ""),
+        (percent(sum(uses) / len(uses)) if uses else "", ""),
+        (f"{memory_size(sum(used))} of {memory_size(sum(total))}" if used and total else "", ""),
+    ]
+
+
+def _waiting_row(number: int, row: queue.WaitingRow, now: float) -> Row:
+    needs = [counted(count, noun) for count, noun in ((row.gpus, "GPU"), (row.cpus, "CPU")) if count]
+    needs += ["memory"] if row.memory else []
+    return [
+        (str(number), ""),
+        (row.app_id, ""),
+        (row.user, ""),
+        (", ".join(needs), ""),
+        (str(row.priority), ""),
+        (duration(max(0.0, now - row.since)), ""),
+        (row.reason, "yellow"),
+    ]
+
+
+def _gpu_data(row: queue.GpuRow) -> dict[str, Any]:
+    data = row._asdict()
+    return {**data, "free": row.is_free, "since": _time(row.since)}
+
+
+def _data(row: queue.WaitingRow) -> dict[str, Any]:
+    return {**row._asdict(), "since": _time(row.since)}
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else iso(datetime.fromtimestamp(seconds, timezone.utc))
+
+
+def offers() -> Iterable[str]:
+    """Returns the actions, for the completion of the shell."""
+    return queue.ACTIONS
