@@ -97,8 +97,7 @@ Progress = Annotated[
     option("--progress", metavar="REGEX", help="With --stall: only log lines that match count as progress."),
 ]
 Priority = Annotated[
-    int | None,
-    option("--priority", metavar="N", help="Place in the queue of this machine: higher ones first."),
+    str, option("--priority", metavar="N", help="Priority in the queue of this machine: higher ones first.")
 ]
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Fail if the resources are not free, instead of waiting for them.")

@@ -26,10 +26,19 @@ def limit_options(time_limit: str, notice: str, requeue: str, checkpoint_dir: st
     return _given(time_limit=time_limit, notice=notice, requeue_on=requeue, checkpoint_dir=folder)
 
 
-def queue_options(priority: int | None, no_wait: bool) -> dict[str, CfgVal]:
-    """Returns the run options of the given flags for the queue."""
-    options: dict[str, CfgVal] = {} if priority is None else {"priority": priority}
-    return {**options, **({"no_wait": True} if no_wait else {})}
+def queue_options(priority: str, no_wait: bool) -> dict[str, CfgVal]:
+    """Returns the run options of the given flags for the queue.
+
+    Raises:
+        UsageError: the priority is not a number.
+    """
+    options: dict[str, CfgVal] = {"no_wait": True} if no_wait else {}
+    if priority:
+        try:
+            options["priority"] = int(priority)
+        except ValueError:
+            raise UsageError(f'--priority takes an integer, got "{priority}"') from None
+    return options
 
 
 def _given(**options: str) -> dict[str, CfgVal]:

@@ -63,7 +63,9 @@ def read(paths: JobPaths) -> JobView:
     if view.has_ended or _is_held(paths):
         return view
     view = load(paths)  # again: the job may have ended properly in the meantime
-    if not (view.has_ended or _waits(view, paths)):
+    if _waits(view, paths):
+        view.orphaned = True  # it has no keeper; it starts one again, unless the machine was restarted
+    elif not view.has_ended:
         recovery.presume_end(view)
         view.orphaned = True
     return view

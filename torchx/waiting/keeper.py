@@ -304,6 +304,7 @@ class Keeper:
         with Watch(held[:MOST_WATCHED]) as watch:
             if watch.needs_checks:
                 pauses.append(CHECK_INTERVAL)
+            pauses = [pause for pause in pauses if pause > 0] or pauses
             if wanted & names_in_use() != set(held):
                 return  # one has ended meanwhile
             poll = select.poll()
@@ -313,7 +314,13 @@ class Keeper:
                 *(link.connection.fileno() for link in (*self._peers.values(), *self._clients.values())),
             ):
                 poll.register(descriptor, select.POLLIN)
-            poll.poll(max(0.01, min(pauses)) * 1000 if pauses else None)
+            end = time.monotonic() + max(0.01, min(pauses)) if pauses else None
+            while True:
+                left = None if end is None else max(0.0, end - time.monotonic()) * 1000
+                ready = [descriptor for descriptor, _ in poll.poll(left)]
+                # holders answer connections, which is not a reason to decide again
+                if ready != [watch.fileno()] or watch.ended():
+                    return
 
 
 def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> list[Verdict]:

@@ -131,7 +131,7 @@ def run_(
     notice: Notice = "",
     requeue: Requeue = "",
     checkpoint_dir: CheckpointDir = "",
-    priority: Priority = None,
+    priority: Priority = "",
     no_wait: NoWait = False,
     each: Each = [],  # noqa: B006
     zipped: Zip = False,
