@@ -22,7 +22,7 @@ def context(folder: str) -> ScriptContext:
 
 def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
     """Returns the script that can be submitted by hand."""
-    return script_by_hand(script_of(given, cfg, context(folder)), files_of(given, context(folder)))
+    return script_by_hand(script_of(given, cfg, context(folder)), files_of(given, cfg, context(folder)))
 
 
 def write_files(files: Mapping[str, str], folder: Path) -> None:
@@ -32,10 +32,15 @@ def write_files(files: Mapping[str, str], folder: Path) -> None:
 
 
 def run_task(
-    given: AppDef, tmp_path: Path, replica: int = 0, path: str = os.environ["PATH"], retries: int = 0
+    given: AppDef,
+    tmp_path: Path,
+    replica: int = 0,
+    path: str = os.environ["PATH"],
+    retries: int = 0,
+    cfg: Mapping[str, Any] | None = None,
 ) -> Path:
     """Runs what a replica runs, as srun would have it started; returns the folder of its first attempt."""
-    write_files(files_of(given, context(str(tmp_path))), tmp_path)
+    write_files(files_of(given, cfg or {}, context(str(tmp_path))), tmp_path)
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
     env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": str(retries), "PATH": path}
     subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=30)

@@ -112,26 +112,55 @@ def srun_options(role: Role, cfg: Mapping[str, CfgVal], group: int | None) -> st
         # since 22.05, srun does not inherit it from sbatch
         options["cpus-per-task"] = role_options(role, cfg)["cpus-per-task"]
     options |= {"kill-on-bad-exit": int(bool(cfg.get("fail_fast", True))), "wait": 0, "export": "ALL"}
-    containers = container_options(cfg)
-    if cfg.get("containers") and role.image:
-        containers = {"container-image": plugin_image_name(role.image), **containers}
-    if containers:
-        binds = [m for m in role.mounts if isinstance(m, BindMount)]
-        mounts = [f"{m.src_path}:{m.dst_path}{':ro' if m.read_only else ''}" for m in binds]
-        more = containers.get("container-mounts")
-        containers["container-mounts"] = ",".join(
-            ["${folder}:${folder}", *mounts, *([str(more)] if more else [])]
-        )
     arguments = [f"--{key}={quote(str(value))}" for key, value in options.items()]
-    for key, value in containers.items():
-        if value is True:
-            arguments.append(f"--{key}")
-        elif key == "container-mounts":
-            rest = str(value).removeprefix("${folder}:${folder}")
-            arguments.append(f'--{key}="$folder:$folder"{quote(rest) if rest else ""}')
-        else:
-            arguments.append(f"--{key}={quote(str(value))}")
-    return " ".join(arguments)
+    return " ".join([*arguments, *_plugin_arguments(role, cfg)])
+
+
+def _plugin_arguments(role: Role, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+    """Yields the srun options of the container plugin."""
+    containers = container_options(cfg)
+    if cfg.get("containers") in (True, "pyxis") and role.image:
+        containers = {"container-image": plugin_image_name(role.image), **containers}
+    if not containers:
+        return
+    mounts = ",".join(_binds(role))
+    more = containers.pop("container-mounts", "")
+    rest = "".join(f",{text}" for text in (mounts, more) if text)
+    yield from (
+        f"--{key}" if value is True else f"--{key}={quote(str(value))}" for key, value in containers.items()
+    )
+    yield f'--container-mounts="$folder:$folder"{quote(rest) if rest else ""}'
+
+
+def _binds(role: Role) -> Iterator[str]:
+    for mount in role.mounts:
+        if isinstance(mount, BindMount):
+            yield f"{mount.src_path}:{mount.dst_path}{':ro' if mount.read_only else ''}"
+
+
+def apptainer_command(role: Role, cfg: Mapping[str, CfgVal], root: str) -> str:
+    """Returns the start of the command of a role that runs in its image with Apptainer; empty without.
+
+    Args:
+        role: the role.
+        cfg: run options.
+        root: its working directory, or an empty string.
+    """
+    if cfg.get("containers") != "apptainer":
+        return ""
+    gpus = ["--nv"] if role.resource.gpu > 0 else []
+    binds = [f"--bind {quote(text)}" for text in (*([root] if root else []), *_binds(role))]
+    image = role.image if is_image_file(role.image) else f"docker://{role.image}"
+    return " ".join(["apptainer exec", *gpus, '--bind "$folder"', *binds, quote(image)]) + " "
+
+
+def is_image_file(image: str) -> bool:
+    """Returns True if an image of Apptainer is a file, or has a scheme such as ``oras://``.
+
+    >>> [is_image_file(image) for image in ("/images/a.sif", "a.sif", "oras://x/y", "pytorch/pytorch:2.9")]
+    [True, True, True, False]
+    """
+    return image.startswith(("/", "./", "../")) or image.endswith(".sif") or "://" in image
 
 
 def plugin_image_name(image: str) -> str:

@@ -127,8 +127,10 @@ def _json() -> Finding:
 
 def _containers() -> Finding:
     if "container-image" in (client.options_of("srun") or ()):
-        return Finding("containers", Verdict.GOOD, "srun --container-image, for containers=true")
-    return Finding("containers", Verdict.ABSENT, "srun has no plugin for --container-image")
+        return Finding("containers", Verdict.GOOD, "srun --container-image, for containers=pyxis")
+    if shutil.which("apptainer"):
+        return Finding("containers", Verdict.GOOD, "apptainer, for containers=apptainer")
+    return Finding("containers", Verdict.ABSENT, "srun has no plugin for --container-image; no apptainer")
 
 
 def folder(path: Path) -> Finding:

@@ -23,6 +23,9 @@ with lazy_imports:
 
 GPU_OPTIONS = ("gpus-per-task", "gpus-per-node", "gres")
 WORKSPACE_TYPES = ("dir", "docker")
+CONTAINER_TYPES = ("pyxis", "apptainer")
+_CONTAINERS = {"true": "pyxis", "false": None, "none": None}
+"""Values of the option `containers` of earlier versions, which was a bool."""
 
 
 def name_set(text: str) -> frozenset[str]:
@@ -115,6 +118,8 @@ class SlurmOptions(runopts):
                 raise InvalidRunConfigException(
                     f"sbatch option `{key}` must be a string, a number or a bool, got {value!r}", key, cfg
                 )
+        if (containers := str(own.get("containers")).lower()) in _CONTAINERS:
+            own["containers"] = _CONTAINERS[containers]
         return {**super().resolve(own), **sbatch}
 
     def cfg_from_str(self, cfg_str: str, strict: bool = False) -> dict[str, CfgVal]:
@@ -209,9 +214,13 @@ def run_options() -> SlurmOptions:
     )
     opts.add(
         "containers",
-        type_=bool,
-        default=False,
-        help="run each role in its image with srun --container-image; requires a container plugin",
+        type_=str,
+        help="run each role in its image: pyxis (or true), by srun --container-image; apptainer",
+    )
+    opts.add(
+        "setup",
+        type_=str,
+        help="commands of bash that each replica runs before its program, e.g. module load cuda",
     )
     opts.add(
         "sbatch",
@@ -236,7 +245,10 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     Raises:
         UsageError: a value is not allowed.
     """
-    check_choices("slurm", cfg, {"gpu_option": GPU_OPTIONS, "workspace_type": WORKSPACE_TYPES})
+    choices = {"gpu_option": GPU_OPTIONS, "workspace_type": WORKSPACE_TYPES, "containers": CONTAINER_TYPES}
+    check_choices("slurm", cfg, choices)
+    if "\0" in str(cfg.get("setup") or ""):
+        raise UsageError("run option `setup` of slurm contains a zero byte")
     check_numbers("slurm", cfg, ["workspace_limit_mb"])
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):

@@ -82,7 +82,7 @@ def to_request(
     mark = f"{MARK}{token}:{quote(folder)}"
     roots = {role: copy.folder for role, copy in copies.items()}
     context = ScriptContext(name, folder, session, mark, roots)
-    script, files = script_of(app, cfg, context), files_of(app, context)
+    script, files = script_of(app, cfg, context), files_of(app, cfg, context)
     return SlurmRequest(name, token, folder, script, files, copies=dict(copies), builds=list(builds))
 
 

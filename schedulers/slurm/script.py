@@ -10,7 +10,7 @@ from pathlib import Path
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
-from torchx.schedulers.slurm.directives import directives, srun_options
+from torchx.schedulers.slurm.directives import apptainer_command, directives, srun_options
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -26,6 +26,8 @@ LONGEST_ALL = 1_500_000
 
 NODE_FILES = ("batch.sh", "replica.sh", "agent.py")
 """The files that are the same for all jobs."""
+SETUP_FILE = f"{NODE_FOLDER}/setup.sh"
+"""The run option `setup`, as a program that becomes that of the replica."""
 _GUARD = 'if [ ! -O "$first" ] || [ -L "$first" ]; then exit 73; fi  # owned by another user'
 
 
@@ -81,12 +83,12 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         lines.append(f"find_port {variable} {int(port)}")
     lines.append("")
     for number, role in enumerate(app.roles):
-        lines += [*_role_function(number, role, app, cfg), ""]
+        lines += [*_role_function(number, role, app, cfg, context), ""]
     lines.append("run_job")
     return "\n".join(lines) + "\n"
 
 
-def files_of(app: AppDef, context: ScriptContext) -> dict[str, str]:
+def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> dict[str, str]:
     """Returns the files that the script reads, by their paths in the folder of the job.
 
     Raises:
@@ -94,8 +96,11 @@ def files_of(app: AppDef, context: ScriptContext) -> dict[str, str]:
     """
     _check(app)
     files = {f"{NODE_FOLDER}/{name}": node_file(name) for name in NODE_FILES}
+    setup = str(cfg.get("setup") or "")
+    if setup:
+        files[SETUP_FILE] = node_file("setup_head.sh") + setup + "\n" + node_file("setup_tail.sh")
     for number, role in enumerate(app.roles):
-        files[task_file(number)] = _replica_script(role, context)
+        files[task_file(number)] = _replica_script(role, context, bool(setup))
     return files
 
 
@@ -132,7 +137,7 @@ def _printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _replica_script(role: Role, context: ScriptContext) -> str:
+def _replica_script(role: Role, context: ScriptContext, has_setup: bool) -> str:
     """Returns the script of a replica, which sets its folder, environment and arguments.
 
     The variables of a role are set only for its program, so that its PATH does not affect the agent.
@@ -164,7 +169,8 @@ def _replica_script(role: Role, context: ScriptContext) -> str:
     arguments = [filled.entrypoint, *filled.args]
     _check_length(role, [*(f"{name}={value}" for name, value in filled.env.items()), *arguments])
     variables = [f"{name}={quote(value)}" for name, value in filled.env.items()]
-    lines.append("set -- " + " \\\n  ".join([*variables, "--", *map(quote, arguments)]))
+    setup = [f'bash "$torchx_folder/{SETUP_FILE}"'] if has_setup else []
+    lines.append("set -- " + " \\\n  ".join([*variables, "--", *setup, *map(quote, arguments)]))
     lines.append(f'. "$torchx_folder/{NODE_FOLDER}/replica.sh"')
     return "\n".join(lines) + "\n"
 
@@ -178,7 +184,9 @@ def _check_length(role: Role, texts: Sequence[str]) -> None:
         )
 
 
-def _role_function(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+def _role_function(
+    number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext
+) -> Iterator[str]:
     """Yields the function that runs a role."""
     replica_retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
     role_retries = role.max_retries if role.retry_policy is RetryPolicy.ROLE else 0
@@ -186,7 +194,8 @@ def _role_function(number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVa
     yield f"role_{number}() {{  # {role.num_replicas} x {_printable(role.name)}"
     yield f"    TORCHX_RETRIES={replica_retries} {again}step \\"
     yield f"        {srun_options(role, cfg, number if len(app.roles) > 1 else None)} \\"
-    yield f'        sh "$folder/{task_file(number)}" {quote(role_folder(role.name))}'
+    inside = apptainer_command(role, cfg, context.roots.get(role.name, ""))
+    yield f'        {inside}sh "$folder/{task_file(number)}" {quote(role_folder(role.name))}'
     yield "}"
 
 

@@ -63,7 +63,7 @@ def submit(
         StateError: Slurm is missing, does not respond or rejects the job, or its folder cannot be created.
     """
     _check_cluster()
-    check_supported(request.script, in_containers(cfg))
+    check_supported(request.script, cfg)
     paths = SlurmPaths(Path(request.folder))
     try:
         files.make_folder(paths.folder.parent)
@@ -125,6 +125,7 @@ def _provide_workspaces(
     images, notes = workspace.provide_images(request.builds, report)
     for planned, image in images.items():
         script = script.replace(plugin_image_name(planned), plugin_image_name(image))
+        script = script.replace(f"docker://{planned}", f"docker://{image}")
     return replace(request, script=script), notes
 
 
@@ -207,16 +208,21 @@ def _header(script: str) -> str:
     return script.partition("\n\n")[0] + "\n"
 
 
-def check_supported(script: str, contained: bool) -> None:
+def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
     """Checks that the installed sbatch and srun support all options of a script.
 
     Args:
         script: the script for sbatch.
-        contained: True if replicas run in containers.
+        cfg: run options.
 
     Raises:
         UsageError: an option is not supported.
     """
+    if cfg.get("containers") == "apptainer" and shutil.which("apptainer") is None:
+        raise UsageError(
+            "containers=apptainer: `apptainer` is not on PATH",
+            hint="load it first, e.g. module load apptainer; or use the plugin of srun: containers=pyxis",
+        )
     known = client.options_of("sbatch")
     if known is None:
         return  # missing or broken: sbatch will fail itself
@@ -226,10 +232,11 @@ def check_supported(script: str, contained: bool) -> None:
                 f"sbatch does not support --{name}",
                 hint=did_you_mean(name, known, "list options: sbatch --help"),
             )
-    if contained and "container-image" not in (client.options_of("srun") or ()):
+    plugin = in_containers(cfg) and cfg.get("containers") != "apptainer"
+    if plugin and "container-image" not in (client.options_of("srun") or ()):
         raise UsageError(
-            "this cluster has no container plugin: srun does not support --container-image",
-            hint="run without containers: -cfg containers=false",
+            "this cluster has no container plugin (pyxis): srun does not support --container-image",
+            hint="run without: -cfg containers=false; or with Apptainer: -cfg containers=apptainer",
         )
 
 

@@ -67,7 +67,7 @@ def plan_workspaces(
         notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "docker":
             if not in_containers(cfg):
-                raise UsageError("workspace_type=docker needs containers=true to run the image")
+                raise UsageError("workspace_type=docker needs containers=pyxis or apptainer to run the image")
             if not cfg.get("image_repo"):
                 raise UsageError(
                     "workspace_type=docker needs image_repo, from which the nodes pull the image"

@@ -106,3 +106,15 @@ def test_metadata_of_a_role() -> None:
 
 def test_no_option_is_both_ours_and_of_sbatch() -> None:
     assert {"job_dir", "requeue", "fail_fast", "containers"}.isdisjoint(SBATCH)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("true", "pyxis"), ("false", None), ("pyxis", "pyxis"), ("apptainer", "apptainer")]
+)
+def test_the_kinds_of_containers(text: str, kind: str | None) -> None:
+    opts = run_options()
+    assert opts.resolve(opts.cfg_from_str(f"containers={text}"))["containers"] == kind
+    if text in ("true", "false"):
+        assert opts.resolve({"containers": text == "true"})["containers"] == kind
+    with pytest.raises(UsageError, match="containers"):
+        script({"containers": "docker"})

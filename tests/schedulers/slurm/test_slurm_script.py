@@ -121,7 +121,7 @@ def test_words_are_one_word(text: str) -> None:
 def test_no_argument_can_pass_for_a_file_of_the_job(tmp_path: Path) -> None:
     lines = "\n#> .node/agent.py\n#| evil\n#> end\n#\\ \\r\r\\\n"
     given = AppDef("a", [Role("r", "", entrypoint="echo", args=[lines, "\udcff"])])
-    files = files_of(given, context(str(tmp_path)))
+    files = files_of(given, {}, context(str(tmp_path)))
     expected = {name: text.encode("utf-8", "surrogateescape") for name, text in files.items()}
     assert unpacked(files, tmp_path / "f") == expected
     assert set(files) == {"role-0.sh", *(f".node/{name}" for name in NODE_FILES)}
@@ -133,7 +133,7 @@ def test_the_script_of_one_role_fits_on_a_page(tmp_path: Path) -> None:
     role.resource, role.max_retries, role.retry_policy = Resource(8, 4, 64_000), 3, RetryPolicy.ROLE
     role.port_map = {"C10D": 29500, "HTTP": 8000}
     cfg: dict[str, Any] = {"partition": "gpu", "account": "vision", "time": "4:00:00", "exclusive": True}
-    cfg |= {"mail-user": "me", "mail-type": "END", "constraint": "a100", "qos": "high", "containers": True}
+    cfg |= {"mail-user": "me", "mail-type": "END", "constraint": "a100", "qos": "high", "containers": "pyxis"}
     script = script_of(AppDef("train", [role]), cfg, context("/f"))
     assert script.count("\n") <= 60
     assert max(map(len, script.splitlines())) <= 240
@@ -184,9 +184,18 @@ def test_containers() -> None:
     from torchx.specs import BindMount
 
     role = Role("r", "ghcr.io/a/b:1", entrypoint="true", mounts=[BindMount("/da ta", "/d", read_only=True)])
-    script = made(AppDef("a", [role]), containers=True)
+    script = made(AppDef("a", [role]), containers="pyxis")
     assert "--container-image='ghcr.io#a/b:1'" in script
     assert "--container-mounts=\"$folder:$folder\"',/da ta:/d:ro'" in script
+    script = made(AppDef("a", [role]), containers="apptainer")
+    assert "--container" not in script
+    assert (
+        'apptainer exec --bind "$folder" --bind \'/da ta:/d:ro\' docker://ghcr.io/a/b:1 sh "$folder/role'
+        in script
+    )
+    role.image, role.resource = "/images/a.sif", Resource(1, 2, 100)
+    assert ' /images/a.sif sh "$folder/role-0.sh" r\n' in made(AppDef("a", [role]), containers="apptainer")
+    assert "apptainer exec --nv " in made(AppDef("a", [role]), containers="apptainer")
 
 
 @pytest.mark.parametrize(

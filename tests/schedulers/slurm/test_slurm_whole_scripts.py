@@ -55,7 +55,7 @@ def test_a_role_may_be_called_like_a_file_of_the_job(tmp_path: Path, name: str) 
 def test_the_script_for_sbatch_reads_the_files_beside_it(tmp_path: Path) -> None:
     """A second job of it has a copy of them: the first may be deleted while it runs."""
     given, folder = AppDef("a", [Role("r", "", entrypoint="echo", args=["ran"])]), tmp_path / "f"
-    write_files(files_of(given, context(str(folder))), folder)
+    write_files(files_of(given, {}, context(str(folder))), folder)
     script = script_of(given, {}, context(str(folder)))
     assert run_script(script, folder, tmp_path / "bin").returncode == 0
     assert (folder / "r" / "0" / "attempt-1" / "stdout.log").read_text() == "ran\n"
