@@ -111,7 +111,7 @@ def listings(place: Place, jobs: int) -> Iterator[Row]:
                 place.timed("squeue", "--json", "--me"),
                 rounds=place.size(7, 1),
             ),
-            "`squeue --json`", of_floor=4,
+            "`squeue --json`", of_floor=1.5,
         )  # fmt: skip
         one = paired(
             place.timed(*place.torchx("status", f"slurm://torchx/{ids[0]}")),

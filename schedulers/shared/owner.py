@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from torchx.errors import OwnershipError
 from torchx.lazy import lazy_imports
@@ -17,14 +18,19 @@ def user_name() -> str:
     It comes from the effective user id, not from variables such as ``USER``, which `sudo` and containers
     set differently.
     """
+    return _name_of(os.geteuid()) if hasattr(os, "geteuid") else getpass.getuser()
+
+
+@cache
+def _name_of(uid: int) -> str:
     try:
         import pwd  # on demand: missing on Windows, which can use remote engines
+
+        return pwd.getpwuid(uid).pw_name
     except ImportError:
         return getpass.getuser()
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        return str(os.geteuid())
+        return str(uid)
 
 
 def is_foreign(owner: str) -> bool:

@@ -129,8 +129,7 @@ def distrust_reason(folder: Path, token: str) -> str:
     """
     if "\0" in str(folder) or not folder.is_absolute() or ".." in folder.parts:
         return "it is not an absolute path"
-    shape = rf"(?:[A-Za-z0-9_.-]+-)?{re.escape(token)}(?:-[0-9]+)?"
-    if folder.parent.name != "jobs" or not re.fullmatch(shape, folder.name) or not TOKEN.fullmatch(token):
+    if folder.parent.name != "jobs" or not TOKEN.fullmatch(token) or not _is_named_after(folder.name, token):
         return "it is not named like the folder of this job"
     try:
         status = folder.lstat()
@@ -143,6 +142,23 @@ def distrust_reason(folder: Path, token: str) -> str:
     if status.st_uid != os.geteuid():
         return "it belongs to another user"
     return "other users may write to it" if status.st_mode & 0o022 else ""
+
+
+def _is_named_after(name: str, token: str) -> bool:
+    """Returns True if a name is a token, or ends with it, or with it and a number.
+
+    >>> [_is_named_after(name, "b1") for name in ("b1", "a-b1", "a-b1-7", "b1-7", "ab1", "a/-b1", "b1-")]
+    [True, True, True, True, False, False, False]
+    """
+    stem, _, number = name.rpartition("-")
+    names = [name, stem] if _NUMBER.fullmatch(number) else [name]
+    return any(
+        each == token or (each.endswith(f"-{token}") and _PREFIX.fullmatch(each[: -len(token)]))
+        for each in names
+    )
+
+
+_PREFIX, _NUMBER = re.compile(r"[A-Za-z0-9_.-]+-"), re.compile(r"[0-9]+")
 
 
 def read_own(path: Path, limit: int = LONGEST_FILE) -> bytes | None:

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -277,6 +278,7 @@ def _folders(path: Path) -> list[str]:
     return [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
 
 
+@lru_cache(10_000)  # a listing reads that of each job several times
 def mark_of(comment: str) -> tuple[str, Path] | None:
     """Returns token and folder from the comment of a job of torchx; None for other jobs.
 

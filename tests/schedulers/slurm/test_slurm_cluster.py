@@ -149,7 +149,7 @@ def test_a_listing_takes_one_call(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert set(ids) <= {app.app_id for app in scheduler.list()}
     calls = [line for line in (tmp_path / "calls").read_text().splitlines() if "--version" not in line]
-    assert [line.split()[:2] for line in calls] == [["squeue", "--json"]]
+    assert [line.split()[:2] for line in calls] == [["squeue", "--noheader"]]
 
 
 def test_jobs_of_others_are_not_listed(scheduler: SlurmScheduler) -> None:
