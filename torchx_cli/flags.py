@@ -142,6 +142,24 @@ Once = Annotated[
         "print its handle, and continue as if it was submitted now.",
     ),
 ]
+RetryOn = Annotated[
+    list[str],
+    option(
+        "--retry-on",
+        metavar="CAUSE,...",
+        help="Retry only these failures: exit codes (3, 100-110), signals (SIGKILL), out-of-memory, node, "
+        "preemption, image, log:REGEX in the last lines (repeatable; default: any).",
+    ),
+]
+NoRetryOn = Annotated[
+    list[str],
+    option(
+        "--no-retry-on",
+        metavar="CAUSE,...",
+        help="Never retry these failures; none for no such failure "
+        "(default: usage-error,import-error,syntax-error,disk-full).",
+    ),
+]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]
 OneScheduler = Annotated[str, argument(metavar="[SCHEDULER]", help="Only this scheduler (default: all).")]
 States = Annotated[

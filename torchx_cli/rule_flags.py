@@ -1,8 +1,8 @@
-"""Flags of `torchx run` that set run options: the rules of stalls, of the time limit and of the queue."""
+"""Flags of `torchx run` that set run options: the rules of stalls, retries, the time limit and the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from torchx.errors import UsageError
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
+RETRIES = ("retry_on", "no_retry_on")
 FLAGS = {"requeue_on": "--requeue"}
 """The flags whose names differ from those of their run options."""
 
@@ -18,6 +19,12 @@ FLAGS = {"requeue_on": "--requeue"}
 def stall_options(stall: str, on_stall: str, progress: str) -> dict[str, CfgVal]:
     """Returns the run options of the given flags for the detection of stalls."""
     return _given(stall=stall, on_stall=on_stall, progress=progress)
+
+
+def retry_options(retry_on: Sequence[str], no_retry_on: Sequence[str]) -> dict[str, CfgVal]:
+    """Returns the run options of the given flags for the causes of retries."""
+    given: dict[str, CfgVal] = {"retry_on": list(retry_on), "no_retry_on": list(no_retry_on)}
+    return {name: value for name, value in given.items() if value}
 
 
 def limit_options(time_limit: str, notice: str, requeue: str, checkpoint_dir: str) -> dict[str, CfgVal]:
@@ -62,5 +69,6 @@ def flag_options(
             flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
             lacks = "does not detect stalls" if name in stall else "does not end applications by a time limit"
             lacks = "has no queue of this machine" if name in queue else lacks
+            lacks = "does not retry by cause" if name in RETRIES else lacks
             raise UsageError(f"{flag}: {scheduler} {lacks}", hint="local jobs do: -s local_cwd")
     return {**stall, **limits, **queue}

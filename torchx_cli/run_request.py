@@ -62,8 +62,8 @@ class RunRequest:
         note: its note.
         named: the application on the command line, and its name that stays valid.
         once: a name under which the application is submitted at most once.
-        stall: run options for the detection of stalls, from flags of their own.
         queue: run options for the queue, from flags of their own.
+        stall: run options for the detection of stalls and the causes of retries, from flags of their own.
         limits: run options of the time limit, from flags of their own.
         sweep: the flags of a sweep.
     """

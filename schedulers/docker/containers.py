@@ -28,6 +28,8 @@ from torchx.schedulers.docker.labels import (
 
 CANCELLED, STOPPED, FAILED, EXPIRED = "cancelled", "stopped", "failed", "expired"
 MARKS = (CANCELLED, STOPPED, FAILED, EXPIRED)
+REFUSED = "refused-"
+"""Prefix of the mark of a failed container that is not retried because of its cause, which follows."""
 """Suffixes of a container's name with the reason why it was stopped. The name is the only property of a
 container that can be changed, and every user of the engine sees it."""
 
@@ -42,7 +44,7 @@ class Container:
     Attributes:
         id: the engine's id.
         name: its name without the mark.
-        mark: one of MARKS, or empty.
+        mark: one of MARKS, REFUSED with a cause, or empty.
         app_id: the application.
         role: the name of its role.
         replica: its id within the role.
@@ -105,6 +107,11 @@ class Container:
     def live(self) -> bool:
         """Whether it runs, is paused, or waits for a restart by the engine."""
         return self.status in LIVE
+
+    @property
+    def refused_cause(self) -> str:
+        """The cause because of which its failure is not retried, or an empty text."""
+        return self.mark.removeprefix(REFUSED) if self.mark.startswith(REFUSED) else ""
 
     @property
     def signal(self) -> str | None:
@@ -214,7 +221,7 @@ def split_name(name: str) -> tuple[str, str]:
     (('echo-b1-echo-0', 'cancelled'), ('echo-b1-echo-0.2', ''))
     """
     head, _, last = name.rpartition(".")
-    return (head, last) if head and last in MARKS else (name, "")
+    return (head, last) if head and (last in MARKS or last.startswith(REFUSED)) else (name, "")
 
 
 def seconds(text: str | None) -> float | None:

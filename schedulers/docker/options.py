@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchx.schedulers.shared.options import LIMITS, add_shared, check_numbers, limits_of
+from torchx.schedulers.shared.options import (
+    LIMITS,
+    add_shared,
+    check_numbers,
+    check_retry_rules,
+    limits_of,
+)
 from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -23,6 +29,7 @@ def run_options() -> runopts:
         opts, "image_repo", "workspace_limit_mb", "quiet", "grace_period", "fail_fast", "retry_backoff"
     )
     add_shared(opts, "reserve")
+    add_shared(opts, "retry_on", "no_retry_on")
     return opts
 
 
@@ -34,3 +41,4 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     """
     limits_of(cfg)
     check_numbers("local_docker", cfg, ("grace_period", "retry_backoff", "workspace_limit_mb"))
+    check_retry_rules(cfg)

@@ -13,7 +13,7 @@ from typing import Any
 from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOPPED, Container, damage_of
 from torchx.schedulers.docker.limits.ends import apply_limit
 from torchx.scheduling.limits import LimitRule
-from torchx.supervisor.policy import REQUEUED, Action, End, Gang, RoleRules, Start, Stop
+from torchx.supervisor.policy import NEVER, REQUEUED, Action, End, Gang, RoleRules, Start, Stop
 
 NOT_STARTED = "it was not started before the application had ended"
 """The reason to stop a replica whose container exists, but is not needed any more."""
@@ -285,6 +285,8 @@ def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[A
         return progress.gang.exited(ordinal, ordinal in removed, False)
     if newest.mark == FAILED:
         return progress.gang.give_up(ordinal)
+    if newest.refused_cause:
+        return progress.gang.exited(ordinal, succeeded=False, verdict=NEVER)
     succeeded = newest.exit_code == 0 and not newest.error
     return progress.gang.exited(ordinal, succeeded, newest.mark in (STOPPED, CANCELLED, EXPIRED))
 

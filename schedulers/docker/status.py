@@ -30,6 +30,7 @@ from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaSt
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
 
+_REFUSED = {"other": "its end is not in retry_on", "log": "a line of its log is in no_retry_on"}
 INTERRUPTED = "its start was interrupted"
 _WHY = {
     CANCELLED: "cancelled",
@@ -220,9 +221,13 @@ def _message(c: Container) -> str:
         return "paused"
     if c.error:
         return c.error
+    cause = c.refused_cause
+    refused = f"not retried: {_REFUSED.get(cause, cause)}" if cause else ""
     if c.oom and c.exit_code:
         limit = f": its limit is {c.memory / (1 << 20):,.0f} MB" if c.memory else ""
-        return f"out of memory{limit}"
+        return "; ".join(filter(None, (f"out of memory{limit}", refused)))
+    if refused:
+        return refused
     return _WHY.get(c.mark, "") if c.status not in ("running", "restarting") else ""
 
 

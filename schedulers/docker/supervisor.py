@@ -34,6 +34,7 @@ from torchx.schedulers.docker.limits.notices import Notices
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, job_of, replay
+from torchx.schedulers.docker.rules.retry_causes import RetryCauses
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.supervisor.policy import REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
@@ -65,6 +66,7 @@ class Supervisor:
         self._overdue: dict[str, float] = {}
         self._due: dict[tuple[tuple[int, int], ...], float] = {}
         self._tries = 0
+        self._causes = RetryCauses(engine)
         self._sampler = Sampler(engine, usage_path(app_id))
         self._notices = Notices(engine, print_error)
 
@@ -97,6 +99,9 @@ class Supervisor:
             if not containers or damage_of(containers):
                 return True
             progress = self._replay(containers)
+            if progress.retries and self._causes.mark_refused(progress):
+                refreshed = 0.0  # with the marks
+                continue
             if known and (self._to_stop(progress) or progress.starts):
                 # actions need the current state of all containers: another process may have marked one
                 containers = find_containers(self._engine, self._app_id).get(self._app_id, [])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from torchx.schedulers.kubernetes.gang.causes import needs_lines
 from torchx.schedulers.kubernetes.manifests import volumes
-from torchx.schedulers.kubernetes.manifests.job import is_gang, restarts_as_a_whole
+from torchx.schedulers.kubernetes.manifests.job import is_gang, restarts_as_a_whole, restarts_by_torchx
 from torchx.schedulers.kubernetes.manifests.names import ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.overlays import unused
 from torchx.schedulers.kubernetes.manifests.pod import is_shared_by_others
@@ -83,7 +84,10 @@ def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     several = len(app.roles) > 1
     # the kind is decided at submission
     unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
-    gang = is_gang(app)
+    gang = is_gang(app, cfg)
+    single = [role for role in app.roles if role.max_retries and not restarts_by_torchx(app, role, cfg)]
+    if single and needs_lines(cfg):
+        yield f"a Job considers exit codes and signals only, not other causes of retries ({_roles(single)})"
     if gang and write_record(app, cfg) is None:
         yield f"{unless}{ONLY_FAILED}, as the application is too large to be stored with its job"
     if several and cfg.get("fail_fast", True) and not gang:

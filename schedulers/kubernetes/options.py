@@ -8,7 +8,7 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers
+from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers, check_retry_rules
 from torchx.specs.run_options import CfgVal, runopts
 
 with lazy_imports:
@@ -82,7 +82,7 @@ def run_options() -> runopts:
         help="EFA devices of each replica, instead of those of its resource; 0 for none",
     )
     add_shared(opts, grace_period=30.0)
-    add_shared(opts, "fail_fast", "retry_backoff")
+    add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on")
     opts.add(
         "ttl", type_=int, help="seconds from the end until the cluster removes the job (default: it is kept)"
     )
@@ -97,6 +97,13 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     """
     check_choices("kubernetes", cfg, CHOICES)
     check_numbers("kubernetes", cfg, NUMBERS, LARGEST)
+    check_retry_rules(cfg)
+    for option in ("retry_on", "no_retry_on"):
+        if cfg.get(option) is not None and cfg.get("kind") in (JOBSET, VOLCANO):
+            raise UsageError(
+                f"kind={cfg['kind']} does not retry by cause (run option `{option}`)",
+                hint="without it, torchx does: -cfg kind=job",
+            )
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
     for secret in strings(cfg, "image_pull_secrets"):

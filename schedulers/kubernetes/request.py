@@ -87,7 +87,8 @@ def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) ->
     whole = len(app.roles) > 1 or any(
         jobs.restarts_as_a_whole(role) and role.num_replicas > 1 for role in app.roles
     )
-    return JOBSET if has_jobset and whole else JOB
+    by_cause = any(cfg.get(option) is not None for option in ("retry_on", "no_retry_on"))
+    return JOBSET if has_jobset and whole and not by_cause else JOB
 
 
 def to_request(
@@ -125,7 +126,7 @@ def to_request(
         manifests = list(jobsets.manifests(context, names))
     else:
         # restarts need the record
-        gang = gangs and jobs.is_gang(app) and write_record(app, cfg) is not None
+        gang = gangs and jobs.is_gang(app, cfg) and write_record(app, cfg) is not None
         names = role_names(name, app.roles, spare=SPARE if gang else 0)
         rank0 = f"{name}-{names[0]}-0"
         context = AppContext(app, name, cfg, rank0, subdomain=name, workspaces=packed, gang=gang)

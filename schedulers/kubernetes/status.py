@@ -33,10 +33,11 @@ from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.run_options import CfgVal
-from torchx.specs.status import AppState, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
+    from torchx.schedulers.kubernetes.gang import causes
 
 
 HELD_FOR = 60.0
@@ -115,6 +116,8 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     for status in statuses:
         roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
     first = reasons.first_failure(facts, jobs, statuses) if state is AppState.FAILED else None
+    if first is not None:
+        first = _with_refusal(facts, replicas, first)
     started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)
     if not over and not msg:
         msg = reasons.waiting(statuses, facts.events)
@@ -277,6 +280,16 @@ def _is_end_observed(facts: Facts, ending: list[Object]) -> bool:
 
 def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:
     return next((job for job in jobs if job.role == member.role_index), jobs[0])
+
+
+def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> FirstFailure:
+    """Returns the first failure with the reason why it was not retried, if it has one."""
+    member = next((m for m in replicas.members if (m.role, m.replica) == (first.role, first.replica)), None)
+    pod = replicas.newest_pod(member) if member is not None else None
+    if member is None or pod is None or first.attempt >= member.max_attempts:
+        return first
+    refused = causes.refusal(causes.rules_of(facts.record.get("cfg") or {}), pod)
+    return replace(first, msg="; ".join(filter(None, (first.msg, refused)))) if refused else first
 
 
 def _restart_text(restart: Restart) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchx.errors import UsageError
-from torchx.schedulers.shared.options import LIMITS, NO_WAIT, PRIORITY, add_shared, check_numbers, limits_of
+from torchx.schedulers.shared.options import (
+    LIMITS,
+    NO_WAIT,
+    PRIORITY,
+    add_shared,
+    check_numbers,
+    check_retry_rules,
+    limits_of,
+)
 from torchx.scheduling.stalls import StallRule
 from torchx.specs.run_options import CfgVal, runopts
 
@@ -23,8 +31,9 @@ def run_options(scheduler: str) -> runopts:
         default=False,
         help="fail if the replicas cannot get GPUs of their own; otherwise warn",
     )
-    add_shared(opts, "grace_period", "fail_fast", "retry_backoff", "stall", "on_stall", "progress", *LIMITS)
-    add_shared(opts, "workspace_limit_mb", "reserve", PRIORITY, NO_WAIT)
+    add_shared(opts, "grace_period", "fail_fast", "retry_backoff", "retry_on", "no_retry_on")
+    add_shared(opts, "stall", "on_stall", "progress", *LIMITS, "workspace_limit_mb", "reserve")
+    add_shared(opts, PRIORITY, NO_WAIT)
     if scheduler == "local_dir":
         opts.add(
             "image_limit_mb",
@@ -44,6 +53,7 @@ def check_options(scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
     numbers = ("grace_period", "retry_backoff", "workspace_limit_mb", "image_limit_mb")
     check_numbers(scheduler, cfg, numbers)
     limits_of(cfg)
+    check_retry_rules(cfg)
     try:
         StallRule.of(cfg)
     except ValueError as error:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.limits import LimitRule
 from torchx.specs.run_options import CfgVal, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
+
+with lazy_imports:
+    from torchx.scheduling import retry_rules
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDryRunInfo
@@ -25,6 +29,16 @@ SHARED: Mapping[str, runopt] = {
     "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and fail if they are not free"),
     "priority": runopt(0, int, False, "place in the queue of this machine: higher ones start first"),
     "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of waiting for them"),
+    "retry_on": runopt(
+        None, list[str], False, "failures to retry: exit codes, signals, causes, log:REGEX (default: any)"
+    ),
+    "no_retry_on": runopt(
+        None,
+        list[str],
+        False,
+        "failures that are never retried; none for no such failure "
+        "(default: usage-error,import-error,syntax-error,disk-full)",
+    ),
     "stall": runopt(None, str, False, "report replicas without output or heartbeat for this long, e.g. 10m"),
     "on_stall": runopt(None, str, False, "reaction to a stall: report (default), restart or cancel"),
     "progress": runopt(None, str, False, "pattern of the log lines that count as progress (default: all)"),
@@ -127,6 +141,20 @@ def check_numbers(
         value = cfg.get(option)
         if isinstance(value, (int, float)) and not 0 <= value < end:
             raise UsageError(f"run option `{option}` of {scheduler} is {value}, expected {expected}")
+
+
+def check_retry_rules(cfg: Mapping[str, CfgVal]) -> None:
+    """Checks the rules of retries.
+
+    Raises:
+        UsageError: a rule is invalid.
+    """
+    if cfg.get("retry_on") is None and cfg.get("no_retry_on") is None:
+        return
+    try:
+        retry_rules.RetryRules.of(cfg)
+    except ValueError as error:
+        raise UsageError(f"run option {error}") from None
 
 
 def check_choices(scheduler: str, cfg: Mapping[str, CfgVal], choices: Mapping[str, Sequence[str]]) -> None:

@@ -57,7 +57,6 @@ class OnKubernetes:
 
 class TestJobs(OnKubernetes, SchedulerConformance):
     cfg = {"grace_period": 1.0, "retry_backoff": 0.1}  # noqa: RUF012
-    lacks = (Ability.STREAMS,)
     page = PAGE
     column = "kubernetes"
     fields = FIELDS_OF_JOBS

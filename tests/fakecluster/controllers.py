@@ -11,6 +11,7 @@ from fakecluster.objects import (
     child_job,
     ended,
     failed_by_rule,
+    failed_indexes,
     ignored,
     index,
     indexes,
@@ -127,6 +128,7 @@ class Controllers:
         failures = self._failures(job, pods)
         if limit is not None:
             lost = {number for number, count in failures.items() if count > limit} - good
+            lost |= failed_indexes(spec, pods)
             most = spec.get("maxFailedIndexes")
             if most is not None and len(lost) > most:
                 return (
@@ -145,7 +147,7 @@ class Controllers:
     def _start_missing(self, job: Object, pods_at: str, pods: list[Object]) -> None:
         limit = job["spec"].get("backoffLimitPerIndex")
         failures, spared = self._failures(job, pods), self._failures(job, pods, ignoring=True)
-        done = indexes(job, "completedIndexes")
+        done = indexes(job, "completedIndexes") | failed_indexes(job["spec"], pods)
         for number in range(job["spec"]["completions"]):
             mine = [p for p in pods if index(p) == number]
             bad, before = failures.get(number, 0), spared.get(number, 0)
@@ -163,7 +165,10 @@ class Controllers:
         good = sorted({index(p) for p in pods if phase(p) == "Succeeded"} | indexes(job, "completedIndexes"))
         failures = self._failures(job, pods)
         limit = job["spec"].get("backoffLimitPerIndex")
-        lost = sorted(n for n, count in failures.items() if limit is not None and count > limit)
+        lost = sorted(
+            {n for n, count in failures.items() if limit is not None and count > limit}
+            | failed_indexes(job["spec"], pods)
+        )
         leaving = [p for p in live if p["metadata"].get("deletionTimestamp")]
 
         def change(found: Object) -> None:

@@ -69,6 +69,20 @@ def failed_by_rule(spec: Object, bad: list[Object]) -> str:
     return ""
 
 
+def failed_indexes(spec: Object, pods: list[Object]) -> set[int]:
+    """Returns the indexes that a rule of a job has fail without another attempt."""
+    found = set()
+    for pod in pods:
+        if phase(pod) != "Failed" or pod["metadata"].get("deletionTimestamp"):
+            continue
+        for rule in rules_of(spec):
+            codes = rule.get("onExitCodes") or {"operator": "In", "values": []}
+            within = exit_code(pod) in codes["values"]
+            if rule["action"] == "FailIndex" and within is (codes["operator"] == "In"):
+                found.add(index(pod))
+    return found
+
+
 def owned(thing: Object, owner: Object) -> bool:
     return any(o["uid"] == owner["metadata"]["uid"] for o in thing["metadata"].get("ownerReferences") or [])
 

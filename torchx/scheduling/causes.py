@@ -5,11 +5,11 @@ A cause is a fact that the engine reports, or a line that the program has printe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchx.exit_codes import KILLED
+from torchx.scheduling.failure_causes import printed_cause, reported_cause
 from torchx.specs.status import AppState, FirstFailure
 
 
@@ -54,6 +54,7 @@ ADVICE = {
     "nccl_timeout": "find the replica that did not join: compare the last lines of all replicas",
     "nccl_error": "NCCL_DEBUG=INFO shows the cause; check the network between the nodes",
     "import_error": "install the module where the program runs, or check PYTHONPATH and the workspace",
+    "syntax_error": "correct the program, or run it with the Python that it is written for",
     "disk_full": "free space, or write elsewhere",
     "port_in_use": "end the process that uses the port, or choose another port",
     "usage_error": "check the arguments of the program",
@@ -75,57 +76,6 @@ SIGNALS = {
     "SIGXCPU": "the CPU time limit was reached",
 }
 """Usual causes of fatal signals: advice, never the cause itself."""
-
-_MESSAGES = (
-    # the messages that engines report for a replica or an application
-    ("out_of_memory", r"^out of memory\b"),
-    ("time_limit", r"^(time limit reached|the CPU time limit|it timed out|its deadline passed)"),
-    ("preempted", r"^preempted\b"),
-    (
-        "node_lost",
-        r"^(a node (failed|could not be)|evicted\b|taken (from|before)|node \S+ no longer exists|"
-        r"it was lost with its node|its pod no longer exists|the machine was restarted)",
-    ),
-    ("supervisor_lost", r"^its supervisor (was killed|failed)"),
-    ("image", r"image cannot be pulled|\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b"),
-    ("missing_program", r"executable file not found|[Ee]xec format error"),
-    ("not_started", r"^it could not be started|could not be started: |^its init container .* ended with"),
-)
-
-_LINES = (
-    ("cuda_out_of_memory", r"(CUDA|HIP) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
-    ("nccl_timeout", r"collective operation timeout|ProcessGroupNCCL.*\btimed out\b"),
-    ("nccl_error", r"\bNCCL error\b|\bnccl(\w+)Error\b|\bDistBackendError\b"),
-    (
-        "cuda_error",
-        r"\bCUDA error\b|\bcudaError\w+|\bCU(BLAS|DNN)_STATUS_(?!SUCCESS)\w+|device-side assert|"
-        r"[Nn]o CUDA GPUs are available|Found no NVIDIA driver",
-    ),
-    ("import_error", r"^(ModuleNotFoundError|ImportError)\b"),
-    ("disk_full", r"No space left on device|Disk quota exceeded"),
-    ("port_in_use", r"[Aa]ddress already in use|EADDRINUSE"),
-    (
-        "allocation_failed",
-        r"^(\w+\.)*_?(ArrayMemoryError|MemoryError)\b|std::bad_alloc|[Cc]an(not|'t) allocate memory",
-    ),
-    ("assertion", r"^AssertionError\b|: Assertion .* failed"),
-)
-
-_TABLE = {
-    table: tuple((name, re.compile(pattern)) for name, pattern in rows)
-    for table, rows in (("messages", _MESSAGES), ("lines", _LINES))
-}
-_USAGE = re.compile(r"^usage: |\berror: (argument |the following arguments |unrecognized arguments)", re.I)
-_NOT_FOUND = re.compile(r"not found|No such file|[Pp]ermission denied|bad interpreter|cannot execute", re.I)
-_EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Expired|Timeout|Iteration)(?::|$)"
-)
-_WRAPPERS = re.compile(
-    r"^(?:\w+\.)*(ChildFailedError|SystemExit|CalledProcessError|ProcessExitedException)\b"
-)
-_PREFIX = re.compile(r"^(?:\[[\w /.:-]{1,40}\]:? ?)+")
-_NOT_RUN = (126, 127)
-"""The exit codes of a shell that cannot run a program."""
 
 _LONGEST = 240
 """Maximum characters of a quoted line."""
@@ -168,44 +118,19 @@ def classify(
 
 def _reported(reasons: Sequence[str], first: FirstFailure | None) -> Cause | None:
     """Returns the cause that the engine reports."""
-    not_run = first is not None and first.exit_code in _NOT_RUN
-    for reason in reasons:
-        found = (name for name, pattern in _TABLE["messages"] if pattern.search(reason))
-        name = next(found, "missing_program" if not_run and _NOT_FOUND.search(reason) else "")
-        if name:
-            how = _how(first)
-            return Cause(name, "engine", f"{how}: {reason}" if how else reason)
-    return None
+    name, reason = reported_cause(reasons, None if first is None else first.exit_code)
+    if not name:
+        return None
+    how = _how(first)
+    return Cause(name, "engine", f"{how}: {reason}" if how else reason)
 
 
 def _printed(first: FirstFailure | None, lines: Sequence[str]) -> Cause | None:
-    """Returns the cause that the last lines of the output name.
-
-    After a signal, the program has printed its cause only if it has aborted itself.
-    """
-    if first is None or (first.signal is not None and first.signal != "SIGABRT"):
+    """Returns the cause that the last lines of the output name."""
+    if first is None:
         return None
-    plain = [_PREFIX.sub("", line).strip() for line in lines]
-    if first.exit_code in _NOT_RUN:
-        line = next((line for line in reversed(plain) if _NOT_FOUND.search(line)), "")
-        return _named("missing_program", first, line)
-    raised = [line for line in plain if _EXCEPTION.search(line)]
-    own = [line for line in raised if not _WRAPPERS.search(line)]
-    for line in (own or raised)[-1:]:  # the last one has ended the program
-        return _named(_cause_of(line) or "exception", first, line)
-    if first.exit_code == 2:
-        line = next((line for line in reversed(plain) if _USAGE.search(line)), "")
-        if line:
-            return _named("usage_error", first, line)
-    for line in reversed(plain):
-        name = _cause_of(line)
-        if name is not None:
-            return _named(name, first, line)
-    return None
-
-
-def _cause_of(line: str) -> str | None:
-    return next((name for name, pattern in _TABLE["lines"] if pattern.search(line)), None)
+    name, line = printed_cause(first.exit_code, first.signal, lines)
+    return _named(name, first, line) if name else None
 
 
 def _named(name: str, first: FirstFailure, line: str) -> Cause:

@@ -26,6 +26,7 @@ from torchx.supervisor.policy import Action, End, Requeue, Retry, Start, Stop, g
 from torchx.supervisor.process import wake_on_signals
 from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, shell_code
 from torchx.supervisor.sampling import Sampler
+from torchx.supervisor.verdicts import Verdicts
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -63,6 +64,7 @@ class Supervisor:
         self._sampler = Sampler(record, paths, self._clock, self._replicas)
         self._stalls = job_stalls.of_job(record, paths, self._replicas, self.note, self._clock.now)
         self._gang = gang_of(record)
+        self._verdicts = Verdicts(record, self._gang)
         self._limits = Limits(record, paths, self._replicas, self._gang, self.note)
         self._due: dict[int, float] = {}
         self._stopping: dict[int, str] = {}
@@ -256,11 +258,12 @@ class Supervisor:
             facts, status = {"signal": "SIGTERM", "msg": stalled}, signal.SIGTERM
         if running.output.lost:
             facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
+        verdict = self._verdicts.of(running, facts, expected=status == 0 or bool(stopped or stalled))
         facts |= self._sampler.ended(running, usage)
         peak_kib = 0 if usage is None else usage.ru_maxrss
         self.note("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
         before = self._gang.first_failure
-        actions = self._gang.exited(ordinal, status == 0, bool(stopped))
+        actions = self._gang.exited(ordinal, status == 0, bool(stopped), verdict)
         if before is None and self._gang.first_failure is not None:
             self._failed = (ordinal, running.attempt)
         self._execute(actions)

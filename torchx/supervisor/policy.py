@@ -228,7 +228,8 @@ class Gang:
         """Returns True if a failure of this replica could be retried now, as far as retries are left."""
         role = self._role_of[replica]
         left = self.used_retries.get(self._scope(role, replica)[1], 0) < role.max_retries
-        return left and not (self.cancelled or self._lost or self._is_restarting(replica))
+        interrupted = self._noticed or self.expired
+        return left and not (self.cancelled or self._lost or interrupted or self._is_restarting(replica))
 
     @property
     def restarting(self) -> frozenset[int]:

@@ -176,3 +176,36 @@ class RetryConformance(Harness):
         status = self.run(scheduler, self.app(quick, slow))
         assert status.state is AppState.SUCCEEDED
         assert self.log(scheduler, status.app_id, role="slow") == ["done\n"]
+
+    # --- causes ----------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("options", "script", "attempts", "reason"),
+        [
+            ({}, "echo 'ImportError: no module'; exit 1", 1, "not retried: import-error"),
+            ({"retry_on": ["4-6", "SIGKILL"]}, "exit $((3 + TORCHX_ATTEMPT * 2))", 2, "retry_on"),
+            ({"no_retry_on": ["log:bad luck"]}, "echo some bad luck today; exit 3", 1, "not retried"),
+            ({"no_retry_on": ["none"]}, "echo 'ImportError: no module'; exit 1", 3, ""),
+        ],
+        ids=["a cause that remains", "only these", "not this text", "all"],
+    )
+    def test_the_cause_decides_about_a_retry(
+        self,
+        scheduler: Scheduler[Any],
+        options: dict[str, Any],
+        script: str,
+        attempts: int,
+        reason: str,
+    ) -> None:
+        if "retry_on" not in scheduler.run_opts():
+            return
+        # two replicas: with one, an engine may retry by itself
+        app = self.app(self.role(script, num_replicas=2, max_retries=2))
+        app_id = scheduler.submit(app, {**self.cfg, **options})
+        self._submitted.append(app_id)
+        status = self.until_ended(scheduler, app_id)
+        assert status.state is AppState.FAILED
+        assert status.first_failure is not None
+        assert status.first_failure.attempt == attempts
+        assert reason in status.first_failure.msg, status.first_failure.msg
+        assert bool(status.first_failure.msg) == bool(reason)

@@ -20,6 +20,7 @@ from torchx_cli.flags import (
     Detach,
     Dryrun,
     Log,
+    NoRetryOn,
     Note,
     Notice,
     Notify,
@@ -32,6 +33,7 @@ from torchx_cli.flags import (
     RequestOutput,
     Requeue,
     ResultJson,
+    RetryOn,
     Stall,
     Tags,
     TimeLimit,
@@ -41,7 +43,7 @@ from torchx_cli.flags import (
     scheduler_option,
 )
 from torchx_cli.resubmission import from_description, request_again
-from torchx_cli.rule_flags import limit_options, queue_options, stall_options
+from torchx_cli.rule_flags import limit_options, queue_options, retry_options, stall_options
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -127,6 +129,8 @@ def run_(
     stall: Stall = "",
     on_stall: OnStall = "",
     progress_regex: Progress = "",
+    retry_on: RetryOn = [],  # noqa: B006
+    no_retry_on: NoRetryOn = [],  # noqa: B006
     time_limit: TimeLimit = "",
     notice: Notice = "",
     requeue: Requeue = "",
@@ -157,7 +161,7 @@ def run_(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
         environment=Environment(env, env_file, secret), note=note, once=once,
-        stall=stall_options(stall, on_stall, progress_regex),
+        stall=stall_options(stall, on_stall, progress_regex) | retry_options(retry_on, no_retry_on),
         limits=limit_options(time_limit, notice, requeue, checkpoint_dir),
         queue=queue_options(priority, no_wait),
         sweep=sweep_flags(each, zipped, at_once),

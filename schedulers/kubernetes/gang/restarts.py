@@ -23,13 +23,15 @@ from torchx.schedulers.kubernetes.api.objects import (
 )
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
+from torchx.schedulers.kubernetes.gang.causes import refusal, rules_of
 from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, RESTARTED, RETRIES
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_of, ended_by_us
 from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of, run_of
+from torchx.scheduling.retry_rules import RetryRules
 from torchx.specs.status import AppState
-from torchx.supervisor.policy import APPLICATION, COUNTED, FREE, REPLICA, ROLE, Action, Gang, Retry, RoleRules
+from torchx.supervisor.policy import APPLICATION, COUNTED, FREE, NEVER, Action, Gang, Retry, RoleRules
 
 _SHAPE = {"roles": {"*": int}, "used": {"*": int}, "why": str, "at": AnyOf(int, float), "done": bool}
 
@@ -142,7 +144,7 @@ class End(NamedTuple):
 def _planned(facts: Facts) -> Restart | None:
     """Returns the restart that the rules of retries require."""
     roles = (facts.record.get("app") or {}).get("roles") or []
-    rules = _rules(roles)
+    rules = _rules(roles, facts)
     used: dict[str | int, int] = dict(used_retries(facts).items())
     cfg = facts.record.get("cfg") or {}
     backoff = cfg.get("retry_backoff")
@@ -174,15 +176,15 @@ def _planned(facts: Facts) -> Restart | None:
     return Restart(attempts, scopes, why, end.at + retry.delay)
 
 
-def _rules(roles: list[Mapping[str, Any]]) -> list[RoleRules]:
-    """Returns the rules of all roles; a Job restarts the replicas of the others itself."""
+def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
+    """Returns the rules of all roles; a Job with further attempts restarts its replicas itself."""
+    by_jobs = {role_index(m) for m in facts.mains if (m.get("spec") or {}).get("backoffLimitPerIndex") != 0}
     rules: list[RoleRules] = []
     first = 0
-    for role in roles:
+    for number, role in enumerate(roles):
         count = int(role.get("num_replicas") or 1)
         policy = str(role.get("retry_policy") or APPLICATION)
-        alone = count == 1 and (policy == ROLE or len(roles) == 1)
-        retries = 0 if alone or policy == REPLICA else int(role.get("max_retries") or 0)
+        retries = 0 if number in by_jobs else int(role.get("max_retries") or 0)
         rules.append(RoleRules(str(role["name"]), range(first, first + count), retries, policy))
         first += count
     return rules
@@ -190,6 +192,7 @@ def _rules(roles: list[Mapping[str, Any]]) -> list[RoleRules]:
 
 def _ends(facts: Facts, rules: list[RoleRules]) -> Iterator[End]:
     """Yields the ends of replicas in the newest attempt of their roles."""
+    causes = rules_of(facts.record.get("cfg") or {})
     for main in facts.mains:
         number = role_index(main)
         if number is None or number >= len(rules):
@@ -212,7 +215,7 @@ def _ends(facts: Facts, rules: list[RoleRules]) -> Iterator[End]:
             if lost:
                 yield End(_lost_at(pod), ordinal, verdict=FREE, why=_lost_why(pod, noted.get(index)))
             elif pod is not None:
-                yield from _end_of(main, pod, ordinal, pod["metadata"]["name"] in by_hand)
+                yield from _end_of(main, pod, ordinal, pod["metadata"]["name"] in by_hand, causes)
             elif index in failed:
                 yield End(0.0, ordinal, why=f"failed: {taken.GONE}")
 
@@ -233,7 +236,7 @@ def _lost_at(pod: Object | None) -> float:
     return at.timestamp() if at is not None else 0.0
 
 
-def _end_of(main: Object, pod: Object, ordinal: int, by_hand: bool) -> Iterator[End]:
+def _end_of(main: Object, pod: Object, ordinal: int, by_hand: bool, causes: RetryRules) -> Iterator[End]:
     """Yields the end of a pod, if it has ended."""
     if by_hand:
         yield End(0.0, ordinal, why=f"failed: {taken.BY_HAND}")
@@ -250,4 +253,5 @@ def _end_of(main: Object, pod: Object, ordinal: int, by_hand: bool) -> Iterator[
         if (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
             return  # the Job starts it again
         code = attempt.signal or f"exit code {attempt.exit_code}"
-        yield End(at, ordinal, why=f"failed: {attempt.msg or code}")
+        verdict = NEVER if refusal(causes, pod) else COUNTED
+        yield End(at, ordinal, verdict=verdict, why=f"failed: {attempt.msg or code}")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_INDEX, ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.run_options import CfgVal
+
+with lazy_imports:
+    from torchx.schedulers.kubernetes.gang import causes
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Label with the Kueue queue of an object."""
@@ -26,7 +31,9 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
     yield rank0_service(context, f"{context.app_id}-{names[0]}-0")
     for number, name in enumerate(names):
         role = context.app.roles[number]
-        retries_at = "" if context.gang and restarts_by_torchx(context.app, role) else field_of(role)
+        retries_at = (
+            "" if context.gang and restarts_by_torchx(context.app, role, context.cfg) else field_of(role)
+        )
         labels = {**context.role_labels(number), **queue_labels(context)}
         yield {
             "apiVersion": "batch/v1",
@@ -49,10 +56,13 @@ def job_spec(context: AppContext, number: int) -> dict[str, Any]:
         "parallelism": role.num_replicas,
     }
     fail_fast = bool(context.cfg.get("fail_fast", True))
-    if context.gang and restarts_by_torchx(context.app, role):
+    if context.gang and restarts_by_torchx(context.app, role, context.cfg):
         # one attempt, which deletes no pod with its log when a replica fails
         return spec | {**retries(role, fail_fast=False), "backoffLimitPerIndex": 0}
-    return spec | retries(role, fail_fast=fail_fast)
+    limits = retries(role, fail_fast=fail_fast)
+    if role.max_retries:
+        limits["podFailurePolicy"]["rules"] += causes.job_rules(context.cfg)
+    return spec | limits
 
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
@@ -79,15 +89,23 @@ def restarts_as_a_whole(role: Role) -> bool:
     return role.max_retries > 0 and role.retry_policy is not RetryPolicy.REPLICA
 
 
-def restarts_by_torchx(app: AppDef, role: Role) -> bool:
-    """Returns True if the failure of a replica restarts others too, which no single Job does."""
+def restarts_by_torchx(app: AppDef, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+    """Returns True if a Job cannot retry a role: others restart too, or the cause decides.
+
+    Args:
+        app: the application.
+        role: the role.
+        cfg: run options.
+    """
+    if role.num_replicas == 1 and role.max_retries and causes.needs_lines(cfg):
+        return True
     by_itself = role.retry_policy is RetryPolicy.ROLE or len(app.roles) == 1
     return restarts_as_a_whole(role) and not (role.num_replicas == 1 and by_itself)
 
 
-def is_gang(app: AppDef) -> bool:
+def is_gang(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
     """Returns True if an application has roles that torchx restarts as a whole."""
-    return any(restarts_by_torchx(app, role) for role in app.roles)
+    return any(restarts_by_torchx(app, role, cfg) for role in app.roles)
 
 
 def lifetime(context: AppContext) -> dict[str, Any]:

@@ -187,6 +187,11 @@ class Replicas:
             required=not self._partial and job.reason != "SuccessPolicy",  # which names the required replicas
         )
 
+    def newest_pod(self, member: Member) -> Object | None:
+        """Returns the newest pod of a replica, or None without one."""
+        pods = self._pods.get((member.role_index, member.replica))
+        return pods[-1] if pods else None
+
     def _only_by_hand(self, member: Member, job: JobFacts, whole: AppState) -> bool:
         """Returns True if neither torchx nor the Job has a reason to delete pods of a replica."""
         due = self._marks.get(member.role_index) or self._cancelled or member.role_index in self._suspended
@@ -253,7 +258,8 @@ class Replicas:
             return self._state_without_attempt(member, job, whole)
         state = attempts[-1].state
         if state is AppState.FAILED and not _is_over(job, whole):
-            is_retried = attempts[-1].number < member.max_attempts
+            refused = member.replica in indexes(job.details.get("failedIndexes"))
+            is_retried = attempts[-1].number < member.max_attempts and not refused
             return AppState.PENDING if is_retried else state
         if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
             return AppState.CANCELLED

@@ -158,3 +158,39 @@ def test_a_process_on_the_submitting_machine_restarts_it(
     assert (status.state, status.num_restarts) == (AppState.SUCCEEDED, 1)
     assert answer("status", handle, "-o", "json")["num_restarts"] == 1
     assert torchx("delete", handle).returncode == 0
+
+
+def test_a_job_applies_exit_codes_itself(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    alone = {"num_replicas": 2, "max_retries": 3, "retry_policy": RetryPolicy.REPLICA}
+    script = 'test "$JOB_COMPLETION_INDEX" = 0 || exit 9'
+    app_id = submit(scheduler, role(script, **alone), retry_on=["3-5", "SIGKILL"], no_retry_on=["4"])
+    (job,) = cluster.objects("jobs")
+    ignore, never, only = job["spec"]["podFailurePolicy"]["rules"]
+    assert (ignore["action"], never["action"], only["action"]) == ("Ignore", "FailIndex", "FailIndex")
+    assert never["onExitCodes"] == {"containerName": "main", "operator": "In", "values": [4]}
+    assert only["onExitCodes"] == {"containerName": "main", "operator": "NotIn", "values": [3, 4, 5, 137]}
+    assert scheduler.wait(app_id, timeout=60)
+    status = scheduler.glance(app_id)
+    assert status is not None and status.first_failure is not None
+    assert (status.first_failure.exit_code, status.first_failure.attempt) == (9, 1)
+    assert status.first_failure.msg == "not retried: exit code 9 is not in retry_on"
+    assert replicas(status)["worker/1"].state is AppState.FAILED
+
+
+def test_torchx_retries_a_single_replica_if_the_cause_decides(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    script = 'test $TORCHX_ATTEMPT = 1 && echo "lost the data loader" || echo other; exit 3'
+    app_id = submit(scheduler, role(script, max_retries=3), retry_on=["log:data loader"], retry_backoff=0.1)
+    assert scheduler.wait(app_id, timeout=60)
+    status = scheduler.glance(app_id)
+    assert status is not None and status.first_failure is not None
+    assert (status.first_failure.attempt, jobs(cluster)) == (2, ["worker", "worker-r2"])
+    assert status.first_failure.msg == "not retried: exit code 3 is not in retry_on"
+    info = scheduler.submit_dryrun(
+        app(role("true", num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)),
+        {**OPTIONS, "retry_on": ["node"]},
+    )
+    assert info.notes == [
+        "a Job considers exit codes and signals only, not other causes of retries (role worker)"
+    ]

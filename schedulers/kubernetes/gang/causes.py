@@ -1,0 +1,53 @@
+"""The causes of failed pods, and the rules of retries that a Job can apply itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.objects import Object
+from torchx.schedulers.kubernetes.manifests.names import CONTAINER
+from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_of
+from torchx.scheduling.retry_rules import Failure, RetryRules, exit_codes_of, lines_of
+from torchx.specs.run_options import CfgVal
+
+
+def rules_of(cfg: Mapping[str, Any]) -> RetryRules:
+    """Returns the rules of a submitted application; those of another version count as the default ones."""
+    try:
+        return RetryRules.of(cfg)
+    except ValueError:
+        return RetryRules()
+
+
+def refusal(rules: RetryRules, pod: Object) -> str:
+    """Returns why the failure of a pod is not retried, or an empty text.
+
+    Args:
+        rules: the rules.
+        pod: a pod that has failed; its status has its last lines.
+    """
+    attempt = attempts_of(pod, 1)[-1]
+    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    lines = lines_of(str(ended.get("message") or "").encode("utf-8", "replace"))
+    return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines))
+
+
+def job_rules(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
+    """Returns the rules of a Job that ends a replica without another attempt, from exit codes and signals."""
+    rules = RetryRules.of(cfg)
+    never = [code for rule in rules.never for code in exit_codes_of([rule]) or ()]
+    only = exit_codes_of(rules.on)
+    found = []
+    for operator, codes in (("In", never), ("NotIn", only)):
+        if codes:
+            on = {"containerName": CONTAINER, "operator": operator, "values": sorted(set(codes))}
+            found.append({"action": "FailIndex", "onExitCodes": on})
+    return found
+
+
+def needs_lines(cfg: Mapping[str, CfgVal]) -> bool:
+    """Returns True if run options have rules that a Job cannot apply itself."""
+    rules = RetryRules.of(cfg)
+    never = rules.never if cfg.get("no_retry_on") is not None else ()
+    return exit_codes_of(rules.on) is None or exit_codes_of(never) is None

@@ -1,0 +1,117 @@
+"""The evidence of causes: the messages of engines, and the lines of programs that have failed.
+
+This module depends on nothing else, since jobs of Slurm run a copy of it on their nodes, with any Python 3.
+"""
+
+import re
+from typing import Iterable, Optional, Sequence, Tuple
+
+_MESSAGES = (
+    # the messages that engines report for a replica or an application
+    ("out_of_memory", r"^out of memory\b"),
+    ("time_limit", r"^(time limit reached|the CPU time limit|it timed out|its deadline passed)"),
+    ("preempted", r"^preempted\b"),
+    (
+        "node_lost",
+        r"^(a node (failed|could not be)|evicted\b|taken (from|before)|node \S+ no longer exists|"
+        r"it was lost with its node|its pod no longer exists|the machine was restarted)",
+    ),
+    ("supervisor_lost", r"^its supervisor (was killed|failed)"),
+    ("image", r"image cannot be pulled|\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b"),
+    ("missing_program", r"executable file not found|[Ee]xec format error"),
+    ("not_started", r"^it could not be started|could not be started: |^its init container .* ended with"),
+)
+
+_LINES = (
+    ("cuda_out_of_memory", r"(CUDA|HIP) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
+    ("nccl_timeout", r"collective operation timeout|ProcessGroupNCCL.*\btimed out\b"),
+    ("nccl_error", r"\bNCCL error\b|\bnccl(\w+)Error\b|\bDistBackendError\b"),
+    (
+        "cuda_error",
+        r"\bCUDA error\b|\bcudaError\w+|\bCU(BLAS|DNN)_STATUS_(?!SUCCESS)\w+|device-side assert|"
+        r"[Nn]o CUDA GPUs are available|Found no NVIDIA driver",
+    ),
+    ("import_error", r"^(ModuleNotFoundError|ImportError)\b"),
+    ("syntax_error", r"^(SyntaxError|IndentationError|TabError)\b"),
+    ("disk_full", r"No space left on device|Disk quota exceeded"),
+    ("port_in_use", r"[Aa]ddress already in use|EADDRINUSE"),
+    (
+        "allocation_failed",
+        r"^(\w+\.)*_?(ArrayMemoryError|MemoryError)\b|std::bad_alloc|[Cc]an(not|'t) allocate memory",
+    ),
+    ("assertion", r"^AssertionError\b|: Assertion .* failed"),
+)
+
+_TABLE = {
+    table: tuple((name, re.compile(pattern)) for name, pattern in rows)
+    for table, rows in (("messages", _MESSAGES), ("lines", _LINES))
+}
+_USAGE = re.compile(r"^usage: |\berror: (argument |the following arguments |unrecognized arguments)", re.I)
+_NOT_FOUND = re.compile(r"not found|No such file|[Pp]ermission denied|bad interpreter|cannot execute", re.I)
+_EXCEPTION = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Expired|Timeout|Iteration)(?::|$)"
+)
+_WRAPPERS = re.compile(
+    r"^(?:\w+\.)*(ChildFailedError|SystemExit|CalledProcessError|ProcessExitedException)\b"
+)
+_PREFIX = re.compile(r"^(?:\[[\w /.:-]{1,40}\]:? ?)+")
+_NOT_RUN = (126, 127)
+"""The exit codes of a shell that cannot run a program."""
+
+
+def reported_cause(reasons: Iterable[str], exit_code: Optional[int]) -> Tuple[str, str]:
+    """Returns the cause that an engine reports, and the message; both empty if it reports none.
+
+    Args:
+        reasons: the messages of the engine.
+        exit_code: the exit code of the replica that failed first.
+
+    >>> reported_cause(["out of memory: its limit is 1 GB"], None)
+    ('out_of_memory', 'out of memory: its limit is 1 GB')
+    """
+    for reason in reasons:
+        found = (name for name, pattern in _TABLE["messages"] if pattern.search(reason))
+        not_run = exit_code in _NOT_RUN and _NOT_FOUND.search(reason)
+        name = next(found, "missing_program" if not_run else "")
+        if name:
+            return name, reason
+    return "", ""
+
+
+def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequence[str]) -> Tuple[str, str]:
+    """Returns the cause that the last lines of the output name, and the line; both empty if none does.
+
+    After a signal, the program has printed its cause only if it has aborted itself.
+
+    Args:
+        exit_code: the exit code of the program.
+        signal: the name of the signal that ended it.
+        lines: its last lines, without control codes.
+
+    >>> printed_cause(1, None, ["ModuleNotFoundError: No module named 'x'"])[0]
+    'import_error'
+    >>> printed_cause(None, "SIGKILL", ["ModuleNotFoundError: No module named 'x'"])
+    ('', '')
+    """
+    if signal is not None and signal != "SIGABRT":
+        return "", ""
+    plain = [_PREFIX.sub("", line).strip() for line in lines]
+    if exit_code in _NOT_RUN:
+        return "missing_program", next((line for line in reversed(plain) if _NOT_FOUND.search(line)), "")
+    raised = [line for line in plain if _EXCEPTION.search(line)]
+    own = [line for line in raised if not _WRAPPERS.search(line)]
+    for line in (own or raised)[-1:]:  # the last one has ended the program
+        return _cause_of(line) or "exception", line
+    if exit_code == 2:
+        line = next((line for line in reversed(plain) if _USAGE.search(line)), "")
+        if line:
+            return "usage_error", line
+    for line in reversed(plain):
+        name = _cause_of(line)
+        if name is not None:
+            return name, line
+    return "", ""
+
+
+def _cause_of(line: str) -> Optional[str]:
+    return next((name for name, pattern in _TABLE["lines"] if pattern.search(line)), None)
