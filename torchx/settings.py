@@ -22,14 +22,14 @@ TORCHX_HEARTBEAT = "TORCHX_HEARTBEAT"
 """Set in the replicas of local jobs with ``stall``: where heartbeats are written, ``OFFSET:FILE``."""
 
 TORCHX_RUN = "TORCHX_RUN"
-"""Set in every replica of local jobs, Docker and Slurm, and on Kubernetes with a time limit or requeues: the
-number of the run, from 1; a requeue after a time limit or a preemption begins the next one."""
+"""Set in every replica, except on Kubernetes: the number of the run, from 1."""
 
 TORCHX_ENDS_AT = "TORCHX_ENDS_AT"
-"""Set in every replica with a time limit: the time at which the run ends, in seconds since the epoch."""
+"""Set in every replica with a time limit, except on Kubernetes: the end of the run, in epoch seconds."""
 
 TORCHX_NOTICE = "TORCHX_NOTICE"
-"""Set in every replica with a notice: the seconds before the end of the run and the signal, ``300:USR1``."""
+"""Set in every replica with a notice, except on Kubernetes: the seconds before the end of the run, and the
+signal, as in ``300:USR1``."""
 
 TORCHX_CHECKPOINT_DIR = "TORCHX_CHECKPOINT_DIR"
 """Set in every replica that has a folder for checkpoints: the same one in all attempts and runs."""

@@ -8,10 +8,17 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers, check_retry_rules
+from torchx.schedulers.shared.options import (
+    LIMITS,
+    add_shared,
+    check_choices,
+    check_numbers,
+    check_retry_rules,
+)
 from torchx.specs.run_options import CfgVal, runopts
 
 with lazy_imports:
+    from torchx.schedulers.kubernetes import limits
     from torchx.schedulers.kubernetes.manifests import names
 
 
@@ -82,7 +89,7 @@ def run_options() -> runopts:
         help="EFA devices of each replica, instead of those of its resource; 0 for none",
     )
     add_shared(opts, grace_period=30.0)
-    add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on")
+    add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", *LIMITS)
     opts.add(
         "ttl", type_=int, help="seconds from the end until the cluster removes the job (default: it is kept)"
     )
@@ -104,6 +111,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
                 f"kind={cfg['kind']} does not retry by cause (run option `{option}`)",
                 hint="without it, torchx does: -cfg kind=job",
             )
+    limits.check_limits(cfg)
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
     for secret in strings(cfg, "image_pull_secrets"):

@@ -11,6 +11,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.checks import notes_of, process_notes
 from torchx.schedulers.kubernetes.gang.attempts import SPARE
+from torchx.schedulers.kubernetes.limits import notes_of_limits, with_requeues
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
 from torchx.schedulers.kubernetes.manifests import volcano
@@ -68,7 +69,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJ
     plans = plan_workspaces(app, cfg)
     info = AppDryRunInfo(to_request(app, unique_name(app), cfg, kind, plans), as_text)
     info.notes += plans.notes
-    info.notes += notes_of(app, cfg, kind)
+    info.notes += notes_of(app, cfg, kind) + notes_of_limits(cfg)
     info.notes += process_notes(app, templates_of(info.request))
     return info
 
@@ -114,6 +115,7 @@ def to_request(
         UsageError: the application is not possible on a cluster.
     """
     require_name(name)
+    given, app = app, with_requeues(app, cfg)
     plans = workspaces or WorkspacePlans()
     packed = config_map_names(name, plans.archives)
     if kind == VOLCANO:
@@ -132,7 +134,7 @@ def to_request(
         context = AppContext(app, name, cfg, rank0, subdomain=name, workspaces=packed, gang=gang)
         manifests = list(jobs.manifests(context, names))
     apply_overlays(context, manifests)
-    record = write_record(app, cfg)
+    record = write_record(given, cfg)
     if record is not None:
         first = next(manifest for manifest in manifests if manifest["kind"] != "Service")
         first["metadata"].setdefault("annotations", {})[APP] = record

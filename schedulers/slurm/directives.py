@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from torchx.errors import UsageError
+from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.options import WHOLE_JOB, is_option, sbatch_options
 from torchx.schedulers.slurm.quoting import directive, quote
 from torchx.specs.app import AppDef, Role
@@ -31,6 +32,7 @@ def directives(app: AppDef, cfg: Mapping[str, CfgVal], name: str, mark: str) -> 
     comment = f"{options.pop('comment', '')} {mark}".strip()
     whole: dict[str, CfgVal] = {"job-name": name, "comment": comment, "output": "/dev/null"}
     whole.update((key, value) for key, value in options.items() if key in WHOLE_JOB)
+    whole.update((key, value) for key, value in limits_of(cfg).options() if key in WHOLE_JOB)
     for key, value in whole.items():
         yield directive(key, value)
     yield "#SBATCH --requeue" if requeues(app, cfg) else "#SBATCH --no-requeue"
@@ -44,7 +46,10 @@ def directives(app: AppDef, cfg: Mapping[str, CfgVal], name: str, mark: str) -> 
 def requeues(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
     """Returns True if Slurm may requeue the job (default: if a role has retries)."""
     requeue = cfg.get("requeue")
-    return bool(requeue) if requeue is not None else any(role.max_retries > 0 for role in app.roles)
+    if requeue is not None:
+        return bool(requeue)
+    limits = limits_of(cfg)
+    return limits.requeues > 0 or limits.by_slurm or any(role.max_retries > 0 for role in app.roles)
 
 
 def role_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
@@ -76,6 +81,9 @@ def role_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
         else:
             options["mem-per-cpu"] = f"{math.ceil(resource.memMB / max(resource.cpu, 1))}M"
     options.update(requested)
+    for key, value in limits_of(cfg).options():
+        if key not in WHOLE_JOB:
+            options.setdefault(key, value)
     return options
 
 

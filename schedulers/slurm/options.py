@@ -11,7 +11,8 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.pairs import to_dict
-from torchx.schedulers.shared.options import add_shared, check_choices, check_numbers
+from torchx.schedulers.shared.options import LIMITS, add_shared, check_choices, check_numbers
+from torchx.schedulers.slurm.node.job_limits import check_limits
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, runopts
 from torchx.suggestions import did_you_mean
 
@@ -205,7 +206,7 @@ def run_options() -> SlurmOptions:
         help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
         "retries); false: retry immediately, on the same nodes",
     )
-    add_shared(opts, "fail_fast")
+    add_shared(opts, "fail_fast", *LIMITS)
     opts.add(
         "gpu_option",
         type_=str,
@@ -250,6 +251,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     if "\0" in str(cfg.get("setup") or ""):
         raise UsageError("run option `setup` of slurm contains a zero byte")
     check_numbers("slurm", cfg, ["workspace_limit_mb"])
+    check_limits(cfg)
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):
             raise UsageError(f"run option `{name}` of slurm contains a line break or control character")

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torchx.machine import files
@@ -235,7 +236,16 @@ BEGINS = "== attempt "
 
 def attempts_of(paths: SlurmPaths) -> int:
     """Returns the number of the current attempt of the job, or 0 before its start."""
-    match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", read_own(paths.attempt) or b"")
+    return _number_in(paths.attempt)
+
+
+def run_of(paths: SlurmPaths) -> int:
+    """Returns the number of the current run of the job, from 1."""
+    return max(_number_in(paths.run), 1)
+
+
+def _number_in(path: Path) -> int:
+    match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", read_own(path) or b"")
     return int(match[1]) if match else 0
 
 

@@ -87,6 +87,16 @@ class SlurmPaths:
         return self.folder / "attempt"
 
     @property
+    def run(self) -> Path:
+        """The number of the current run, written by the script."""
+        return self.folder / ".run"
+
+    @property
+    def expired(self) -> Path:
+        """Exists once the time limit has ended the job."""
+        return self.folder / ".expired"
+
+    @property
     def cancelled(self) -> Path:
         """Exists once the job was cancelled."""
         return self.folder / "cancelled"

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from torchx.schedulers.ids import make_unique, random_id
 from torchx.schedulers.slurm.checks import notes_of
+from torchx.schedulers.slurm.node.job_limits import notes_of_limits
 from torchx.schedulers.slurm.script import ScriptContext, files_of, script_by_hand, script_of
 from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, plan_workspaces
 from torchx.specs.app import AppDef, AppDryRunInfo
@@ -52,7 +53,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> AppDryRunIn
     """Returns the request for an application, with notes; has no side effects."""
     copies, builds, notes = plan_workspaces(app, cfg)
     info = AppDryRunInfo(to_request(app, cfg, session, copies, builds), as_text)
-    info.notes += notes + notes_of(app, cfg)
+    info.notes += notes + notes_of(app, cfg) + notes_of_limits(cfg)
     return info
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
+from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.schedulers.slurm.directives import apptainer_command, directives, srun_options
+from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -72,7 +74,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         f"roles={len(app.roles)} fail_fast={fail_fast}",
         f"retries={retries} requeue={'no' if cfg.get('requeue') is False else 'yes'}",
         _GUARD,
-        f'. "$first/{NODE_FOLDER}/batch.sh" || exit 73',
+        *_limit_lines(cfg),
         "",
         "open_job",
         f"export TORCHX_MAX_RETRIES={max((role.max_retries for role in app.roles), default=0)}",
@@ -88,6 +90,17 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
     return "\n".join(lines) + "\n"
 
 
+def _limit_lines(cfg: Mapping[str, CfgVal]) -> list[str]:
+    """Returns the lines that read the functions, and set the limits of the job."""
+    limits, folder = limits_of(cfg), cfg.get("checkpoint_dir")
+    lines = [f"checkpoints={quote(str(folder))}"] if folder else []
+    lines.append(f'. "$first/{NODE_FOLDER}/batch.sh" || exit 73')
+    if not limits.is_empty:
+        lines.append(limits.assignments())
+        lines.append(f'. "$first/{NODE_FOLDER}/limits.sh" || exit 73')
+    return lines
+
+
 def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> dict[str, str]:
     """Returns the files that the script reads, by their paths in the folder of the job.
 
@@ -99,6 +112,9 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
     setup = str(cfg.get("setup") or "")
     if setup:
         files[SETUP_FILE] = node_file("setup_head.sh") + setup + "\n" + node_file("setup_tail.sh")
+    if not limits_of(cfg).is_empty:
+        files[f"{NODE_FOLDER}/limits.sh"] = node_file("limits.sh")
+        files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
     for number, role in enumerate(app.roles):
         files[task_file(number)] = _replica_script(role, context, bool(setup))
     return files

@@ -13,17 +13,19 @@ from torchx.exit_codes import KILLED, read_error_file
 from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
+from torchx.schedulers.slurm.node.job_limits import rule_of
 from torchx.schedulers.slurm.outcome import (
     Outcome,
     attempts_of,
     is_time,
     last_error_line,
     outcome_without_slurm,
+    run_of,
 )
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, clean, parse_json, read_own
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
-from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.schedulers.slurm.record import SlurmRecord, path_exists
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.run_options import CfgVal
@@ -121,7 +123,8 @@ def describe(
         app_id=app_id,
         state=outcome.state,
         num_restarts=max(0, attempts_of(paths) - 1),
-        msg=msg,
+        run=run_of(paths),
+        msg=_limit_message(record, outcome) or msg,
         structured_error_msg=error,
         roles_statuses=roles,
         name=record.name,
@@ -214,6 +217,18 @@ def _names(folder: Path) -> list[str]:
         return os.listdir(folder)  # noqa: PTH208
     except OSError:
         return []
+
+
+def _limit_message(record: SlurmRecord, outcome: Outcome) -> str:
+    """Returns the message about a job that its time limit has ended, or an empty text."""
+    paths = record.paths
+    if outcome.state is not AppState.FAILED or not (outcome.word == "TIMEOUT" or path_exists(paths.expired)):
+        return ""
+    try:
+        rule = rule_of(record.cfg)
+    except ValueError:
+        return ""
+    return rule.reached(run_of(paths)) if rule.limit else ""
 
 
 def _attempts(folder: Path, outcome: Outcome) -> list[tuple[AttemptStatus, str]]:

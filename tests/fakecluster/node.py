@@ -261,8 +261,18 @@ class Node:
 
 
 def deadline(pod: Object) -> bool:
-    """Returns True if the deadline of a pod has come: one of a second, as torchx sets it."""
-    return int(pod["spec"].get("activeDeadlineSeconds") or 10**6) <= 1
+    """Returns True if the deadline of a pod has come; one of a second, as torchx sets it, comes at once."""
+    limit = int(pod["spec"].get("activeDeadlineSeconds") or 10**6)
+    if limit <= 1:
+        return True
+    states = [status.get("state") or {} for status in pod["status"].get("containerStatuses") or ()]
+    started = [state["running"]["startedAt"] for state in states if "running" in state]
+    age = time.time() - min(map(seconds_of, started), default=time.time())
+    return age >= limit
+
+
+def seconds_of(stamp: str) -> float:
+    return datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
 
 
 def end(process: subprocess.Popen[bytes], number: int) -> None:

@@ -24,6 +24,7 @@ from torchx.schedulers.kubernetes.api.objects import (
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.causes import refusal, rules_of
+from torchx.schedulers.kubernetes.limits import requeues_of
 from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, RESTARTED, RETRIES
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.state import taken
@@ -144,9 +145,9 @@ class End(NamedTuple):
 def _planned(facts: Facts) -> Restart | None:
     """Returns the restart that the rules of retries require."""
     roles = (facts.record.get("app") or {}).get("roles") or []
-    rules = _rules(roles, facts)
-    used: dict[str | int, int] = dict(used_retries(facts).items())
     cfg = facts.record.get("cfg") or {}
+    rules = _rules(roles, facts, requeues_of(cfg))
+    used: dict[str | int, int] = dict(used_retries(facts).items())
     backoff = cfg.get("retry_backoff")
     gang = Gang(
         rules,
@@ -176,15 +177,21 @@ def _planned(facts: Facts) -> Restart | None:
     return Restart(attempts, scopes, why, end.at + retry.delay)
 
 
-def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
-    """Returns the rules of all roles; a Job with further attempts restarts its replicas itself."""
+def _rules(roles: list[Mapping[str, Any]], facts: Facts, requeues: int) -> list[RoleRules]:
+    """Returns the rules of all roles; a Job with further attempts restarts its replicas itself.
+
+    Args:
+        roles: the roles in the record.
+        facts: the application.
+        requeues: the requeues after a time limit, which count as retries.
+    """
     by_jobs = {role_index(m) for m in facts.mains if (m.get("spec") or {}).get("backoffLimitPerIndex") != 0}
     rules: list[RoleRules] = []
     first = 0
     for number, role in enumerate(roles):
         count = int(role.get("num_replicas") or 1)
         policy = str(role.get("retry_policy") or APPLICATION)
-        retries = 0 if number in by_jobs else int(role.get("max_retries") or 0)
+        retries = 0 if number in by_jobs else int(role.get("max_retries") or 0) + requeues
         rules.append(RoleRules(str(role["name"]), range(first, first + count), retries, policy))
         first += count
     return rules

@@ -12,6 +12,7 @@ from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes import options
+from torchx.schedulers.kubernetes.limits import pod_limits, variables
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, MacroFiller, escaped
 from torchx.schedulers.kubernetes.manifests.names import (
@@ -142,7 +143,7 @@ def pod_template(
     spec = {
         "restartPolicy": "Never",
         **({"subdomain": context.subdomain} if context.subdomain else {}),
-        "terminationGracePeriodSeconds": options.number(cfg, "grace_period", 30),
+        **pod_limits(cfg, options.number(cfg, "grace_period", 30)),
         **_where(role, cfg),
         "containers": [container],
         "volumes": volumes.volumes,
@@ -214,6 +215,7 @@ def _env(
         first.append({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}})
     ports = {port_variable(name): str(port) for name, port in role.port_map.items()}
     own = {
+        **variables(context.cfg),
         settings.TORCHX_RANK0_HOST: context.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
         settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{filler.index}",

@@ -147,7 +147,7 @@ def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> str:
     if taken := taken_away(pod, by_hand=by_hand):
         return taken
     if status.get("reason") == "DeadlineExceeded":
-        return "it timed out"
+        return "time limit reached"
     if reason == "OOMKilled":
         limit = _memory_limit(pod)
         return "out of memory" + (f": its limit is {limit}" if limit else "")

@@ -20,6 +20,7 @@ LAYOUT = struct.Struct("<QQIIHBB4x")
 NAMES = {1: "stdout.log", 2: "stderr.log"}
 PARTIAL_AFTER = 0.3  # seconds after which an unfinished line is written
 LONGEST_HELD = 1 << 16
+children = []  # type: list[Any]  # the programs that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
 
 
@@ -151,6 +152,7 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
         code = 127 if isinstance(error, FileNotFoundError) else 126
         record(os.path.join(path, "end.json"), exit_code=code, ended_at=time.time(), msg=why, **facts)
         return code
+    signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
     status = follow(process, output)
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
@@ -158,6 +160,16 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
         end["stop_signal"] = name_of(received[0])
     record(os.path.join(path, "end.json"), ended_at=time.time(), pid=process.pid, **dict(facts, **end))
     return status if status >= 0 else 128 - status
+
+
+def notify(pid: int) -> None:
+    """Sends the signal of the notice to the program, or to the processes below it that handle the signal."""
+    name = os.environ.get("TORCHX_NOTICE", "").partition(":")[2]
+    number = getattr(signal, "SIG" + name, None)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "notice.sh")
+    if number is not None:
+        argv = ["sh", script, name, str(int(number)), str(pid)]
+        children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
 
 def follow(process: Any, output: Output) -> int:

@@ -4,6 +4,7 @@
 #   roles      the number of roles; the script has a function for each: role_0, role_1, ...
 #   fail_fast  yes: when a role fails, the others are ended
 #   retries    the retries of the whole job
+#   checkpoints  the folder for checkpoints; empty for one in the folder of the job
 #   requeue    yes: retry by a requeue of the job; no: retry immediately, on the same nodes
 
 open_folder() {  # chooses the folder of this job, and directs all further output to its log
@@ -27,14 +28,24 @@ open_job() {  # prepares the job: its folder, the number of its attempt, the var
     open_folder
     attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
     echo "$attempt" > "$folder/attempt"; echo "== attempt $attempt"
-    stopped=
+    stopped= notified=
     trap 'stopped=yes' TERM  # cancelled, out of time, or preempted
     export TORCHX_FOLDER=$folder TORCHX_APP_ID=$SLURM_JOB_ID TORCHX_SLURM_ATTEMPT=$attempt
     export PYTHONUNBUFFERED=1 SLURM_UNBUFFEREDIO=1
+    [ "$attempt" -gt 1 ] || rm -f "$folder/.retried"
+    retried=$(cat "$folder/.retried" 2> /dev/null || echo 0)
+    unset TORCHX_ENDS_AT TORCHX_NOTICE
+    export TORCHX_RUN=$((attempt - retried)) TORCHX_CHECKPOINT_DIR=${checkpoints:-$folder/.checkpoints}
+    echo "$TORCHX_RUN" > "$folder/.run"
+    mkdir -p "$TORCHX_CHECKPOINT_DIR"
+    begin_run
     nodes=${SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}
     TORCHX_RANK0_HOST=$(scontrol show hostnames "$nodes" | head -n 1)
     export TORCHX_RANK0_HOST=${TORCHX_RANK0_HOST:-$SLURMD_NODENAME}
 }
+
+begin_run() { :; }  # for jobs with a time limit or requeues, limits.sh replaces these two functions
+end_run() { :; }
 
 ports=" "
 find_port() {  # find_port VARIABLE FROM: exports a free port; the search depends on the job id, as jobs share nodes
@@ -90,6 +101,10 @@ run_roles() {  # runs all roles at once; returns the exit code of the first fail
     while ((left > 0)); do
         wait -n; result=$?
         [ -n "$stopped" ] && break
+        if [ -n "$notified" ] && ((result > 128)); then  # the notice has interrupted `wait`
+            notified=
+            (($(jobs -rp | wc -l) < left)) || continue
+        fi
         left=$((left - 1))
         ((code)) || code=$result
         if ((result && left)) && [ "$fail_fast" = yes ]; then
@@ -114,6 +129,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
         echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_SLURM_ATTEMPT"
         code=0
     done
+    end_run
     if [ -n "$stopped" ]; then
         touch "$folder/stopped"  # wakes waiting commands
         exit "$((code ? code : 143))"
@@ -121,7 +137,8 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
     if ((code)) && tail -n 4 "$folder/batch.log" | grep -qE 'has expired|already complet'; then
         exit "$code"  # Slurm has ended the job: keep its state
     fi
-    if ((code && attempt <= retries)) && [ "$requeue" = yes ]; then
+    if ((code && retried < retries)) && [ "$requeue" = yes ] && [ ! -e "$folder/.expired" ]; then
+        echo "$((retried + 1))" > "$folder/.retried"
         timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$code"
     fi
     echo "$SLURM_JOB_ID $code $(date +%s) $roles" > "$folder/.over"

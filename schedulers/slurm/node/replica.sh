@@ -5,7 +5,15 @@
 torchx_place=$torchx_folder/$torchx_role/$torchx_replica
 torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_signalled=
 unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID
+torchx_noticed=
 trap 'torchx_signalled=yes' TERM
+trap 'torchx_noticed=yes' URG
+
+torchx_is_ending() {  # after the notice of the time limit, the end of a program is neither a failure nor retried
+    [ -n "$torchx_noticed" ] || [ -e "$torchx_folder/.noticed" ] ||
+        { [ -n "$TORCHX_NOTICE" ] && [ -n "$TORCHX_ENDS_AT" ] &&
+            [ "$(date +%s)" -ge "$((TORCHX_ENDS_AT - ${TORCHX_NOTICE%%[.:]*}))" ]; }
+}
 
 torchx_run_plainly() {  # on a node without Python: no timestamps
     torchx_mask=$(umask)
@@ -41,6 +49,10 @@ while :; do
     fi
     torchx_code=$?
     { [ "$torchx_code" = 0 ] || [ -n "$torchx_signalled" ]; } && exit "$torchx_code"
+    if torchx_is_ending; then  # exit 0, so that srun does not end the others, which save their state
+        (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/.interrupted") 2> /dev/null
+        exit 0
+    fi
     if [ "$torchx_retries" -le 0 ]; then  # the job exits with the code of its first failure
         (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
         exit "$torchx_code"

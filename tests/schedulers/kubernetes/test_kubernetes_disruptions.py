@@ -124,7 +124,7 @@ def test_a_deadline_of_the_users_is_a_failure_even_after_exit_0() -> None:
     told = at(facts_of("ended-exit-0"), 1)
     assert told.state is AppState.FAILED
     assert told.first_failure is not None
-    assert told.first_failure.msg == "it timed out"
+    assert told.first_failure.msg == "time limit reached"
 
 
 def test_the_times_of_a_replica_stop_with_its_job() -> None:

@@ -133,7 +133,7 @@ def test_time_limits_are_reported_as_such() -> None:
     assert response("deadline-of-the-job").msg == "it timed out"
     first = response("deadline-of-the-pod").first_failure
     assert first is not None
-    assert first.msg == "it timed out"
+    assert first.msg == "time limit reached"
 
 
 def test_a_program_that_is_not_there() -> None:

@@ -1,0 +1,96 @@
+"""Time limits of jobs on a cluster: the script, and real jobs, whose limits are whole minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from program import torchx
+from slurms import output, role, what_is_missing
+
+from torchx.errors import UsageError
+from torchx.schedulers.slurm.node.job_limits import check_limits, limits_of
+from torchx.schedulers.slurm.scheduler import SlurmScheduler, create_scheduler
+from torchx.specs.app import AppDef
+from torchx.specs.run_options import CfgVal
+from torchx.specs.status import AppState
+
+SAVES = """
+place=$TORCHX_CHECKPOINT_DIR/$TORCHX_REPLICA
+mkdir -p "$place"
+n=$(cat "$place/n" 2> /dev/null || echo 0)
+echo "run $TORCHX_RUN from $n"
+[ $n -lt 1 ] || exit 0
+trap 'echo $((n + 1)) > "$place/n"; sleep 1; echo saved; exit 75' USR1
+while :; do sleep 0.05; done
+"""
+
+
+def script(*flags: str) -> str:
+    done = torchx("run", "--dryrun", "-s", "slurm", *flags, "utils.sh", "true")
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_limit_is_an_option_of_sbatch_and_the_notice_goes_to_the_script() -> None:
+    text = script("--time-limit", "90s", "--notice", "30s:USR2", "--requeue", "time-limit:3,preempted")
+    assert "\n#SBATCH --time=2\n" in text
+    assert "\n#SBATCH --signal=B:USR1@30\n" in text
+    assert "\n#SBATCH --requeue\n" in text
+    assert "\nlimit=90 notice=30 signal=USR2 requeues=3 preempted=yes\n" in text
+    assert "note: the time limit is 2m: Slurm counts minutes" in text
+    assert "note: Slurm requeues after preemptions and after failures of nodes alike" in text
+
+
+def test_the_signal_of_sbatch_is_forwarded_to_the_programs() -> None:
+    """Slurm would send it to all processes, and end the shells and agents that do not handle it."""
+    text = script("-cfg", "signal=USR1@90,time=10")
+    assert "\n#SBATCH --signal=B:USR1@90\n" in text
+    assert "\nlimit=600 notice=90 signal=USR1 requeues=0 preempted=no\n" in text
+    assert "\n#SBATCH --signal=B:USR2@90\n" in script("-cfg", "signal=B:USR2@90"), "for the script alone"
+    assert '/.node/limits.sh"' not in script()
+
+
+def test_without_a_limit_of_torchx_the_script_is_as_short_as_before() -> None:
+    assert limits_of({}).is_empty
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({"time_limit": "1h", "time": "60"}, "`time_limit` and `time` of slurm exclude each other"),
+        ({"time": "60", "notice": "1m", "signal": "USR1"}, "`notice` and `signal` of slurm exclude"),
+        ({"requeue_on": "node", "requeue": False}, "`requeue_on` and `requeue=false` of slurm exclude"),
+        ({"requeue_on": "node:3"}, "has a number for `node`"),
+        ({"notice": "1m"}, "`notice` requires `time_limit`"),
+    ],
+)
+def test_contradictions_are_rejected(cfg: dict[str, CfgVal], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_limits(cfg)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmScheduler]:
+    if reason := what_is_missing():
+        pytest.skip(reason)
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path))
+    yield create_scheduler("torchx")
+
+
+@pytest.mark.slurm
+def test_the_notice_reaches_the_program_in_every_replica_and_the_next_run_continues(
+    cluster: SlurmScheduler,
+) -> None:
+    # the first shell of a replica has no handler; the second replica still saves when the first one has ended
+    job = role('sh -c "$PROGRAM"; exit $?', num_replicas=2, env={"PROGRAM": SAVES})
+    app_id = cluster.submit(
+        AppDef("limits", [job]), {"time_limit": "1m", "notice": "45s", "requeue_on": "time-limit:2"}
+    )
+    assert cluster.wait(app_id, 400.0)
+    done = cluster.describe(app_id)
+    assert done is not None
+    lines = output(cluster, app_id).decode().splitlines()
+    assert (done.state, done.run) == (AppState.SUCCEEDED, 2), (done, lines)
+    assert sorted(lines) == sorted(["run 1 from 0", "saved", "run 2 from 1"] * 2)
