@@ -19,7 +19,7 @@ TORCHX_ATTEMPT = "TORCHX_ATTEMPT"
 starts neither a shell nor Python."""
 
 TORCHX_HEARTBEAT = "TORCHX_HEARTBEAT"
-"""Set in the replicas of local jobs with ``stall``: where heartbeats are written, ``OFFSET:FILE``."""
+"""Set in the replicas of applications with ``stall``: where heartbeats are written, ``OFFSET:FILE``."""
 
 TORCHX_RUN = "TORCHX_RUN"
 """Set in every replica, except on Kubernetes: the number of the run, from 1."""

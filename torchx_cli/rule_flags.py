@@ -11,9 +11,22 @@ from torchx.errors import UsageError
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
-RETRIES = ("retry_on", "no_retry_on")
 FLAGS = {"requeue_on": "--requeue"}
 """The flags whose names differ from those of their run options."""
+
+
+LOCAL = "local jobs do: -s local_cwd"
+LACKS = (
+    (("stall", "on_stall", "progress"), "does not detect stalls", "these do: -s local_cwd, -s local_docker"),
+    (
+        ("time_limit", "notice", "requeue_on", "checkpoint_dir"),
+        "does not end applications by a time limit",
+        LOCAL,
+    ),
+    (("retry_on", "no_retry_on"), "does not retry by cause", LOCAL),
+    (("priority", "no_wait"), "has no queue of this machine", LOCAL),
+)
+"""Run options, and the message and the hint about a scheduler that does not have them."""
 
 
 def stall_options(stall: str, on_stall: str, progress: str) -> dict[str, CfgVal]:
@@ -52,23 +65,15 @@ def _given(**options: str) -> dict[str, CfgVal]:
     return {name: value for name, value in options.items() if value}
 
 
-def flag_options(
-    stall: Mapping[str, CfgVal],
-    limits: Mapping[str, CfgVal],
-    queue: Mapping[str, CfgVal],
-    scheduler: str,
-    opts: runopts,
-) -> dict[str, CfgVal]:
+def flag_options(rules: Mapping[str, CfgVal], scheduler: str, opts: runopts) -> dict[str, CfgVal]:
     """Returns the run options of all these flags.
 
     Raises:
         UsageError: the scheduler does not have one of the options.
     """
-    for name in (*stall, *limits, *queue):
+    for name in rules:
         if name not in opts:
             flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
-            lacks = "does not detect stalls" if name in stall else "does not end applications by a time limit"
-            lacks = "has no queue of this machine" if name in queue else lacks
-            lacks = "does not retry by cause" if name in RETRIES else lacks
-            raise UsageError(f"{flag}: {scheduler} {lacks}", hint="local jobs do: -s local_cwd")
-    return {**stall, **limits, **queue}
+            lacks, hint = next(row[1:] for row in LACKS if name in row[0])
+            raise UsageError(f"{flag}: {scheduler} {lacks}", hint=hint)
+    return dict(rules)

@@ -62,9 +62,7 @@ class RunRequest:
         note: its note.
         named: the application on the command line, and its name that stays valid.
         once: a name under which the application is submitted at most once.
-        queue: run options for the queue, from flags of their own.
-        stall: run options for the detection of stalls and the causes of retries, from flags of their own.
-        limits: run options of the time limit, from flags of their own.
+        rules: run options from flags of their own: stalls, retries, time limit, queue.
         sweep: the flags of a sweep.
     """
 
@@ -88,9 +86,7 @@ class RunRequest:
     note: str = ""
     named: tuple[str, str] = ("", "")
     once: str = ""
-    stall: dict[str, CfgVal] = field(default_factory=dict)
-    queue: dict[str, CfgVal] = field(default_factory=dict)
-    limits: dict[str, CfgVal] = field(default_factory=dict)
+    rules: dict[str, CfgVal] = field(default_factory=dict)
     sweep: SweepFlags = field(default_factory=SweepFlags)
 
     def with_name(self, app: AppDef) -> AppDef:
@@ -285,7 +281,7 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
     if request.options is not None:
         with _origin("--stdin", scheduler):
             cfg.update(opts.cfg_from_json_repr(json.dumps(request.options), strict=True))
-    cfg |= flag_options(request.stall, request.limits, request.queue, scheduler, opts)
+    cfg |= flag_options(request.rules, scheduler, opts)
     for key, option in scheduler_options(config, scheduler, opts).items():
         cfg.setdefault(key, option.value)
     return cfg

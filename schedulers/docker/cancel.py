@@ -12,7 +12,7 @@ from functools import partial
 
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
-from torchx.schedulers.docker.containers import CANCELLED, Container, damage_of, read
+from torchx.schedulers.docker.containers import CANCELLED, STALLED, Container, damage_of, read
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
@@ -100,7 +100,8 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
     if mark != CANCELLED and not container.mark:
         # the user may have cancelled it meanwhile; another mark would hide that
         container = _refreshed(engine, container)
-    name = f"{container.name}.{container.mark or mark}"
+    kept = "" if (container.mark, mark) == (STALLED, CANCELLED) else container.mark
+    name = f"{container.name}.{kept or mark}"
     path = f"/containers/{container.id}"
     if container.status == "restarting":
         # it does not run; this keeps the engine from restarting it, and only then can it be renamed
@@ -125,6 +126,12 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
             raise
         return _handle_ended(engine, mark, grace, container) if error.status == CONFLICT else False
     return grace > 0
+
+
+def mark(engine: Engine, containers: Sequence[Container], reason: str) -> None:
+    """Marks running containers with the reason for which they are about to be ended."""
+    names = [(c, f"{c.name}.{reason}") for c in containers if not c.mark]
+    in_parallel(lambda each: _rename(engine, *each), names)
 
 
 def _refreshed(engine: Engine, before: Container) -> Container:

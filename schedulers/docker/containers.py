@@ -26,12 +26,13 @@ from torchx.schedulers.docker.labels import (
     read_retry,
 )
 
-CANCELLED, STOPPED, FAILED, EXPIRED = "cancelled", "stopped", "failed", "expired"
-MARKS = (CANCELLED, STOPPED, FAILED, EXPIRED)
-REFUSED = "refused-"
-"""Prefix of the mark of a failed container that is not retried because of its cause, which follows."""
+CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
+EXPIRED, STALLED = "expired", "stalled"
+MARKS = (CANCELLED, STOPPED, FAILED, EXPIRED, STALLED)
 """Suffixes of a container's name with the reason why it was stopped. The name is the only property of a
 container that can be changed, and every user of the engine sees it."""
+REFUSED = "refused-"
+"""Prefix of the mark of a failed container that is not retried because of its cause, which follows."""
 
 LIVE = ("running", "paused", "restarting")
 STATUSES = ("created", *LIVE, "exited", "dead", "removing")

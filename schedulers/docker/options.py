@@ -9,6 +9,7 @@ from torchx.schedulers.shared.options import (
     add_shared,
     check_numbers,
     check_retry_rules,
+    check_stalls,
     limits_of,
 )
 from torchx.specs.run_options import CfgVal, runopts
@@ -30,6 +31,7 @@ def run_options() -> runopts:
     )
     add_shared(opts, "reserve")
     add_shared(opts, "retry_on", "no_retry_on")
+    add_shared(opts, "stall", "on_stall", "progress")
     return opts
 
 
@@ -42,3 +44,4 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     limits_of(cfg)
     check_numbers("local_docker", cfg, ("grace_period", "retry_backoff", "workspace_limit_mb"))
     check_retry_rules(cfg)
+    check_stalls(cfg)

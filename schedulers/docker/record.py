@@ -25,6 +25,7 @@ from torchx.masking.data import readable_by_others
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
+from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.docker.supervisor_launch import LONGEST_NAME, usage_path
 from torchx.specs.serialize import app_from_dict, app_to_dict
 
@@ -241,7 +242,8 @@ def _is_complete(data: Mapping[str, Any]) -> bool:
 
 
 def forget(app_id: str) -> None:
-    """Removes the file of an application and its measurements, if they exist."""
+    """Removes the file of an application, its measurements and stalls, if they exist."""
+    stall_files.forget(app_id)
     for path_of in (_path, usage_path) if is_app_id(app_id) else ():
         with suppress(OSError, StateError):
             path_of(app_id).unlink()

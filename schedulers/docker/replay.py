@@ -10,7 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker.containers import (
+    CANCELLED,
+    EXPIRED,
+    FAILED,
+    STALLED,
+    STOPPED,
+    Container,
+    damage_of,
+)
 from torchx.schedulers.docker.limits.ends import apply_limit
 from torchx.scheduling.limits import LimitRule
 from torchx.supervisor.policy import NEVER, REQUEUED, Action, End, Gang, RoleRules, Start, Stop
@@ -79,7 +87,8 @@ class Job:
     def needs_supervisor(self) -> bool:
         """Whether the end of a replica may require an action that the engine does not take itself."""
         retried = any(role.max_retries and role.policy != BY_ENGINE for role in self.roles)
-        return retried or self.limits.limit is not None or (self.fail_fast and len(self.members) > 1)
+        watched = self.limits.limit is not None or bool(self.cfg.get("stall"))
+        return retried or watched or (self.fail_fast and len(self.members) > 1)
 
 
 def job_of(containers: Sequence[Container]) -> Job:
@@ -287,7 +296,8 @@ def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[A
         return progress.gang.give_up(ordinal)
     if newest.refused_cause:
         return progress.gang.exited(ordinal, succeeded=False, verdict=NEVER)
-    succeeded = newest.exit_code == 0 and not newest.error
+    # one that was ended as it was stalled has failed, even if it ended orderly
+    succeeded = newest.exit_code == 0 and not newest.error and newest.mark != STALLED
     return progress.gang.exited(ordinal, succeeded, newest.mark in (STOPPED, CANCELLED, EXPIRED))
 
 

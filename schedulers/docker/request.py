@@ -17,6 +17,7 @@ from torchx.schedulers.devices import get_device_mounts
 from torchx.schedulers.docker.checks import notes_of
 from torchx.schedulers.docker.container_body import Environment, body_field
 from torchx.schedulers.docker.container_options import Options, apply_options, reserved_in
+from torchx.schedulers.docker.engine.address import find_address
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import replicas_of
 from torchx.scheduling.limits import LimitRule
@@ -28,6 +29,7 @@ from torchx.version import __version__
 with lazy_imports:
     from torchx import yaml_limits
     from torchx.schedulers.docker.images import plan
+    from torchx.schedulers.docker.stalling import files as stall_files
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
@@ -115,6 +117,8 @@ def to_request(
     rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
     common = {"Privileged": bool(cfg.get("privileged")), "Init": True, "NetworkMode": NETWORK}
     inherited = _inherited_env(cfg)
+    # the engine of another machine cannot mount a file of this one: there, output alone is progress
+    detects_stalls = bool(cfg.get("stall")) and bool(find_address().path)
     seen: dict[str, str] = {}
     rule = LimitRule.of(cfg)
     kept = {} if rule.is_empty else {settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS}
@@ -159,6 +163,8 @@ def to_request(
             },
         }
         apply_options(body, *_own_options(role))
+        if detects_stalls:
+            stall_files.mount_heartbeats(body, app_id, len(job.containers))
         job.containers.append(DockerContainer(name, body))
     return job
 

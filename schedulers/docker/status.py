@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import UsageError
-from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker.containers import (
+    CANCELLED,
+    EXPIRED,
+    FAILED,
+    STALLED,
+    STOPPED,
+    Container,
+    damage_of,
+)
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import (
     containers_of,
@@ -19,6 +27,7 @@ from torchx.schedulers.docker.lookup import (
 )
 from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Job, Progress, RoleFacts, job_of, replay
+from torchx.schedulers.docker.stalling.files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import local_time, newest_first, row_of
@@ -37,6 +46,7 @@ _WHY = {
     STOPPED: "another replica failed",
     FAILED: "it could not be restarted",
     EXPIRED: "time limit",
+    STALLED: "stalled for longer than its limit",
 }
 
 
@@ -92,6 +102,11 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     progress = replay(job_of(containers), containers)
     data = progress.job.data
     state, msg = _state(progress, containers, time.time() if now is None else now)
+    stalls = history_of(progress.job.app_id, progress.job.cfg)
+    if state is AppState.RUNNING:
+        msg = msg or stalls.message
+    elif state is AppState.CANCELLED and stalls.cancelled:
+        msg = f"cancelled, as it was {stalls.cancelled}"
     over = is_terminal(state)
     started = [at for c in containers if (at := _started(c)) is not None]
     finished = [c.finished for c in containers if c.finished is not None]
@@ -112,6 +127,8 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         first_failure=_first_failure(progress),
         cfg=dict(progress.job.cfg),
         metadata=own_entries(data.get("app", {}).get("metadata")),
+        stalls=stalls.reports,
+        report_dir=str(stall_folder(progress.job.app_id).path) if stalls.reports else None,
     )
 
 
@@ -196,12 +213,14 @@ def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, ov
 
 def _attempt(c: Container) -> AttemptStatus:
     ended = c.finished is not None or c.status not in ("running", "paused")
+    # a program that ends orderly when it is ended as stalled has failed
+    signal = c.signal or ("SIGTERM" if c.mark == STALLED and c.exit_code == 0 else None)
     return AttemptStatus(
         # the engine counts a restart before it happens
         number=c.attempt + c.restarts - (1 if c.status == "restarting" else 0),
         state=_state_of(c),
-        exit_code=None if c.signal else c.exit_code,
-        signal=c.signal,
+        exit_code=None if signal else c.exit_code,
+        signal=signal,
         started_at=local_time(c.started),
         ended_at=local_time(c.finished or c.created) if ended else None,
         msg=_message(c),
@@ -213,7 +232,8 @@ def _state_of(c: Container) -> AppState:
         return AppState.RUNNING
     if c.mark in (CANCELLED, STOPPED, EXPIRED):
         return AppState.CANCELLED
-    return AppState.SUCCEEDED if c.exit_code == 0 and not c.error else AppState.FAILED
+    succeeded = c.exit_code == 0 and not c.error and c.mark != STALLED
+    return AppState.SUCCEEDED if succeeded else AppState.FAILED
 
 
 def _message(c: Container) -> str:

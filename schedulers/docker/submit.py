@@ -38,6 +38,7 @@ from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
+    from torchx.schedulers.docker.stalling import files as stall_files
 
 
 def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> str:
@@ -102,6 +103,8 @@ def submit(
         _begin_run(bodies, job)
         named = list(zip(names, bodies, strict=True))
         save(request.app_id, data, engine.address.text)
+        if job.cfg.get("stall"):
+            stall_files.create(request.app_id, len(bodies))
         try:
             _start(
                 engine,

@@ -21,6 +21,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker.container_body import next_body
@@ -38,6 +39,9 @@ from torchx.schedulers.docker.rules.retry_causes import RetryCauses
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.supervisor.policy import REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
+
+with lazy_imports:
+    from torchx.schedulers.docker.stalling import detection
 
 POLL_INTERVAL = 30.0
 """Seconds between checks of all containers without an event."""
@@ -69,6 +73,7 @@ class Supervisor:
         self._causes = RetryCauses(engine)
         self._sampler = Sampler(engine, usage_path(app_id))
         self._notices = Notices(engine, print_error)
+        self._stalls: detection.ContainerStalls | None = None
 
     def run(self) -> None:
         """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
@@ -79,6 +84,8 @@ class Supervisor:
                     silent_since = None
                     if self._watch(events):
                         self._sampler.close()
+                        if self._stalls is not None:
+                            self._stalls.close()
                         return
             except StateError as error:  # it is being restarted, or does not answer
                 silent_since = silent_since or time.monotonic()
@@ -110,6 +117,9 @@ class Supervisor:
                 return True
             pause = min(self._act(progress), POLL_INTERVAL)
             self._sampler.watch(progress)
+            if progress.job.cfg.get("stall"):
+                self._stalls = self._stalls or detection.ContainerStalls(self._engine, self._app_id)
+                self._stalls.follow(progress)
             # once cancelled, only the end of the containers matters
             wait = partial(events.wait_for_all, containers) if progress.cancelled else events.wait
             if not self._wait(events, wait, pause):
@@ -120,11 +130,14 @@ class Supervisor:
         end = time.monotonic() + pause
         while True:
             left = end - time.monotonic()
-            if not wait(min(left, self._sampler.pause())):
+            due = self._stalls.pause() if self._stalls is not None else left
+            if not wait(min(left, self._sampler.pause(), due)):
                 return False
             if left <= 0 or events.pending:
                 return True
             self._sampler.sample_if_due()
+            if self._stalls is not None:
+                self._stalls.check()
 
     def _replay(self, containers: Sequence[Container]) -> Progress:
         progress = replay(job_of(containers), containers, self._succeeded.attempts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torchx.errors import UsageError
 from torchx.schedulers.shared.options import (
     LIMITS,
     NO_WAIT,
@@ -12,9 +11,9 @@ from torchx.schedulers.shared.options import (
     add_shared,
     check_numbers,
     check_retry_rules,
+    check_stalls,
     limits_of,
 )
-from torchx.scheduling.stalls import StallRule
 from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -54,7 +53,4 @@ def check_options(scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
     check_numbers(scheduler, cfg, numbers)
     limits_of(cfg)
     check_retry_rules(cfg)
-    try:
-        StallRule.of(cfg)
-    except ValueError as error:
-        raise UsageError(f"run option {error}") from None
+    check_stalls(cfg)

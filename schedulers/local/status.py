@@ -27,7 +27,7 @@ from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.shared.listing import local_time
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery, literal_of
-from torchx.scheduling.stalls import brief
+from torchx.scheduling.stalls import stalled_for
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 
@@ -291,6 +291,7 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
         ended_at=local_time(view.ended_at),
         first_failure=first,
         log_dir=record.log_dir,
+        report_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
         cfg=record.cfg,
         metadata=own_entries(record.app.get("metadata")),
@@ -307,10 +308,7 @@ def _stall(view: JobView) -> str:
     """Returns the message about a running job that makes no progress; empty for others."""
     if view.stalled is None or view.has_ended:
         return ""
-    since, step = view.stalled
-    return f"stalled for {brief(max(time.time() - since, 0.0))}" + (
-        "" if step is None else f" (step {step:,})"
-    )
+    return stalled_for(*view.stalled, time.time())
 
 
 def _attempt(attempt: AttemptView) -> AttemptStatus:

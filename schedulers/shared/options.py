@@ -10,6 +10,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.stalls import StallRule
 from torchx.specs.run_options import CfgVal, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
@@ -153,6 +154,18 @@ def check_retry_rules(cfg: Mapping[str, CfgVal]) -> None:
         return
     try:
         retry_rules.RetryRules.of(cfg)
+    except ValueError as error:
+        raise UsageError(f"run option {error}") from None
+
+
+def check_stalls(cfg: Mapping[str, CfgVal]) -> None:
+    """Checks the options about stalls.
+
+    Raises:
+        UsageError: a value is not allowed.
+    """
+    try:
+        StallRule.of(cfg)
     except ValueError as error:
         raise UsageError(f"run option {error}") from None
 

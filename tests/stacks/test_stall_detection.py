@@ -114,6 +114,8 @@ def test_flags_are_checked(tmp_path: Path) -> None:
             "run option `progress` is `(`, not a valid pattern",
         ),
         (["-s", "slurm", "--stall", "1m"], "--stall: slurm does not detect stalls"),
+        (["-s", "kubernetes", "--stall", "1m"], "--stall: kubernetes does not detect stalls"),
+        (["-s", "local_docker", "--stall", "x"], "run option `stall` is `x`, expected a duration such as"),
     ):
         done = torchx("run", "--dryrun", *arguments, "utils.echo")
         assert (done.returncode, message in done.stderr) == (2, True), done.stderr

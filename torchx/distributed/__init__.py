@@ -168,7 +168,8 @@ def _find_heartbeat() -> tuple[memoryview, int] | None:
     offset, _, path = os.environ.get(settings.TORCHX_HEARTBEAT, "").partition(":")
     if path and offset.isdigit():
         try:
-            descriptor = files.open_file(path, os.O_RDWR)
+            # in a container it may belong to another user
+            descriptor = files.open_file(path, os.O_RDWR, own=False)
             try:
                 shared = memoryview(mmap.mmap(descriptor, 0)).cast("q")
             finally:

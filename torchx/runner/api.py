@@ -268,7 +268,7 @@ class Runner(Applications):
         engine = self.scheduler(scheduler)
         plan = None if engine.sends_notifications else dryrun_info.notify
         if plan is not None:
-            notifications.check(plan, scheduler)
+            notifications.check(plan, scheduler, stalls="stall" in engine.run_opts())
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
@@ -276,7 +276,7 @@ class Runner(Applications):
         watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)
         if plan is not None or watched:
             try:
-                notifications.request(self, handle, plan)
+                notifications.request(self, handle, plan, stalls=bool(dryrun_info.cfg.get("stall")))
             except TorchxError as error:  # the application was submitted
                 lost = "no notifications are sent" if plan is not None else "torchx wait starts its retries"
                 dryrun_info.notes.append(f"{lost}: {error.message}")

@@ -128,6 +128,14 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
             ready.ended(ordinal, succeeded=event.details["state"] == "SUCCEEDED")
         elif event.kind == "started" and ready.started(ordinal):
             events.append(AppEvent(event.time, "ready", message=ready.message))
+    members = [(replica.role, replica.id) for replica in replicas]
+    for report in described.stalls:
+        which = report.replica if report.replica is not None and report.replica < len(members) else None
+        source = ("", None, None) if which is None else (*members[which], None)
+        reported = datetime.fromtimestamp(report.at, timezone.utc)
+        events.append(clock.event("stalled", reported, first.time, source, report.message))
+    if described.stalls:
+        events.sort(key=_BY_TIME)
     if is_terminal(state):
         last = max(events, key=_BY_TIME).time
         at = max(described.ended_at.astimezone(), last) if described.ended_at is not None else None

@@ -39,30 +39,36 @@ class Source(Protocol):
         ...
 
 
-def check(plan: Notify, scheduler: str) -> None:
+def check(plan: Notify, scheduler: str, *, stalls: bool = False) -> None:
     """Checks that notifications can be sent about applications of a scheduler that does not send them.
+
+    Args:
+        plan: the notifications.
+        scheduler: the scheduler.
+        stalls: whether it can detect stalls.
 
     Raises:
         UsageError: they cannot: it records no stalls.
     """
-    if set(plan.on) <= {STALL}:
+    if set(plan.on) <= {STALL} and not stalls:
         raise UsageError(f"{scheduler} records no stalls to notify of", hint="--notify-on end or failure")
 
 
-def request(runner: Source, handle: str, plan: Notify | None) -> None:
+def request(runner: Source, handle: str, plan: Notify | None, *, stalls: bool = False) -> None:
     """Starts a process that waits for the end of an application and sends the notifications.
 
     Args:
         runner: used to find the files.
         handle: the application.
         plan: the notifications; None if the process only carries out the retries of the application.
+        stalls: whether stalls of the application are detected.
 
     Raises:
         StateError: it cannot be started.
     """
     state_home()
     targets, on = ((), ()) if plan is None else (plan.targets, plan.on)
-    plan = Notify.recorded(targets, [kind for kind in on if kind != STALL])
+    plan = Notify.recorded(targets, [kind for kind in on if kind != STALL or stalls])
     store = Store(runner._notifications_folder(handle))
     try:
         store.create(plan, handle)

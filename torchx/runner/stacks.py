@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from torchx.errors import StateError, UsageError
 from torchx.scheduling.base import DescribeAppResponse, Executes, Scheduler, TakesStacks
-from torchx.scheduling.stack_program import answer, arguments, command, program
-from torchx.scheduling.stacks import AppStacks, combine
-from torchx.scheduling.streams import Streams
+from torchx.scheduling.stack_exec import take_in_replicas
+from torchx.scheduling.stack_program import arguments
+from torchx.scheduling.stacks import AppStacks
 from torchx.specs.status import AppState, is_terminal
-
-if TYPE_CHECKING:
-    from torchx.specs.status import ReplicaStatus
-
-AT_A_TIME = 32
-"""Replicas in which the program runs concurrently."""
 
 
 def take(
@@ -38,33 +30,12 @@ def take(
         raise UsageError(f"{scheduler.backend} cannot run programs in its replicas, which stacks need")
     engine: Executes = scheduler
     running = [
-        replica
+        (replica.role, replica.id)
         for role in described.roles_statuses
         for replica in role.replicas
         if replica.state is AppState.RUNNING
         and (replicas is None or {role.role, f"{role.role}/{replica.id}"} & set(replicas))
     ]
-    argument = arguments("", None, ranks, native)
-
-    def take_in(replica: ReplicaStatus) -> AppStacks:
-        try:
-            return _take_in(engine, described.app_id, replica, argument)
-        except StateError as error:  # must not hide the others
-            return AppStacks((), (f"{replica.role}/{replica.id}: {error.message}",))
-
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        parts = list(pool.map(take_in, running))
-    return combine(parts, [role.role for role in described.roles_statuses])
-
-
-def _take_in(engine: Executes, app_id: str, replica: ReplicaStatus, argument: str) -> AppStacks:
-    """Runs the program that takes stacks in a replica."""
-    out, err = io.BytesIO(), io.BytesIO()
-    reader, writer = os.pipe()
-    try:
-        with open(writer, "wb") as pipe:
-            pipe.write(program())  # fits the buffer of a pipe
-        code = engine.execute(app_id, replica.role, replica.id, command(argument), Streams(out, err, reader))
-    finally:
-        os.close(reader)
-    return answer(out.getvalue(), err.getvalue(), code, replica.role, replica.id)
+    run = partial(engine.execute, described.app_id)
+    roles = [role.role for role in described.roles_statuses]
+    return take_in_replicas(run, running, roles, arguments("", None, ranks, native))

@@ -23,4 +23,5 @@ def status_of(described: DescribeAppResponse) -> AppStatus:
         log_dir=described.log_dir,
         workspaces=described.workspaces,
         run=described.run,
+        report_dir=described.report_dir,
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,15 +19,18 @@ from typing import Any, NoReturn
 
 from torchx.errors import StateError, TorchxError
 from torchx.lazy import lazy_imports
-from torchx.notifications.store import END, Store
+from torchx.notifications.store import END, STALL, Store
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.specs.handles import parse_app_handle
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, is_terminal
 from torchx.supervisor.process import report_ready, restart_later, separate
 
 with lazy_imports:  # the submitting command waits only for the others
     from torchx.notifications import payload, sender
     from torchx.runner import api
+
+NEARBY, REMOTE = 2.0, 30.0
+"""Seconds between two checks for stalls: of an engine of this machine, and over a network."""
 
 LONGEST_PAUSE = 60.0
 """Maximum seconds between two queries of an engine that does not answer."""
@@ -62,6 +67,7 @@ def watch(store: Store, handle: str, restart: Callable[[float], NoReturn] | None
         handle: the application.
         restart: see :class:`torchx.notifications.sender.Sender`.
     """
+    _notify_of_stalls(store, handle)
     try:
         ended = _wait(store, handle)
     except (TorchxError, OSError) as error:
@@ -71,6 +77,28 @@ def watch(store: Store, handle: str, restart: Callable[[float], NoReturn] | None
         store.give_up("the application is no longer known to its scheduler")
     else:
         sender.Sender(store, END, payload_of(handle, ended), restart).run()
+
+
+def _notify_of_stalls(store: Store, handle: str) -> None:
+    """Starts a thread that notifies of the first stall, if that is planned."""
+    planned = store.plan()
+    if planned is not None and STALL in planned[0].on:
+        threading.Thread(target=_watch_stalls, args=(store, handle), daemon=True).start()
+
+
+def _watch_stalls(store: Store, handle: str) -> None:
+    with api.get_runner(parse_app_handle(handle).session_name) as runner:
+        interval = NEARBY if runner.scheduler_of(handle).on_this_machine else REMOTE
+        while store.folder.exists():
+            with suppress(TorchxError, OSError):
+                described = runner.description(handle, brief=True)
+                if described is None:
+                    return
+                if described.stalls and not is_terminal(described.state):
+                    payload = payload_of(handle, described, described.stalls[-1].message)
+                    sender.Sender(store, STALL, payload).run()
+                    return
+            time.sleep(interval)
 
 
 def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
@@ -94,8 +122,14 @@ def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def payload_of(handle: str, ended: DescribeAppResponse) -> dict[str, Any]:
-    """Returns the content of a notification about an application of any engine."""
+def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> dict[str, Any]:
+    """Returns the content of a notification about an application of any engine.
+
+    Args:
+        handle: the application.
+        ended: its description.
+        message: the reason (default: that of its state, or of its first failure).
+    """
     first = ended.first_failure
     where = (
         None if first is None else {"role": first.role, "replica": first.replica, "attempt": first.attempt}
@@ -105,7 +139,7 @@ def payload_of(handle: str, ended: DescribeAppResponse) -> dict[str, Any]:
         name=ended.name or ended.app_id,
         handle=handle,
         state=ended.state.name,
-        message=str(ended.msg) or (first.msg if first is not None else ""),
+        message=message or str(ended.msg) or (first.msg if first is not None else ""),
         exit_code=code,
         first_failure=where,
         times=(_seconds(ended.submitted_at), _seconds(ended.started_at), _seconds(ended.ended_at)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus, proven
 
 if TYPE_CHECKING:
+    from torchx.scheduling.stalls import StallReport
     from torchx.specs.app import Role
     from torchx.specs.run_options import CfgVal
 
@@ -38,6 +40,8 @@ class DescribeAppResponse:
         cfg: the run options it was submitted with.
         needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do, such as recording the end of
             a job whose supervisor died; the runner calls it then.
+        stalls: the reported stalls, unless the engine records them as events.
+        report_dir: the folder with the stacks at the last stall, if they are on this machine.
     """
 
     app_id: str = "<NOT_SET>"
@@ -59,6 +63,8 @@ class DescribeAppResponse:
     cfg: dict[str, CfgVal] = field(default_factory=dict)
     needs_reconcile: bool = False
     run: int = 1
+    stalls: Sequence[StallReport] = ()
+    report_dir: str | None = None
 
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.machine import aborter as machine_aborter
 from torchx.machine import stack_taker
 from torchx.scheduling.stacks import AppStacks, parse_stacks
 
@@ -17,6 +18,7 @@ TIMEOUT = 120.0
 _SHELL = (
     'for p in "$0" python3 python; do command -v "$p" > /dev/null 2>&1 && exec "$p" -I "$@"; done; exit 127'
 )
+_TAKER = b"from torchx.machine.stack_taker import find, is_python, look_up, read\n"
 _READ = "import sys; exec(sys.stdin.buffer.read({size}).decode())"
 
 
@@ -40,14 +42,27 @@ def arguments(job: str, replicas: Collection[str] | None, ranks: Collection[int]
     return json.dumps({**request, **{name: sorted(v) for name, v in wanted.items() if v is not None}})
 
 
-def command(argument: str, python: str = "python3") -> list[str]:
+@cache
+def aborter() -> bytes:
+    """Returns the source of the program that aborts Python processes."""
+    taker, end, _ = program().partition(b"\nif __name__ ==")
+    _, begin, rest = Path(machine_aborter.__file__).read_bytes().partition(_TAKER)
+    if not (end and begin):
+        raise RuntimeError("the programs about stacks are not as expected")
+    imports = b"import resource\nimport time\n"
+    return taker + b"\n" + imports + rest + b"\nmain(sys.argv[1:])\n"
+
+
+def command(argument: str, python: str = "python3", source: bytes | None = None) -> list[str]:
     """Returns the command that reads the program from its input and runs it, where a shell and Python exist.
 
     Args:
         argument: the argument of the program.
         python: the interpreter, if it exists there.
+        source: the program (default: the one that takes stacks).
     """
-    return ["sh", "-c", _SHELL, python, "-c", _READ.format(size=len(program())), argument]
+    size = len(program() if source is None else source)
+    return ["sh", "-c", _SHELL, python, "-c", _READ.format(size=size), argument]
 
 
 def answer(stdout: bytes, stderr: bytes, code: int, role: str = "", replica: int = 0) -> AppStacks:

@@ -85,3 +85,31 @@ def brief(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(seconds)} s"
+
+
+class StallReport(NamedTuple):
+    """A stall that was reported.
+
+    Attributes:
+        at: the time of the report, seconds since the epoch.
+        message: the message.
+        replica: the ordinal of the replica, if only one of several makes no progress.
+    """
+
+    at: float
+    message: str
+    replica: int | None = None
+
+
+def stalled_for(since: float, step: int | None, now: float) -> str:
+    """Returns the message of an application that makes no progress.
+
+    Args:
+        since: the time of its last progress, seconds since the epoch.
+        step: its last step; None if it is unknown.
+        now: the current time.
+
+    >>> stalled_for(0.0, 4183, 725.0)
+    'stalled for 12 min (step 4,183)'
+    """
+    return f"stalled for {brief(max(now - since, 0.0))}" + ("" if step is None else f" (step {step:,})")

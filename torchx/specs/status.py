@@ -255,6 +255,7 @@ class AppStatus:
         first_failure: the replica that failed first.
         log_dir: the folder of its logs, if they are files on this machine.
         workspaces: the folder of each role's copy of the workspace, if it is on this machine.
+        report_dir: the folder with the stacks at the last stall, if they are on this machine.
 
     All times have a time zone.
     """
@@ -272,6 +273,7 @@ class AppStatus:
     log_dir: str | None = None
     workspaces: dict[str, str] = field(default_factory=dict)
     run: int = 1
+    report_dir: str | None = None
 
     def is_terminal(self) -> bool:
         """Returns True if the application has ended."""

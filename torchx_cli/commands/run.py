@@ -161,9 +161,10 @@ def run_(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
         environment=Environment(env, env_file, secret), note=note, once=once,
-        stall=stall_options(stall, on_stall, progress_regex) | retry_options(retry_on, no_retry_on),
-        limits=limit_options(time_limit, notice, requeue, checkpoint_dir),
-        queue=queue_options(priority, no_wait),
+        rules={
+            **stall_options(stall, on_stall, progress_regex), **retry_options(retry_on, no_retry_on),
+            **limit_options(time_limit, notice, requeue, checkpoint_dir), **queue_options(priority, no_wait),
+        },
         sweep=sweep_flags(each, zipped, at_once),
     )  # fmt: skip
     request.argv = list(arguments or ())

@@ -112,8 +112,8 @@ def _lines(
         ("note", app_metadata.note_of(described.metadata)),
     )
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
-    if status.log_dir and status.state.name == "RUNNING" and status.msg.startswith("stalled for"):
-        lines += stall_lines(status.log_dir, short_name(runner, handle))
+    if status.report_dir and status.state.name == "RUNNING" and status.msg.startswith("stalled for"):
+        lines += stall_lines(status.report_dir, short_name(runner, handle))
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
 
 

@@ -87,15 +87,15 @@ def status_lines(
     return lines
 
 
-def stall_lines(log_dir: str, name: str) -> list[str]:
+def stall_lines(report_dir: str, name: str) -> list[str]:
     """Returns the first stacks that were taken when an application stalled, the rarest ones.
 
     Args:
-        log_dir: the folder of its logs.
+        report_dir: the folder of the stacks.
         name: its name for commands.
     """
     try:
-        data = files.read_file(paths.LogPaths(Path(log_dir)).stacks, LARGEST_STACKS)
+        data = files.read_file(paths.LogPaths(Path(report_dir)).stacks, LARGEST_STACKS)
     except OSError:
         return []
     lines = data.decode("utf-8", "replace").splitlines()

@@ -1,0 +1,1 @@
+"""Stalls of containers: their files, their detection, their report."""

@@ -1,0 +1,96 @@
+"""Stalls of an application, in a folder of their own beside the records of its engine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from torchx.jobs import shape
+from torchx.jobs.events import read_events
+from torchx.jobs.paths import LogPaths
+from torchx.scheduling.stalls import StallReport, stalled_for
+
+STALLED, PROGRESS, CANCEL = "stalled", "progress", "cancel"
+"""The events of the journal."""
+
+REPLICAS = 1 << 20
+"""Exclusive limit of ordinals."""
+
+
+class StallHistory(NamedTuple):
+    """The recorded stalls of an application.
+
+    Attributes:
+        reports: a report for each stall.
+        since: while it makes no progress: the time of the last progress.
+        step: the last step, if it is known.
+        cancelled: the reason if it was cancelled as it was stalled.
+    """
+
+    reports: tuple[StallReport, ...] = ()
+    since: float | None = None
+    step: int | None = None
+    cancelled: str = ""
+
+    @property
+    def message(self) -> str:
+        """The message about a running application; empty while it makes progress."""
+        return "" if self.since is None else stalled_for(self.since, self.step, time.time())
+
+
+class StallFolder(NamedTuple):
+    """The files about the stalls of an application; the folder need not exist.
+
+    Attributes:
+        path: the folder.
+    """
+
+    path: Path
+
+    @property
+    def journal(self) -> Path:
+        """The events, append-only."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def heartbeats(self) -> Path:
+        """The heartbeats of its replicas."""
+        return self.path / "heartbeats"
+
+    @property
+    def log(self) -> Path:
+        """The error output of the programs that write reports, normally empty."""
+        return self.path / "errors.log"
+
+    @property
+    def has_report(self) -> bool:
+        """Whether stacks have been written."""
+        return LogPaths(self.path).stacks.is_file()
+
+    def read(self) -> StallHistory:
+        """Returns the recorded stalls; skips damaged events."""
+        reports: list[StallReport] = []
+        since, step, cancelled = None, None, ""
+        try:
+            for event in read_events(self.journal):
+                try:
+                    if event["e"] == STALLED:
+                        at = shape.timestamp(event["t"], "t")
+                        message = shape.text(event["msg"], "msg")
+                        since = shape.timestamp(event["since"], "since")
+                        number = event.get("step")
+                        step = None if number is None else shape.integer(number, "step")
+                        ordinal = event.get("r")
+                        reports.append(
+                            StallReport(at, message, None if ordinal is None else shape.integer(ordinal, "r"))
+                        )
+                    elif event["e"] == PROGRESS:
+                        since = step = None
+                    elif event["e"] == CANCEL:
+                        cancelled = shape.text(event["why"], "why")
+                except (KeyError, TypeError, ValueError):
+                    continue
+        except OSError:
+            pass
+        return StallHistory(tuple(reports), since, step, cancelled)
