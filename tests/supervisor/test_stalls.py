@@ -156,6 +156,16 @@ def test_an_attempt_begins_anew(jobs: Callable[..., Job]) -> None:
     assert stall.step is None, "the heartbeat of the earlier attempt does not count"
 
 
+def test_a_heartbeat_before_the_start_was_noticed_counts(jobs: Callable[..., Job]) -> None:
+    job = jobs(1)
+    job.beats(0, 3)
+    job.clock.now += 1
+    job.watch.started(0, since=job.clock.now - 2)
+    stall = job.after(11)
+    assert stall is not None
+    assert stall.step == 3
+
+
 def test_the_supervisor_wakes_up_once_per_limit(jobs: Callable[..., Job]) -> None:
     job = jobs(1)
     assert job.watch.check() is None

@@ -66,10 +66,10 @@ class Stalls:
         self._restarted: dict[int, str] = {}
         self.watch = None if rule is None else StallWatch(rule, heartbeats, len(names))
 
-    def started(self, ordinal: int) -> None:
-        """Handles the start of an attempt."""
+    def started(self, ordinal: int, since: float | None = None) -> None:
+        """Handles the start of an attempt; see :meth:`StallWatch.started`."""
         if self.watch is not None:
-            self.watch.started(ordinal)
+            self.watch.started(ordinal, since)
 
     def ended(self, ordinal: int) -> str:
         """Handles the end of an attempt; returns the reason if it was ended as it was stalled."""

@@ -101,9 +101,15 @@ class StallWatch:
         """Returns the variables for a replica that is about to start."""
         return {settings.TORCHX_HEARTBEAT: f"{ordinal * SLOT.size}:{self._path}"}
 
-    def started(self, ordinal: int) -> None:
-        """Handles the start of an attempt: its clock begins again."""
-        SLOT.pack_into(self._slots, ordinal * SLOT.size, 0, -1)
+    def started(self, ordinal: int, since: float | None = None) -> None:
+        """Handles the start of an attempt: its clock begins again.
+
+        Args:
+            ordinal: the replica.
+            since: the time of the start by ``time.monotonic()``; heartbeats since then are kept.
+        """
+        if since is None or SLOT.unpack_from(self._slots, ordinal * SLOT.size)[0] < since * 1e9:
+            SLOT.pack_into(self._slots, ordinal * SLOT.size, 0, -1)
         self._reported.discard(ordinal)
         self._last[ordinal] = self._shared = time.monotonic()
         self._rest = {key: rest for key, rest in self._rest.items() if key[0] != ordinal}

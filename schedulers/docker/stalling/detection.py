@@ -75,7 +75,9 @@ class ContainerStalls:
         for ordinal, container in self._running.items():
             old = before.get(ordinal)
             if old is None or (old.id, old.started) != (container.id, container.started):
-                self._stalls.started(ordinal)
+                # it may have begun before this supervisor saw it
+                age = max(time.time() - (container.started or 0.0), 0.0)
+                self._stalls.started(ordinal, time.monotonic() - age)
 
     def _begin(self, progress: Progress) -> None:
         rule = rule_of(progress.job.cfg)
