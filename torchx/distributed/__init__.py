@@ -16,7 +16,11 @@ from torchx import settings
 from torchx.distributed.notice import INTERRUPTED as INTERRUPTED
 from torchx.distributed.notice import ending as ending
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine import files
+
+with lazy_imports:
+    from torchx.distributed import recorder
 
 if TYPE_CHECKING:
     import torch
@@ -102,6 +106,9 @@ def init_pg(backend: str = "auto", **kwargs: Any) -> torch.device:
             stores: Any = dist  # PyTorch names it for people, and not for type checkers
             kwargs = {"store": stores.HashStore(), "rank": 0, "world_size": 1, **kwargs}
         dist.init_process_group(backend, **kwargs)
+    if backend != "nccl":  # nccl has a thread for it
+        dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
+        recorder.answer_dump_requests(dist.get_rank(), dump)
     return device
 
 

@@ -239,6 +239,11 @@ class LogPaths:
         """The stacks at the last stall, as text; beside it, the same as JSON."""
         return self.folder / "stacks.txt"
 
+    @property
+    def flight_recorder(self) -> Path:
+        """The dumps of PyTorch's flight recorder, a folder for each role."""
+        return self.folder / "flight_recorder"
+
     def torchelastic(self, role: str) -> Path:
         """Returns the folder for the worker logs of torchelastic."""
         return self.folder / "torchelastic" / file_name(role)

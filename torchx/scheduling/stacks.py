@@ -18,6 +18,9 @@ _WAITS = ("wait4", "waitid", "rt_sigsuspend", "rt_sigtimedwait")
 
 _IMPORT = "<frozen importlib"
 
+_OWN = "torchx-dumps"
+"""The name of the thread of ``torchx.distributed.recorder``."""
+
 
 class Frame(NamedTuple):
     """A frame of a stack.
@@ -225,7 +228,7 @@ def _parsed(data: Mapping[str, Any], role: str, replica: int) -> AppStacks:
                 str(entry["program"]),
                 str(entry["state"]),
                 str(entry["wait"]),
-                tuple(sorted(map(_thread, entry["threads"]), key=lambda t: t.name != "MainThread")),
+                _threads(entry["threads"]),
                 str(entry["note"]),
             )
         )
@@ -253,6 +256,12 @@ def _kinds(entries: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         own = parent in by_pid and by_pid[parent]["replica"] == entry["replica"]
         kinds.setdefault(pid, CHILD if own and parent not in launchers else MAIN)
     return kinds
+
+
+def _threads(entries: Iterable[Mapping[str, Any]]) -> tuple[ThreadStack, ...]:
+    """Returns threads, the main thread first, without those of this project."""
+    threads = (thread for thread in map(_thread, entries) if thread.name != _OWN)
+    return tuple(sorted(threads, key=lambda thread: thread.name != "MainThread"))
 
 
 def _thread(data: Mapping[str, Any]) -> ThreadStack:

@@ -10,13 +10,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from torchx.jobs.paths import JobPaths
+from torchx.errors import StateError
+from torchx.jobs.paths import JobPaths, LogPaths, file_name
 from torchx.jobs.record import JobRecord
+from torchx.lazy import lazy_imports
+from torchx.machine import files
 from torchx.machine.processes import Process
 from torchx.notifications import launch as notifications
 from torchx.supervisor.process import python_command
 from torchx.supervisor.replicas import Replicas
 from torchx.supervisor.stall_actions import DueAction, Stalls, rule_of, start_logged
+
+with lazy_imports:
+    from torchx.machine import ports
+    from torchx.supervisor.collectives import flight_recorder, nccl_ras
 
 REPORTER, ABORTER = "torchx.supervisor.stall_report", "torchx.machine.aborter"
 
@@ -42,7 +49,9 @@ def of_job(
         note: appends to its events.
         now: returns the time of its clock.
     """
-    argv = python_command(REPORTER, [record.handle, record.log_dir])
+    rule = rule_of(record.cfg)
+    sources = None if rule is None else Sources(LogPaths(Path(record.log_dir)), replicas)
+    argv = python_command(REPORTER, [record.handle, record.log_dir, str(sources.port if sources else 0)])
     names = [replicas.label(ordinal) for ordinal in range(len(replicas))]
 
     def report() -> Process | None:
@@ -56,11 +65,44 @@ def of_job(
         ended = [names[ordinal] for ordinal in (every if due.name == "cancel" else due.replicas)]
         abort(record.handle, ended, paths.supervisor_log, replicas.read_all)
 
-    stalls = Stalls(rule_of(record.cfg), paths.heartbeats, names, note, now, report, notify, abort_before)
+    stalls = Stalls(rule, paths.heartbeats, names, note, now, report, notify, abort_before)
     if (watch := stalls.watch) is not None:
         replicas.watch = watch
         replicas.variables.append(watch.variables)
+    if sources is not None:
+        replicas.variables.append(sources.variables)
     return stalls
+
+
+class Sources:
+    """The sources beside the stacks: variables of the replicas switch them on, unless they are set.
+
+    Args:
+        logs: the logs of the job.
+        replicas: its replicas.
+
+    Attributes:
+        port: the port at which its NCCL answers queries; 0 if none is free.
+    """
+
+    def __init__(self, logs: LogPaths, replicas: Replicas) -> None:
+        self._logs, self._replicas = logs, replicas
+        self._lease: ports.PortLeases | None = None  # held until the end of this process
+        self.port = 0
+        if nccl_ras.VARIABLE not in os.environ:
+            with suppress(StateError):
+                self._lease = ports.PortLeases(["ras"])
+                (self.port,) = self._lease.ports.values()
+
+    def variables(self, ordinal: int) -> dict[str, str]:
+        """Returns the variables of a replica."""
+        role, _, _ = self._replicas.label(ordinal).rpartition("/")
+        folder = self._logs.flight_recorder / file_name(role)
+        found = {nccl_ras.VARIABLE: f"localhost:{self.port}"} if self.port else {}
+        with suppress(OSError):
+            files.make_folder(folder)
+            found |= flight_recorder.variables(folder)
+        return {name: value for name, value in found.items() if name not in os.environ}
 
 
 def abort(handle: str, replicas: Sequence[str], log: Path, read: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from torchx.schedulers.docker.replay import job_of
 from torchx.scheduling.stack_exec import take_in_replicas
 from torchx.scheduling.stack_program import arguments
 from torchx.scheduling.streams import Streams
-from torchx.supervisor.stall_report import write
+from torchx.supervisor.stall_report import finish, write
 
 
 def main(argv: list[str]) -> None:
@@ -29,4 +29,6 @@ def main(argv: list[str]) -> None:
         return execute_in(engine, running[role, replica], command, streams)
 
     roles = [role.name for role in job_of(containers).roles]
-    write(Path(argv[1]), take_in_replicas(run, running, roles, arguments("", None, None, False)))
+    stacks = take_in_replicas(run, running, roles, arguments("", None, None, False))
+    write(Path(argv[1]), stacks)
+    finish(stacks)
