@@ -28,7 +28,9 @@ from torchx.schedulers.docker.labels import (
 
 CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
 EXPIRED, STALLED = "expired", "stalled"
-MARKS = (CANCELLED, STOPPED, FAILED, EXPIRED, STALLED)
+ENDED = (STOPPED, CANCELLED, EXPIRED)
+"""The marks of ends that are not failures."""
+MARKS = (*ENDED, FAILED, STALLED)
 """Suffixes of a container's name with the reason why it was stopped. The name is the only property of a
 container that can be changed, and every user of the engine sees it."""
 REFUSED = "refused-"

@@ -10,15 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchx.schedulers.docker.containers import (
-    CANCELLED,
-    EXPIRED,
-    FAILED,
-    STALLED,
-    STOPPED,
-    Container,
-    damage_of,
-)
+from torchx.schedulers.docker.containers import CANCELLED, ENDED, FAILED, STALLED, Container, damage_of
 from torchx.schedulers.docker.limits.ends import apply_limit
 from torchx.scheduling.limits import LimitRule
 from torchx.supervisor.policy import NEVER, REQUEUED, Action, End, Gang, RoleRules, Start, Stop
@@ -298,7 +290,7 @@ def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[A
         return progress.gang.exited(ordinal, succeeded=False, verdict=NEVER)
     # one that was ended as it was stalled has failed, even if it ended orderly
     succeeded = newest.exit_code == 0 and not newest.error and newest.mark != STALLED
-    return progress.gang.exited(ordinal, succeeded, newest.mark in (STOPPED, CANCELLED, EXPIRED))
+    return progress.gang.exited(ordinal, succeeded, newest.mark in ENDED)
 
 
 def _has_mark(container: Container | None, mark: str) -> bool:
