@@ -22,6 +22,7 @@ import replicas
 import run
 import scripts
 import source
+import stalls
 import startup
 import views
 from measure import place, table
@@ -33,6 +34,7 @@ GROUPS = {
     "Many replicas": replicas,
     "Output": output,
     "Views": views,
+    "Stacks and stalls": stalls,
     "Containers": containers,
     "Requests for Kubernetes": kube,
     "Scripts for Slurm": scripts,

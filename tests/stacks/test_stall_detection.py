@@ -80,7 +80,8 @@ def test_stalled_replicas_are_restarted_as_failures() -> None:
     assert (first.state, first.signal) == (AppState.FAILED, "SIGTERM")
     assert first.msg.startswith("stalled for ")
     assert done.log_dir is not None
-    assert Path(done.log_dir, "stacks.txt").exists()
+    stacks = json.loads(Path(done.log_dir, "stacks.json").read_text())
+    assert stacks["processes"], "they are taken before anything is ended"
 
 
 def test_a_stalled_job_is_cancelled() -> None:
@@ -89,7 +90,8 @@ def test_a_stalled_job_is_cancelled() -> None:
     assert done.state is AppState.CANCELLED
     assert done.msg.startswith("cancelled, as it was stalled for ")
     assert done.log_dir is not None
-    assert Path(done.log_dir, "stacks.txt").exists()
+    stacks = json.loads(Path(done.log_dir, "stacks.json").read_text())
+    assert stacks["processes"], "they are taken before anything is ended"
 
 
 def test_a_stall_is_notified(hooks: Hooks) -> None:

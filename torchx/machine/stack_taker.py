@@ -25,7 +25,7 @@ NATIVE_TIMEOUT = 20.0
 """The same with the frames of compiled code, whose symbols are read first."""
 TRIES = 3
 """Calls of py-spy that do not pause the process; a busy process may change while it is read."""
-AT_A_TIME = 8
+AT_A_TIME = 16
 """Concurrent calls of py-spy."""
 MOST_PROCESSES = 4096
 MOST_FRAMES = 200
