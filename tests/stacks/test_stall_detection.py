@@ -27,6 +27,15 @@ def next_batch():
 next_batch()
 """
 
+SLOW = """
+import sys, time
+sys.path.insert(0, {root!r})
+from torchx.distributed import beat
+for step in range(100):
+    beat(step)
+    time.sleep(0.05)
+"""
+
 
 def test_a_stall_is_reported_and_the_job_continues(tmp_path: Path) -> None:
     go = tmp_path / "go"
@@ -92,6 +101,16 @@ def test_a_stalled_job_is_cancelled() -> None:
     assert done.log_dir is not None
     stacks = json.loads(Path(done.log_dir, "stacks.json").read_text())
     assert stacks["processes"], "they are taken before anything is ended"
+
+
+def test_healthy_jobs_are_left_alone() -> None:
+    """One is silent for longer than its limit, the other one prints nothing, but beats."""
+    silent = submit(sh("sleep 1.5; echo done"), stall="0.2s")
+    role = Role("w", image="", entrypoint=sys.executable, args=["-c", SLOW.format(root=str(ROOT))])
+    beating = submit(role, stall="3s", on_stall="cancel")
+    assert ended(silent).state is AppState.SUCCEEDED
+    assert ended(beating).state is AppState.SUCCEEDED
+    assert [e for e in paths(beating).events.read_text().splitlines() if '"e":"stalled"' in e] == []
 
 
 def test_a_stall_is_notified(hooks: Hooks) -> None:

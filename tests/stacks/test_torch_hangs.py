@@ -52,6 +52,11 @@ def loading():
     for _ in DataLoader(Items(), num_workers=1):
         pass
 
+def peer_has_died():
+    if os.fork() == 0:  # rank 1 has ended before it joined
+        dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}.died", rank=0, world_size=2)
+
+peer_has_died()
 forked("late", 3, late)
 forked("mixed", 2, mixed)
 loading()
@@ -76,6 +81,7 @@ def test_the_culprit_differs(tmp_path: Path) -> None:
         def found() -> dict[str, int]:
             processes = list(scheduler().stacks(app_id, None, None, native=False).processes)
             return {
+                "dead peer": having(processes, "peer_has_died", "init_process_group"),
                 "late": having(processes, "late", "before_the_collective"),
                 "its peers": having(processes, "late", "all_reduce"),
                 "all_reduce": having(processes, "mixed", "all_reduce"),
@@ -84,8 +90,8 @@ def test_the_culprit_differs(tmp_path: Path) -> None:
                 "its worker": having(processes, "loading", "__getitem__"),
             }
 
-        expected = {"late": 1, "its peers": 2, "all_reduce": 1, "broadcast": 1, "loader": 1, "its worker": 1}
-        wait_until(lambda: found() == expected, "each hang is found")
+        expected = {"dead peer": 1, "late": 1, "its peers": 2, "all_reduce": 1, "broadcast": 1, "loader": 1}
+        wait_until(lambda: found() == {**expected, "its worker": 1}, "each hang is found")
         groups = scheduler().stacks(app_id, None, None, native=False).groups()
         peers = [group for group in groups if having(list(group.processes), "late", "all_reduce")]
         assert [len(group.processes) for group in peers] == [2], "equal stacks are one group"
