@@ -26,6 +26,10 @@ OF_A_RUN = (
 """The variables of a run."""
 
 
+AGAIN_AFTER = 2.0
+"""Seconds until the next notice to replicas in which no process handles its signal yet."""
+
+
 def latest_end(record: JobRecord) -> float | None:
     """Returns the latest end of a job that starts now, seconds since the epoch; None if unknown."""
     rule = rule_of(record)
@@ -57,6 +61,8 @@ class Limits:
         self._gang, self._note, self._replicas = gang, note, replicas
         self._clock = RunClock(self._rule)
         self._ends_at: float | None = None
+        self._unreached: set[Process] = set()  # the replicas that the notice has not reached
+        self._again_at = 0.0
         self._checkpoints = self._rule.checkpoint_dir or str(paths.checkpoints)
         with contextlib.suppress(OSError):  # a full disk: the programs report it
             files.make_folder(paths.checkpoints)
@@ -78,26 +84,39 @@ class Limits:
 
     def pause(self) -> float | None:
         """Returns the seconds until the notice or the limit, None without one."""
-        return self._clock.pause(time.monotonic())
+        wait = self._clock.pause(time.monotonic())
+        return wait if wait is None or not self._unreached else min(wait, AGAIN_AFTER)
 
     def due_actions(self) -> list[Action]:
         """Sends the notice if it is due; returns the actions that the limit requires if that is due."""
-        due = "" if self._gang.cancelled or self._gang.over else self._clock.due(time.monotonic())
+        now = time.monotonic()
+        due = "" if self._gang.cancelled or self._gang.over else self._clock.due(now)
         if due == NOTICE:
             self._gang.notice()
-            self._send_notice([running.process for running in self._replicas.by_pid.values()])
-        return self._gang.expire() if due == LIMIT else []
+            self._unreached = {running.process for running in self._replicas.by_pid.values()}
+            self._send_notice()
+        elif due == LIMIT:
+            self._unreached.clear()
+            return self._gang.expire()
+        elif self._unreached and now >= self._again_at:
+            self._send_notice(again=True)
+        return []
 
-    def _send_notice(self, leaders: Collection[Process]) -> None:
-        """Sends the notice to the programs, and records it.
+    def _send_notice(self, *, again: bool = False) -> None:
+        """Sends the notice to the programs that handle its signal, and records it.
 
-        Args:
-            leaders: the main processes of the running replicas.
+        Those that do not yet, since they are starting, get it later.
         """
+        self._again_at = time.monotonic() + AGAIN_AFTER
+        self._unreached &= {running.process for running in self._replicas.by_pid.values()}
         name = f"SIG{self._rule.signal}"
         number = signal.Signals[name]
-        reached = [process for process in handling(leaders, number) if processes.send(process, number)]
-        count = f"{len(reached)} process{'' if len(reached) == 1 else 'es'}"
+        found = handling(self._unreached, number)
+        self._unreached = {leader for leader in self._unreached if not found.get(leader)}
+        sent = sum(processes.send(process, number) for group in found.values() for process in group)
+        if again and not sent:
+            return
+        count = f"{sent} process{'' if sent == 1 else 'es'}"
         self._note(
             "notice",
             msg=f"{exact(self._rule.notice)} before the time limit; {name} sent to {count}",
@@ -128,23 +147,28 @@ def rule_of(record: JobRecord) -> LimitRule:
         return LimitRule()
 
 
-def handling(leaders: Collection[Process], number: int) -> list[Process]:
-    """Returns the processes that handle a signal: for each replica those nearest to its main process.
+def handling(leaders: Collection[Process], number: int) -> dict[Process, list[Process]]:
+    """Returns the processes of each replica that handle a signal: those nearest to its main process.
 
     The signal would end a process without a handler, such as a shell or the agent of torchrun, so the
     processes that it has started are searched instead. Those below a process with a handler belong to it.
+
+    Args:
+        leaders: the main processes of replicas.
+        number: the signal.
     """
     children: dict[int, list[Entry]] = {}
     for entry in processes.table():
         children.setdefault(entry.parent, []).append(entry)
-    found: list[Process] = []
-    todo = list(leaders)
-    while todo:
-        process = todo.pop()
-        if _handles(process.pid, number):
-            found.append(process)
-        else:
-            todo += [child.process for child in children.get(process.pid, ())]
+    found: dict[Process, list[Process]] = {}
+    for leader in leaders:
+        todo = [leader]
+        while todo:
+            process = todo.pop()
+            if _handles(process.pid, number):
+                found.setdefault(leader, []).append(process)
+            else:
+                todo += [child.process for child in children.get(process.pid, ())]
     return found
 
 

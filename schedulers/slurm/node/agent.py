@@ -164,7 +164,7 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
 
 def notify(pid: int) -> None:
     """Sends the signal of the notice to the program, or to the processes below it that handle the signal."""
-    name = os.environ.get("TORCHX_NOTICE", "").partition(":")[2]
+    name = os.environ.get("TORCHX_NOTICE", "").split(":")[-1]
     number = getattr(signal, "SIG" + name, None)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "notice.sh")
     if number is not None:
