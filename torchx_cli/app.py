@@ -33,6 +33,7 @@ APPLICATIONS: dict[str, str] = {
     "wait": "Wait until applications have ended, or meet another condition.",
     "events": "Show the events of applications.",
     "cancel": "Cancel applications.",
+    "results": "Show the results of the runs of a sweep.",
     "top": "Show running applications and their replicas live.",
     "report": "Write a page about an application.",
     "list": "List applications, newest first.",

@@ -146,7 +146,7 @@ def test_the_output_of_every_command(
         f"log --fold {handle}", f"events {handle}",
         f"wait --for done {handle}", f"wait --for log:hi {handle}", f"top {handle}", "list",
         "list --columns cpu", "runopts", "builtins", "config show local_cwd", "plugins", "schema",
-        "tracker jobs", "tracker list jobs", f"why {failed}",
+        "tracker jobs", "tracker list jobs", f"results {handle}", f"why {failed}",
     ):  # fmt: skip
         run(line)
     for line in ("metadata", "artifacts", "lineage"):

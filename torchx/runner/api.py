@@ -234,7 +234,7 @@ class Runner(Applications):
             component: the name of the component.
             parameters: the values of each parameter, combined as a grid; or the parameters of each run.
             scheduler, component_args, cfg, workspace: as for :meth:`run_component`, without the parameters.
-            at_once: maximum number of runs at the same time; 0 for all (default: 1 on this machine, else all).
+            at_once: maximum number of runs at a time; 0 for all (default: 1 on this machine, else all).
 
         Returns:
             The handle of all runs together.

@@ -213,7 +213,9 @@ class Conductor:
         while event is not None:
             number, ended = event
             if ended is not None:
-                facts = {"c": ended.code, "b": ended.started, "m": ended.message}
+                facts: dict[str, Any] = {"c": ended.code, "b": ended.started, "m": ended.message}
+                if ended.usage != runs.UNMEASURED:
+                    facts["u"] = list(ended.usage)
                 self._note(
                     "end", n=number, s=ended.state, t=ended.ended or time.time(),
                     **{key: value for key, value in facts.items() if value not in (None, "")},

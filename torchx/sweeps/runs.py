@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from torchx.errors import StateError, TorchxError
 from torchx.masking import mask_text
 from torchx.schedulers.ids import assigned
-from torchx.scheduling.base import DescribeAppResponse, Glances, Scheduler, Waits
+from torchx.scheduling.base import DescribeAppResponse, Glances, Measures, Scheduler, Waits
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
@@ -24,6 +25,10 @@ LONGEST_MESSAGE = 500
 """Maximum characters of the message of a run."""
 
 
+Usage = tuple[int | None, float | None, float | None]
+UNMEASURED: Usage = (None, None, None)
+
+
 class Ended(NamedTuple):
     """The end of a run.
 
@@ -33,6 +38,8 @@ class Ended(NamedTuple):
         started: the start of its first replica, seconds since the epoch; None if it never started.
         ended: its end.
         message: the reason for the state.
+        usage: the largest memory of a replica in bytes, and its mean CPU cores and GPU utilisation (0 to 1);
+            None for unknown values.
     """
 
     state: str
@@ -40,6 +47,7 @@ class Ended(NamedTuple):
     started: float | None = None
     ended: float | None = None
     message: str = ""
+    usage: Usage = UNMEASURED
 
 
 def start(engine: Scheduler[Any], app: AppDef, cfg: dict[str, CfgVal], app_id: str) -> str:
@@ -84,7 +92,7 @@ def wait(engine: Scheduler[Any], app_id: str) -> Ended:
             if described is None:
                 return Ended("FAILED", message="its scheduler no longer knows it")
             if is_terminal(described.state):
-                return ended(described)
+                return ended(described)._replace(usage=measured(engine, app_id))
             if isinstance(engine, Waits):
                 engine.wait(app_id)
             else:
@@ -95,6 +103,16 @@ def wait(engine: Scheduler[Any], app_id: str) -> Ended:
         except (StateError, OSError):
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def measured(engine: Scheduler[Any], app_id: str) -> Usage:
+    """Returns the measurements of a run: memory, CPU and GPU, as in :class:`Ended`."""
+    if isinstance(engine, Measures):
+        with contextlib.suppress(TorchxError, OSError):
+            usage = engine.usage(app_id)
+            if usage is not None:
+                return usage.peak_memory, usage.mean_cpu, usage.mean_gpu
+    return UNMEASURED
 
 
 def ended(described: DescribeAppResponse) -> Ended:

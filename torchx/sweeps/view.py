@@ -9,11 +9,13 @@ from torchx.errors import StateError
 from torchx.jobs import shape
 from torchx.jobs.record import damaged
 from torchx.machine import locks
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, FirstFailure
 from torchx.sweeps import progress
 from torchx.sweeps.paths import SweepPaths
 from torchx.sweeps.plan import Header, Plan
 from torchx.sweeps.progress import STATES, Entry, Progress
+from torchx.sweeps.runs import ended
 
 
 @dataclass
@@ -29,6 +31,9 @@ class Run:
         ended: its end.
         code: its exit code.
         message: the reason for its state.
+        memory: the largest memory of a replica in bytes.
+        cpu: the mean number of CPU cores of a replica.
+        gpu: the mean utilisation of the GPUs of a replica, from 0 to 1.
     """
 
     number: int
@@ -39,6 +44,9 @@ class Run:
     ended: float | None = None
     code: int | None = None
     message: str = ""
+    memory: int | None = None
+    cpu: float | None = None
+    gpu: float | None = None
 
     def apply(self, entry: Entry) -> None:
         """Applies an entry of the journal.
@@ -48,13 +56,18 @@ class Run:
         """
         if entry["e"] == "begin":
             self.app_id, self.started = str(entry["id"]), shape.timestamp(entry["t"], "t")
-            self.ended, self.code, self.message = None, None, ""
+            self.ended = self.code = self.memory = self.cpu = self.gpu = None
+            self.message = ""
         else:
             begun = entry.get("b")
             self.started = None if begun is None else shape.timestamp(begun, "b")
             self.ended = shape.timestamp(entry["t"], "t")
             self.code = shape.exit_code(entry.get("c"), "c")
             self.message = shape.text(entry.get("m", ""), "m")
+            memory, cpu, gpu = entry.get("u") or (None, None, None)
+            self.memory = None if memory is None else shape.integer(memory, "u")
+            self.cpu = None if cpu is None else shape.number(cpu, "u", 1e9)
+            self.gpu = None if gpu is None else shape.number(gpu, "u", 1e9)
 
 
 @dataclass
@@ -160,6 +173,21 @@ def load(paths: SweepPaths, *, runs: bool = True) -> Sweep:
             run.state = STATES[state.states[run.number - 1]]
     first = (every if runs else ends).get(state.first_failed)
     return Sweep(plan.header, state, [*every.values()], supervised, first)
+
+
+def of_application(described: DescribeAppResponse, scheduler: str, session: str) -> Sweep:
+    """Returns an application as a sweep of one run.
+
+    Args:
+        described: its status.
+        scheduler: its scheduler.
+        session: the session part of its handle.
+    """
+    end = ended(described)
+    state = described.state.name if described.state.name in STATES else "PENDING"
+    run = Run(1, {}, state, described.app_id, end.started, end.ended, end.code, end.message)
+    header = Header(described.app_id, described.name, session, scheduler, {}, "", 0.0, "", 0, {})
+    return Sweep(header, Progress(), [run], True)
 
 
 def find(paths: SweepPaths, *, runs: bool = True) -> Sweep | None:

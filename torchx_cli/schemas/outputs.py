@@ -13,6 +13,7 @@ from torchx_cli.schemas import (
     sources,
     stacks,
     streams,
+    sweeps,
     tools,
     why,
 )
@@ -61,6 +62,7 @@ OUTPUTS: dict[str, Output] = {
     "cancel": Output(list[endings.Cancelled], "An object for each application."),
     "top": Output(list[applications.TopApp], "An object for each application."),
     "report": Output(applications.Report, "The data of the page."),
+    "results": Output(list[sweeps.RunResult], "An object for each run."),
     "list": Output(list[applications.Listed], "The applications, the newest first."),
     "queue": Output(queue.Queue, "The GPUs of this machine, and the waiting applications."),
     "describe": Output(

@@ -14,7 +14,7 @@ from torchx.sweeps.parameters import expand
 from torchx_cli.placement import placement
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
-from torchx_cli.terminal.output import emit, note
+from torchx_cli.terminal.output import counted, emit, note
 
 with lazy_imports:
     from torchx.runner import notifications
@@ -143,7 +143,7 @@ def _summary(submitted: Submitted) -> str:
     """Returns a line about a submission."""
     limit = f", {submitted.at_once:,} at the same time" if submitted.at_once else ""
     if not submitted.existed:
-        return f"{submitted.total:,} runs{limit}"
+        return f"{counted(submitted.total, 'run')}{limit}"
     if not submitted.added:
         return f"nothing was submitted: each of these runs exists, of {submitted.total:,} runs{limit}"
     failed = f", {submitted.again:,} of them again" if submitted.again else ""

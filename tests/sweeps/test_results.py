@@ -1,0 +1,93 @@
+"""`torchx results`: parameters, states, metrics and measurements of runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from program import answer, torchx
+from sweeping import write_component
+
+SCRIPT = "echo val_loss=9; echo val_loss=0.$SEED; echo total 4; test $SEED != 3; exit"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_component(tmp_path)
+    return tmp_path
+
+
+def test_results_of_a_sweep() -> None:
+    words = ["--each", "seed=3,1,2", "--each", "lr=0.1"]
+    torchx("run", *words, "train.py:train", "--script", SCRIPT)
+    metrics = ["--metric", r"val_loss=([\d.]+)", "--metric", "sum:=total ([0-9]+)"]
+    data = answer("results", "@last", *metrics, "--sort=-val_loss", "-o", "json")
+    assert [(row["run"], row["parameters"], row["metrics"]) for row in data] == [
+        (1, {"seed": 3, "lr": 0.1}, {"val_loss": 0.3, "sum": 4}),
+        (3, {"seed": 2, "lr": 0.1}, {"val_loss": 0.2, "sum": 4}),
+        (2, {"seed": 1, "lr": 0.1}, {"val_loss": 0.1, "sum": 4}),
+    ]
+    assert [(row["state"], row["exit_code"]) for row in data] == [
+        ("FAILED", 1),
+        ("SUCCEEDED", 0),
+        ("SUCCEEDED", 0),
+    ]
+    assert all(row["duration"] is not None for row in data)
+    table = torchx("results", "@last", *metrics, "--sort", "seed", "-n", "2").stdout.splitlines()
+    assert table[0].split()[:6] == ["RUN", "seed", "lr", "STATE", "val_loss", "sum"]
+    assert [line.split()[:6] for line in table[1:]] == [
+        ["2", "1", "0.1", "SUCCEEDED", "0.1", "4"],
+        ["3", "2", "0.1", "SUCCEEDED", "0.2", "4"],
+    ]
+    rows = list(csv.DictReader(io.StringIO(torchx("results", "@last", *metrics, "-o", "csv").stdout)))
+    assert [(row["run"], row["seed"], row["val_loss"]) for row in rows] == [
+        ("1", "3", "0.3"),
+        ("2", "1", "0.1"),
+        ("3", "2", "0.2"),
+    ]
+    run = data[1]["handle"]
+    assert answer("results", run, *metrics, "-o", "json")[0]["metrics"] == {"val_loss": 0.2, "sum": 4}
+
+
+def test_results_mask_secrets_and_reject_bad_flags(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "import torchx.specs as specs\n\n"
+        "def train(api_token: str) -> specs.AppDef:\n"
+        '    """Trains.\n\n    Args:\n        api_token: a token\n    """\n'
+        '    return specs.AppDef("t", [specs.Role("t", "", entrypoint="true")])\n'
+    )
+    torchx("run", "--each", "api_token=s3cr3t-of-a-test", "own.py:train")
+    for form in ("text", "csv", "json"):
+        shown = torchx("results", "@last", "-o", form)
+        assert (shown.returncode, "s3cr3t" in shown.stdout, "token" in shown.stdout) == (0, False, True)
+    assert "s3cr3t" not in torchx("status", "@last").stdout
+    for words, message in (
+        (["--metric", "x"], "NAME=PATTERN"),
+        (["--metric", "x=("], "is not a pattern"),
+        (["--sort", "nothing"], "no run has `nothing`"),
+    ):
+        done = torchx("results", "@last", *words)
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+def test_metrics_of_trackers(folder: Path) -> None:
+    (folder / ".torchxconfig").write_text(
+        f"[torchx:tracker]\nfsspec =\n[tracker:fsspec]\nconfig = {folder}/tracked\n"
+    )
+    code = "from torchx.tracker import app_run_from_env; app_run_from_env().add_metadata(loss=0.25)"
+    torchx(
+        "run",
+        "--each",
+        "seed=1",
+        "--each",
+        "lr=1",
+        "train.py:train",
+        "--script",
+        f'{sys.executable} -c "{code}"',
+    )
+    assert answer("results", "@last", "-o", "json")[0]["metrics"] == {"loss": 0.25}

@@ -1,0 +1,237 @@
+"""The results of runs: parameters, state, time, measurements, and metrics from trackers and logs."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torchx.errors import TorchxError, UsageError
+from torchx.scheduling.base import Scheduler
+from torchx.scheduling.logs import LogQuery, text_of
+from torchx.specs.handles import make_app_handle
+from torchx.sweeps import logs
+from torchx.sweeps.runs import measured
+from torchx.sweeps.view import Run, Sweep
+
+if TYPE_CHECKING:
+    from torchx.tracker.base import TrackerBase
+
+Value = str | float | int | None
+
+_NAMED = re.compile(r"([A-Za-z_][\w./-]{0,99})=(.+)", re.DOTALL)
+
+
+class Metric(NamedTuple):
+    """A metric that is read from the logs.
+
+    Attributes:
+        name: its name.
+        pattern: its value is the first group of the last match, or the whole match without a group.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+
+
+@dataclass
+class Result:
+    """The result of a run.
+
+    Attributes:
+        run: the run.
+        handle: the handle of its application; empty before it is started.
+        metrics: its metrics by name.
+    """
+
+    run: Run
+    handle: str = ""
+    metrics: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def duration(self) -> float | None:
+        """The seconds from the start to the end; None if it has not ended or never started."""
+        run = self.run
+        return None if run.started is None or run.ended is None else run.ended - run.started
+
+
+def parse_metric(text: str) -> Metric:
+    """Reads a metric: a pattern with the name before ``=``, as in ``val_loss=([\\d.]+)``.
+
+    The pattern is the whole text, since most programs print names before values. ``NAME:=PATTERN`` gives
+    another name.
+
+    Raises:
+        UsageError: the text has another form, or the pattern is invalid.
+
+    >>> metric = parse_metric("val_loss=([0-9.]+)")
+    >>> metric.name, metric.pattern.pattern
+    ('val_loss', 'val_loss=([0-9.]+)')
+    >>> parse_metric("loss:=total: ([0-9.]+)").pattern.pattern
+    'total: ([0-9.]+)'
+    """
+    name, renamed, pattern = text.partition(":=")
+    if not renamed:
+        match = _NAMED.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"--metric takes NAME=PATTERN, got `{text}`",
+                hint=r"e.g. --metric 'val_loss=([\d.]+)', or NAME:=PATTERN for another name",
+                code="invalid_value",
+            )
+        name, pattern = match[1], text
+    try:
+        return Metric(name.strip(), re.compile(pattern))
+    except re.error as error:
+        raise UsageError(f"--metric: `{pattern}` is not a pattern: {error}", code="invalid_value") from None
+
+
+def results(
+    sweep: Sweep,
+    engine_of: Callable[[str], Scheduler[Any]],
+    metrics: Sequence[Metric] = (),
+    trackers: Sequence[TrackerBase] = (),
+) -> Iterator[Result]:
+    """Yields the result of each run, in order.
+
+    Args:
+        sweep: the sweep.
+        engine_of: returns the scheduler of a name.
+        metrics: metrics to read from the logs.
+        trackers: trackers whose metadata about a run is included.
+    """
+    header = sweep.header
+    engine = engine_of(header.scheduler)
+    tracked = {run for tracker in trackers for run in _run_ids(tracker)}
+    for run in sweep.runs:
+        result = Result(run)
+        if run.app_id:
+            result.handle = make_app_handle(header.scheduler, header.session, run.app_id)
+            if run.ended is None:
+                run.memory, run.cpu, run.gpu = measured(engine, run.app_id)
+            if result.handle in tracked:
+                result.metrics |= _metadata(trackers, result.handle)
+            if metrics:
+                result.metrics |= from_log(engine, run, metrics)
+        yield result
+
+
+def from_log(engine: Scheduler[Any], run: Run, metrics: Sequence[Metric]) -> dict[str, Value]:
+    """Returns the metrics in the log of a run: each from its last match.
+
+    Args:
+        engine: the scheduler of the run.
+        run: the run.
+        metrics: the metrics.
+    """
+    found: dict[str, Value] = {}
+    if not run.app_id:
+        return found
+    with suppress(TorchxError, NotImplementedError):
+        rest: dict[tuple[str, int], str] = {}
+        for chunk in logs.log_of(engine, run, LogQuery()):
+            source = chunk.role, chunk.replica
+            text = rest.pop(source, "") + text_of(chunk.data)
+            end = text.rfind("\n") + 1
+            rest[source] = text[end:]
+            _search(text[:end], metrics, found)
+        for text in rest.values():
+            _search(text, metrics, found)
+    return found
+
+
+def _search(text: str, metrics: Iterable[Metric], found: dict[str, Value]) -> None:
+    for name, pattern in metrics:
+        last = deque(pattern.finditer(text), 1)
+        for match in last:
+            found[name] = number(match[1] if pattern.groups else match[0])
+
+
+def number(value: Any) -> Value:
+    """Returns a number if a value is one, else its text.
+
+    >>> number("0.5"), number("7"), number("a"), number(True)
+    (0.5, 7, 'a', 'True')
+    """
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        return value
+    text = str(value)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _run_ids(tracker: TrackerBase) -> list[str]:
+    try:
+        return list(tracker.run_ids())
+    except (NotImplementedError, TorchxError, OSError, ValueError):
+        return []
+
+
+def _metadata(trackers: Iterable[TrackerBase], handle: str) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for tracker in trackers:
+        with suppress(NotImplementedError, TorchxError, OSError, ValueError):
+            metadata: Mapping[str, object] = tracker.metadata(handle)
+            found |= {str(name): number(value) for name, value in metadata.items()}
+    return found
+
+
+def sort(found: list[Result], key: str) -> list[Result]:
+    """Returns results sorted by a column; those without a value come last.
+
+    Args:
+        found: the results.
+        key: a parameter, a metric, or run, state, duration, memory, cpu or gpu; with ``-`` before it, the
+            largest value comes first.
+
+    Raises:
+        UsageError: no run has such a column.
+    """
+    name, reverse = key.removeprefix("-"), key.startswith("-")
+    values = [column(result, name) for result in found]
+    if found and all(value is None for value in values):
+        known = dict.fromkeys([*found[0].run.parameters, *(n for r in found for n in r.metrics), *COLUMNS])
+        if name not in known:
+            raise UsageError(
+                f"--sort: no run has `{name}`",
+                hint=f"columns: {', '.join(known)}",
+                code="invalid_value",
+            )
+    present = [(value, at) for at, value in enumerate(values) if value is not None]
+    present.sort(key=lambda pair: _order(pair[0]), reverse=reverse)
+    missing = [result for result, value in zip(found, values, strict=True) if value is None]
+    return [*(found[at] for _, at in present), *missing]
+
+
+COLUMNS = ("run", "state", "duration", "memory", "cpu", "gpu")
+"""The columns besides parameters and metrics."""
+
+
+def column(result: Result, name: str) -> Value:
+    """Returns the value of a result in a column; None without one."""
+    own: dict[str, Value] = {
+        "run": result.run.number,
+        "state": result.run.state,
+        "duration": result.duration,
+        "memory": result.run.memory,
+        "cpu": result.run.cpu,
+        "gpu": result.run.gpu,
+    }
+    if name in result.metrics:
+        return result.metrics[name]
+    if name in result.run.parameters:
+        return number(result.run.parameters[name])
+    return own.get(name)
+
+
+def _order(value: Value) -> tuple[int, float, str]:
+    if isinstance(value, str):
+        return 1, 0.0, value
+    return 0, float(value or 0), ""

@@ -1,0 +1,193 @@
+"""`torchx results`: show the parameters, states and metrics of the runs of a sweep."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.runner import prepare
+from torchx.specs.handles import parse_app_handle
+from torchx.sweeps import results, view
+from torchx.sweeps.paths import paths_of
+from torchx_cli.applications import find
+from torchx_cli.flags import Handle, Json, count, lines_option, option
+from torchx_cli.session import session_of
+from torchx_cli.terminal import masking
+from torchx_cli.terminal.display import table
+from torchx_cli.terminal.output import STATE_MEANING, Row, emit, note, output_format, say
+from torchx_cli.terminal.times import duration, iso
+from torchx_cli.terminal.units import cores, percent, size
+
+with lazy_imports:
+    from torchx.tracker import configured as tracker_configured
+
+if TYPE_CHECKING:
+    from torchx.config import Config
+    from torchx.runner.api import Runner
+    from torchx.scheduling.base import DescribeAppResponse
+    from torchx.sweeps.results import Result, Value
+    from torchx.sweeps.view import Sweep
+    from torchx.tracker.base import TrackerBase
+
+HEADS = {"run": "RUN", "state": "STATE", "duration": "TIME", "memory": "MEMORY", "cpu": "CPU", "gpu": "GPU"}
+"""The heads of the columns besides parameters and metrics."""
+
+
+def results_(
+    ctx: typer.Context,
+    handle: Handle,
+    metric: Annotated[
+        list[str],
+        option(
+            "--metric",
+            metavar="PATTERN",
+            help=r"A metric from the logs, by its last match: 'val_loss=([\d.]+)' is named val_loss; "
+            "'loss:=total ([0-9.]+)' is named loss (repeatable). Metrics of trackers are shown in any case.",
+        ),
+    ] = [],  # noqa: B006  # typer makes a new one
+    sort: Annotated[
+        str,
+        option(
+            "--sort",
+            metavar="COLUMN",
+            help="Sort by a parameter, a metric, run, state, duration, memory, cpu or gpu; --sort=-loss: the "
+            "largest value first.",
+        ),
+    ] = "",
+    lines: Annotated[str, lines_option("At most N runs.")] = "",
+    output: Annotated[
+        str,
+        option("-o", "--output", metavar="FORMAT", help="Output format: text (default), csv, json or yaml."),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Show the results of the runs of a sweep: parameters, state, time, measurements and metrics."""
+    if output == "csv" and json:
+        raise UsageError("--json cannot be combined with -o csv", code="conflicting_flags")
+    form = "csv" if output == "csv" else output_format(output, json)
+    metrics = [results.parse_metric(text) for text in metric]
+    limit = count("-n", lines)
+    session = session_of(ctx)
+    with session.runner() as runner:
+        full, described = find(runner, handle)
+        sweep = _sweep(runner, full, described)
+        found = list(results.results(sweep, runner.scheduler, metrics, _trackers(session.config)))
+        if sort:
+            found = results.sort(found, sort)
+        found = found[:limit]
+    if form == "csv":
+        _print_csv(found)
+    elif form != "text":
+        emit([as_data(result) for result in found], form, hide=True)
+    elif found:
+        rows, heads = _rows(found)
+        say("\n".join(table(rows, heads, sys.stdout)), hide=True)
+    else:
+        note("no runs")
+
+
+def _sweep(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep:
+    """Returns a sweep, or another application as a sweep of one run."""
+    backend, session, app_id = parse_app_handle(handle)
+    if runner.scheduler(backend).has_runs:
+        return view.require(paths_of(app_id), app_id)
+    return view.of_application(described, backend, session)
+
+
+def _trackers(config: Config) -> list[TrackerBase]:
+    configured, factories = prepare.configured_trackers(config)
+    return list(tracker_configured.build_trackers(configured, factories)) if configured else []
+
+
+def as_data(result: Result) -> dict[str, Any]:
+    """Returns the result of a run as plain data."""
+    run = result.run
+    return {
+        "run": run.number,
+        "handle": result.handle or None,
+        "state": run.state,
+        "parameters": {name: results.number(value) for name, value in run.parameters.items()},
+        "metrics": result.metrics,
+        "started_at": iso(view.local_time(run.started)),
+        "ended_at": iso(view.local_time(run.ended)),
+        "duration": result.duration,
+        "exit_code": run.code,
+        "msg": run.message,
+        "peak_memory": run.memory,
+        "cpu": run.cpu,
+        "gpu": run.gpu,
+    }
+
+
+def _names(found: Sequence[Result]) -> tuple[list[str], list[str]]:
+    """Returns the names of all parameters, and those of all metrics."""
+    parameters = dict.fromkeys(name for result in found for name in result.run.parameters)
+    metrics = dict.fromkeys(name for result in found for name in result.metrics)
+    return [*parameters], [*metrics]
+
+
+def _print_csv(found: Sequence[Result]) -> None:
+    """Prints a line of names and a line for each run; amounts are in seconds and bytes."""
+    parameters, metrics = _names(found)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    own = ("state", "duration", "exit_code", "peak_memory", "cpu", "gpu", "handle")
+    writer.writerow(["run", *parameters, *metrics, *own])
+    for result in found:
+        data = masking.mask(as_data(result))
+        values = [data["parameters"].get(name) for name in parameters]
+        values += [data["metrics"].get(name) for name in metrics]
+        writer.writerow([data["run"], *values, *(data[name] for name in own)])
+    say(text.getvalue(), end="")
+
+
+def _rows(found: Sequence[Result]) -> tuple[list[Row], list[str]]:
+    """Returns the rows of the table and the heads; columns without any value are left out."""
+    parameters, metrics = _names(found)
+    columns: list[tuple[str, list[tuple[str, str]]]] = [
+        (HEADS["run"], [(str(result.run.number), "") for result in found])
+    ]
+    masked = [masking.mask({"parameters": r.run.parameters, "metrics": r.metrics}) for r in found]
+    for name in parameters:
+        columns.append((name, [(str(each["parameters"].get(name, "")), "") for each in masked]))
+    states = [(result.run.state, STATE_MEANING.get(result.run.state, "dim")) for result in found]
+    columns.append((HEADS["state"], states))
+    for name in metrics:
+        columns.append((name, [(_shown(each["metrics"].get(name)), "") for each in masked]))
+    amounts = [_amounts(result) for result in found]
+    for name in ("duration", "memory", "cpu", "gpu"):
+        cells = [(each[name], "") for each in amounts]
+        if any(text for text, _ in cells):
+            columns.append((HEADS[name], cells))
+    messages = [(_end(result), "dim") for result in found]
+    if any(text for text, _ in messages):
+        columns.append(("", messages))
+    return [list(row) for row in zip(*(cells for _, cells in columns), strict=True)], [h for h, _ in columns]
+
+
+def _amounts(result: Result) -> dict[str, str]:
+    run, lasted = result.run, result.duration
+    return {
+        "duration": "" if lasted is None else duration(lasted),
+        "memory": "" if run.memory is None else size(run.memory),
+        "cpu": "" if run.cpu is None else cores(run.cpu),
+        "gpu": "" if run.gpu is None else percent(run.gpu),
+    }
+
+
+def _end(result: Result) -> str:
+    run = result.run
+    if run.state != "FAILED":
+        return ""
+    return f"exit {run.code}" if run.code is not None and not run.message else run.message
+
+
+def _shown(value: Value) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
