@@ -12,6 +12,8 @@ SMI = """#!/bin/sh
 case "$1" in
 -L) cat "$0.list" ;;
 --query-compute-apps=*) cat "$0.apps" ;;
+--query-gpu=index,uuid,pci*) cat "$0.memory" ;;
+--query-gpu=uuid,ecc*) cat "$0.health" ;;
 --query-gpu=*) cat "$0.use" ;;
 *) exit 6 ;;
 esac
@@ -37,6 +39,8 @@ class FakeGpus:
         self.list([f"GPU {n}: a GPU (UUID: {gpu})" for n, gpu in enumerate(self.ids)])
         self.compute()
         self.use(["0, 1, 81920"] * count)
+        self.memory(*[1] * count)
+        self.health(*["0, No, 0"] * count)
 
     @property
     def path(self) -> str:
@@ -54,6 +58,15 @@ class FakeGpus:
     def use(self, lines: list[str]) -> None:
         """Sets the use of each GPU: percent, MiB in use, MiB."""
         self._answer("use", [f"{gpu}, {line}" for gpu, line in zip(self.ids, lines, strict=True)])
+
+    def memory(self, *used: int) -> None:
+        """Sets the memory in use of each GPU, MiB."""
+        lines = [f"{n}, {gpu}, 00000000:0{n}:00.0, 81920" for n, gpu in enumerate(self.ids)]
+        self._answer("memory", [f"{line}, {mib}" for line, mib in zip(lines, used, strict=True)])
+
+    def health(self, *values: str) -> None:
+        """Sets the defects of each GPU: uncorrected errors, pages to retire, failed remapping."""
+        self._answer("health", [f"{gpu}, {line}" for gpu, line in zip(self.ids, values, strict=True)])
 
     def _answer(self, name: str, lines: list[str]) -> None:
         file = self._program.with_name(f"nvidia-smi.{name}")

@@ -85,6 +85,15 @@ WithTags = Annotated[
         help="Only applications with this tag; `sweep=lr*` works too (repeatable: with all of them).",
     ),
 ]
+Preflight = Annotated[
+    list[str],
+    option(
+        "--preflight",
+        metavar="CHECK",
+        help="Check the place of each replica before its program: gpu[:SIZE], disk[:SIZE], "
+        "collective[:TIME], 'cmd:COMMAND' (repeatable).",
+    ),
+]
 Stall = Annotated[
     str,
     option("--stall", metavar="TIME", help="Report replicas without output or heartbeat for so long: 10m."),

@@ -1,4 +1,4 @@
-"""Flags of `torchx run` that set run options: the rules of stalls, retries, the time limit and the queue."""
+"""Flags of `torchx run` that set run options: rules of stalls, retries, time limit and queue, and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 FLAGS = {"requeue_on": "--requeue"}
 """The flags whose names differ from those of their run options."""
 
-
 LOCAL = "local jobs do: -s local_cwd"
 LACKS = (
     (("stall", "on_stall", "progress"), "does not detect stalls", "these do: -s local_cwd, -s local_docker"),
@@ -24,6 +23,7 @@ LACKS = (
         LOCAL,
     ),
     (("retry_on", "no_retry_on"), "does not retry by cause", LOCAL),
+    (("preflight",), "runs no checks before the program", LOCAL),
     (("priority", "no_wait"), "has no queue of this machine", LOCAL),
 )
 """Run options, and the message and the hint about a scheduler that does not have them."""
@@ -59,6 +59,11 @@ def queue_options(priority: str, no_wait: bool) -> dict[str, CfgVal]:
         except ValueError:
             raise UsageError(f'--priority takes an integer, got "{priority}"') from None
     return options
+
+
+def preflight_options(checks: Sequence[str]) -> dict[str, CfgVal]:
+    """Returns the run options of the given flags for the checks before the program."""
+    return {"preflight": list(checks)} if checks else {}
 
 
 def _given(**options: str) -> dict[str, CfgVal]:

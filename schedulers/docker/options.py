@@ -12,6 +12,7 @@ from torchx.schedulers.shared.options import (
     check_stalls,
     limits_of,
 )
+from torchx.scheduling.preflight import check_preflight
 from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -29,7 +30,7 @@ def run_options() -> runopts:
     add_shared(
         opts, "image_repo", "workspace_limit_mb", "quiet", "grace_period", "fail_fast", "retry_backoff"
     )
-    add_shared(opts, "reserve")
+    add_shared(opts, "reserve", "preflight")
     add_shared(opts, "retry_on", "no_retry_on")
     add_shared(opts, "stall", "on_stall", "progress")
     return opts
@@ -42,6 +43,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
         UsageError: a value is not allowed.
     """
     limits_of(cfg)
+    check_preflight(cfg)
     check_numbers("local_docker", cfg, ("grace_period", "retry_backoff", "workspace_limit_mb"))
     check_retry_rules(cfg)
     check_stalls(cfg)

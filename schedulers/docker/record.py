@@ -27,6 +27,7 @@ from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_a
 from torchx.schedulers.docker.request import OWN
 from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.docker.supervisor_launch import LONGEST_NAME, usage_path
+from torchx.scheduling.preflight import without_checks
 from torchx.specs.serialize import app_from_dict, app_to_dict
 
 if TYPE_CHECKING:
@@ -175,14 +176,15 @@ def _restored_role(app_id: str, role: Mapping[str, Any], containers: Sequence[Co
         "rank0_env": settings.TORCHX_RANK0_HOST,
     }
     seen = dict(line.partition("=")[::2] for line in first.env)
-    args = [restored(arg, of_args.get(str(n)), values) for n, arg in enumerate(first.command[1:])]
+    command = without_checks(first.command)
+    args = [restored(arg, of_args.get(str(n)), values) for n, arg in enumerate(command[1:])]
     env = {
         name: restored(seen[name], of_env.get(name), values)
         for name in role.get("env_names", ())
         if name in seen
     }
     env |= {name: MASK for name in role.get("secret_names", ()) if name in env}
-    return {**role, "entrypoint": "".join(first.command[:1]), "args": args, "env": env}
+    return {**role, "entrypoint": "".join(command[:1]), "args": args, "env": env}
 
 
 # --- the private file ----------------------------------------------------------------------------

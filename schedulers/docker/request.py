@@ -21,6 +21,7 @@ from torchx.schedulers.docker.engine.address import find_address
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import replicas_of
 from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.preflight import with_checks
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
 from torchx.specs.run_options import CfgVal
@@ -145,7 +146,9 @@ def to_request(
         }
         body = {
             "Image": role.image,
-            "Cmd": [filled.entrypoint, *filled.args],
+            "Cmd": with_checks(
+                [filled.entrypoint, *filled.args], role, cfg, container_name(app_id, role.name, 0)
+            ),
             "Hostname": name,
             # as on other engines, the role's entrypoint replaces that of the image
             "Entrypoint": [],

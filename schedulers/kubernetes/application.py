@@ -17,6 +17,7 @@ from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACK
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.record import HIDDEN
+from torchx.scheduling.preflight import without_checks
 
 with lazy_imports:
     from torchx.specs import serialize
@@ -69,7 +70,7 @@ def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) 
     marks = hidden.get("args") or {}
     result["args"] = [
         restored(str(arg), marks.get(str(number), []), filler)
-        for number, arg in enumerate(attempts.own_arguments(_list(main, "args")))
+        for number, arg in enumerate(_command(main)[1:])
     ]
     given = {entry.get("name"): entry for entry in _list(main, "env")}
     result["env"] = {
@@ -89,14 +90,20 @@ def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], filler: Ma
 
 def _role(job: dict[str, Any]) -> dict[str, Any]:
     main = _main(_at(job, "spec", "template"))
-    command = _list(main, "command")
+    command = _command(main)
     return {
         "name": label(job, ROLE_NAME) or job["metadata"]["name"],
         "image": str(main.get("image") or ""),
-        "entrypoint": str(command[0]) if command else "",
-        "args": [str(arg) for arg in attempts.own_arguments(_list(main, "args"))],
+        "entrypoint": command[0] if command else "",
+        "args": command[1:],
         "num_replicas": _at(job, "spec").get("completions") or 1,
     }
+
+
+def _command(main: Mapping[str, Any]) -> list[str]:
+    """Returns the command of a role, without the additions of the scheduler."""
+    own = [*_list(main, "command")[:1], *attempts.own_arguments(_list(main, "args"))]
+    return without_checks([str(each) for each in own])
 
 
 def _main(template: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from torchx.schedulers.shared.options import (
     check_numbers,
     check_retry_rules,
 )
+from torchx.scheduling.preflight import check_preflight
 from torchx.specs.run_options import CfgVal, runopts
 
 with lazy_imports:
@@ -89,7 +90,7 @@ def run_options() -> runopts:
         help="EFA devices of each replica, instead of those of its resource; 0 for none",
     )
     add_shared(opts, grace_period=30.0)
-    add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", *LIMITS)
+    add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "preflight", *LIMITS)
     opts.add(
         "ttl", type_=int, help="seconds from the end until the cluster removes the job (default: it is kept)"
     )
@@ -112,6 +113,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
                 hint="without it, torchx does: -cfg kind=job",
             )
     limits.check_limits(cfg)
+    check_preflight(cfg)
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
     for secret in strings(cfg, "image_pull_secrets"):

@@ -70,7 +70,7 @@ def _in_temporary_folder(request: PopenRequest, final: Path, folder: Path) -> Po
         return [
             replace(
                 param,
-                args=[moved(param.args[0]), *param.args[1:]],
+                args=list(map(moved, param.args)),
                 env={name: moved(value) if name == "PATH" else value for name, value in param.env.items()},
                 cwd=moved(param.cwd or ""),
             )

@@ -14,6 +14,7 @@ from torchx.schedulers.shared.options import (
     check_stalls,
     limits_of,
 )
+from torchx.scheduling.preflight import check_preflight
 from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -32,7 +33,7 @@ def run_options(scheduler: str) -> runopts:
     )
     add_shared(opts, "grace_period", "fail_fast", "retry_backoff", "retry_on", "no_retry_on")
     add_shared(opts, "stall", "on_stall", "progress", *LIMITS, "workspace_limit_mb", "reserve")
-    add_shared(opts, PRIORITY, NO_WAIT)
+    add_shared(opts, "preflight", PRIORITY, NO_WAIT)
     if scheduler == "local_dir":
         opts.add(
             "image_limit_mb",
@@ -54,3 +55,4 @@ def check_options(scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
     limits_of(cfg)
     check_retry_rules(cfg)
     check_stalls(cfg)
+    check_preflight(cfg)

@@ -19,6 +19,7 @@ from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
 from torchx.scheduling.base import replicas_of
 from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.preflight import SHARED_FILE, with_checks, without_checks
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import CfgVal
@@ -99,6 +100,7 @@ def dry_run(
             param.env = _env(role.name, replica, handle, folder, elastic) | param.env
             # last, programs installed beside this one: the virtual environment may not be activated
             param.env["PATH"] = _path(param, cfg, [*extra_paths, beside])
+            param.args = with_checks(param.args, filled, cfg, SHARED_FILE, here=True)
             params.append(param)
             dirs.append(folder)
     info = AppDryRunInfo(request, as_text)
@@ -144,7 +146,10 @@ def as_text(request: PopenRequest) -> str:
     for role, replicas in request.role_params.items():
         for number, replica in enumerate(replicas):
             lines.append(f"{role}/{number}:")
-            lines.append(f"  {shlex.join(replica.args)}")
+            command = without_checks(replica.args)
+            lines.append(f"  {shlex.join(command)}")
+            if command != replica.args:
+                lines.append("  after the preflight checks; the whole command is in the output of -o json")
             lines.append(f"  in {replica.cwd}, with the environment of the caller and:")
             lines += [f"    {name}={shlex.quote(value)}" for name, value in sorted(replica.env.items())]
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from torchx.jobs.record import is_own_log_dir
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.schedulers.local.request import PopenRequest, ReplicaParam
+from torchx.scheduling.preflight import without_checks
 from torchx.specs.app import AppDef
 from torchx.supervisor.process import files_needed
 
@@ -89,7 +90,9 @@ def check_programs(app: AppDef, request: PopenRequest) -> None:
                         f"role `{role.name}` needs `{program}`, which is not on PATH",
                         hint=f"install it: {how_to_get}",
                     )
-            program = replica.args[0]
+            program = without_checks(replica.args)[0]
+            if program != replica.args[0] and find_program(replica.args[0], replica) is None:
+                raise UsageError(f"role `{role.name}` needs `{replica.args[0]}` for its preflight checks")
             found = find_program(program, replica)
             if found is None:
                 raise UsageError(f"role `{role.name}` cannot be started: {_why_not(program, replica)}")

@@ -53,6 +53,12 @@ SHARED: Mapping[str, runopt] = {
     "checkpoint_dir": runopt(
         None, str, False, "folder for checkpoints, the same in all runs (default: one of the application)"
     ),
+    "preflight": runopt(
+        None,
+        list[str],
+        False,
+        "checks before the program: gpu, disk, collective, cmd:COMMAND; gpu:40GB, disk:9GB, collective:2m",
+    ),
     "image_repo": runopt(
         None,
         str,

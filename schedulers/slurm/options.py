@@ -13,6 +13,7 @@ from torchx.lazy import lazy_imports
 from torchx.pairs import to_dict
 from torchx.schedulers.shared.options import LIMITS, add_shared, check_choices, check_numbers
 from torchx.schedulers.slurm.node.job_limits import check_limits
+from torchx.scheduling.preflight import check_preflight
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, runopts
 from torchx.suggestions import did_you_mean
 
@@ -236,7 +237,7 @@ def run_options() -> SlurmOptions:
         default="dir",
         help="how to ship a workspace: dir, a copy in job_dir; docker, in an image",
     )
-    add_shared(opts, "workspace_limit_mb", "image_repo", "quiet")
+    add_shared(opts, "workspace_limit_mb", "image_repo", "quiet", "preflight")
     return opts
 
 
@@ -252,6 +253,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
         raise UsageError("run option `setup` of slurm contains a zero byte")
     check_numbers("slurm", cfg, ["workspace_limit_mb"])
     check_limits(cfg)
+    check_preflight(cfg)
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):
             raise UsageError(f"run option `{name}` of slurm contains a line break or control character")

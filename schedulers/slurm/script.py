@@ -15,6 +15,7 @@ from torchx.schedulers.slurm.directives import apptainer_command, directives, sr
 from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
+from torchx.scheduling.preflight import SHARED_FILE, with_checks
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.handles import make_app_handle
 from torchx.specs.macro import macros
@@ -116,7 +117,7 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
         files[f"{NODE_FOLDER}/limits.sh"] = node_file("limits.sh")
         files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
     for number, role in enumerate(app.roles):
-        files[task_file(number)] = _replica_script(role, context, bool(setup))
+        files[task_file(number)] = _replica_script(role, cfg, context)
     return files
 
 
@@ -153,7 +154,7 @@ def _printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _replica_script(role: Role, context: ScriptContext, has_setup: bool) -> str:
+def _replica_script(role: Role, cfg: Mapping[str, CfgVal], context: ScriptContext) -> str:
     """Returns the script of a replica, which sets its folder, environment and arguments.
 
     The variables of a role are set only for its program, so that its PATH does not affect the agent.
@@ -182,10 +183,10 @@ def _replica_script(role: Role, context: ScriptContext, has_setup: bool) -> str:
     ]
     if root:
         lines.append('cd "$torchx_root" || exit 74')
-    arguments = [filled.entrypoint, *filled.args]
+    arguments = with_checks([filled.entrypoint, *filled.args], role, cfg, SHARED_FILE)
     _check_length(role, [*(f"{name}={value}" for name, value in filled.env.items()), *arguments])
     variables = [f"{name}={quote(value)}" for name, value in filled.env.items()]
-    setup = [f'bash "$torchx_folder/{SETUP_FILE}"'] if has_setup else []
+    setup = [f'bash "$torchx_folder/{SETUP_FILE}"'] if cfg.get("setup") else []
     lines.append("set -- " + " \\\n  ".join([*variables, "--", *setup, *map(quote, arguments)]))
     lines.append(f'. "$torchx_folder/{NODE_FOLDER}/replica.sh"')
     return "\n".join(lines) + "\n"

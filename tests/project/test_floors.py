@@ -203,6 +203,7 @@ def test_only_the_command_line_does_this(what: str) -> None:
         "torchx.waiting.keeper",
         "torchx.schedulers.slurm.node.agent",
         "torchx.distributed.notice",
+        "torchx.scheduling.preflight_program",
     )
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))
     calls = {

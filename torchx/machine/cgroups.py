@@ -12,7 +12,7 @@ from torchx.machine.processes import read_proc
 ROOT = "/sys/fs/cgroup"
 
 UNLIMITED = 1 << 60
-"""Bytes from which a limit of memory is none; version 1 of control groups has no other sign of that."""
+"""A limit of this many bytes, or more, stands for no limit in version 1 of control groups."""
 
 
 class Totals(NamedTuple):

@@ -57,6 +57,8 @@ _WRAPPERS = re.compile(
 _PREFIX = re.compile(r"^(?:\[[\w /.:-]{1,40}\]:? ?)+")
 _NOT_RUN = (126, 127)
 """The exit codes of a shell that cannot run a program."""
+PREFLIGHT = (94, "torchx preflight failed")
+"""The exit code of a failed check, and the beginning of its line, as in ``torchx.exit_codes``."""
 
 
 def reported_cause(reasons: Iterable[str], exit_code: Optional[int]) -> Tuple[str, str]:
@@ -96,6 +98,10 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
     if signal is not None and signal != "SIGABRT":
         return "", ""
     plain = [_PREFIX.sub("", line).strip() for line in lines]
+    if exit_code == PREFLIGHT[0]:
+        line = next((line for line in reversed(plain) if line.startswith(PREFLIGHT[1])), "")
+        if line:
+            return "preflight", line
     if exit_code in _NOT_RUN:
         return "missing_program", next((line for line in reversed(plain) if _NOT_FOUND.search(line)), "")
     raised = [line for line in plain if _EXCEPTION.search(line)]

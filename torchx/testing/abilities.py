@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from torchx.errors import StateError
+from torchx.exit_codes import PREFLIGHT_FAILED, PREFLIGHT_MARK
 from torchx.scheduling.base import Executes, Kills, LogChunks, Scheduler, Waits
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
@@ -140,3 +141,24 @@ class AbilityConformance(Harness):
         self.until_ended(scheduler, app_id)
         with pytest.raises(StateError, match="not running"):
             run("true")
+
+    def test_a_failed_check_ends_the_attempt_before_the_program(self, scheduler: Scheduler[Any]) -> None:
+        if "preflight" not in scheduler.run_opts():
+            return
+        for check, code in (("cmd:true", 7), ("cmd:false", PREFLIGHT_FAILED)):
+            app = self.app(self.role("echo program; exit 7", max_retries=0))
+            app_id = scheduler.submit(app, {**self.cfg, "preflight": [check, "disk:1kB"]})
+            self._submitted.append(app_id)
+            status = self.until_ended(scheduler, app_id)
+            assert status.state is AppState.FAILED, status.msg
+            first = status.first_failure
+            assert first is not None, "the first failure is not reported"
+            assert (first.replica, first.exit_code) == (0, code)
+            lines = self.log(scheduler, app_id)
+            if code == PREFLIGHT_FAILED:
+                found = [line for line in lines if line.startswith(PREFLIGHT_MARK)]
+                assert found, f"no finding in {lines}"
+                assert found[0].rstrip().endswith(": cmd: `false` ended with exit code 1")
+            assert ("program\n" in lines) is (code == 7), f"the program starts after its checks: {lines}"
+            if status.roles:  # the program is on record, without the checks
+                assert status.roles[0].entrypoint == "sh"

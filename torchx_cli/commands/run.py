@@ -28,6 +28,7 @@ from torchx_cli.flags import (
     NoWait,
     Once,
     OnStall,
+    Preflight,
     Priority,
     Progress,
     RequestOutput,
@@ -43,7 +44,13 @@ from torchx_cli.flags import (
     scheduler_option,
 )
 from torchx_cli.resubmission import from_description, request_again
-from torchx_cli.rule_flags import limit_options, queue_options, retry_options, stall_options
+from torchx_cli.rule_flags import (
+    limit_options,
+    preflight_options,
+    queue_options,
+    retry_options,
+    stall_options,
+)
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -131,6 +138,7 @@ def run_(
     progress_regex: Progress = "",
     retry_on: RetryOn = [],  # noqa: B006
     no_retry_on: NoRetryOn = [],  # noqa: B006
+    preflight: Preflight = [],  # noqa: B006
     time_limit: TimeLimit = "",
     notice: Notice = "",
     requeue: Requeue = "",
@@ -164,6 +172,7 @@ def run_(
         rules={
             **stall_options(stall, on_stall, progress_regex), **retry_options(retry_on, no_retry_on),
             **limit_options(time_limit, notice, requeue, checkpoint_dir), **queue_options(priority, no_wait),
+            **preflight_options(preflight),
         },
         sweep=sweep_flags(each, zipped, at_once),
     )  # fmt: skip

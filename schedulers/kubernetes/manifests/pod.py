@@ -32,6 +32,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
 from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
 from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
+from torchx.scheduling.preflight import with_checks
 from torchx.specs.app import AppDef, Role
 from torchx.specs.named_resources_aws import EFA_DEVICE, K8S_ITYPE
 from torchx.specs.run_options import CfgVal
@@ -116,14 +117,15 @@ def pod_template(
     volumes = volumes_of(role)
     packed = context.workspaces.get(number)
     filler = MacroFiller(f"{context.namespace}:{context.app_id}", replica, FOLDER if packed else "")
+    entrypoint, *args = with_checks([role.entrypoint, *role.args], role, cfg)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": role.image,
         # replaces the entrypoint of the image
-        "command": [escaped(_text(role, role.entrypoint))],
+        "command": [escaped(_text(role, entrypoint))],
         "args": [
-            *attempts.arguments(escaped(role.entrypoint), retries_at),
-            *(filler.fill(_text(role, arg)) for arg in role.args),
+            *attempts.arguments(escaped(entrypoint), retries_at),
+            *(filler.fill(_text(role, arg)) for arg in args),
         ],
         "env": _env(context, number, filler, replica, retries_at),
         "resources": resources_of(role, cfg),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +20,7 @@ from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, is_terminal, output_format, paint, say, wrap
 
 with lazy_imports:
+    from torchx.scheduling import gpu_findings
     from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ MEANING = {"ok": "good", "none": "dim", "wrong": "bad"}
 def doctor_(
     ctx: typer.Context,
     scheduler: OneScheduler = "",
+    gpus: Annotated[
+        bool,
+        typer.Option(
+            "--gpus", help="Check only the GPUs of this machine: memory, defects, holders of leases."
+        ),
+    ] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
@@ -38,9 +46,13 @@ def doctor_(
     A missing engine is a problem only if it is given by name. The exit code is 1 if there are problems.
     """
     form = output_format(output, json)
+    if gpus and scheduler:
+        raise UsageError(f"--gpus checks this machine, not {scheduler}", hint="leave one of them out")
     with session_of(ctx).runner(check_home=False) as runner:
         names = [scheduler] if scheduler else _distinct(runner.scheduler_backends())
         results = {"installation": _installation()} if not scheduler else {}
+        if gpus:
+            names, results = [], {"GPUs": gpu_findings.diagnose(os.environ)}
         results |= {name: list(_diagnose(runner, name)) for name in names}
     wrong = any(finding.verdict is Verdict.WRONG for findings in results.values() for finding in findings)
     if scheduler and results[scheduler] and results[scheduler][0].verdict is Verdict.ABSENT:

@@ -1,0 +1,161 @@
+"""Preflight: checks of the place of each replica before its program starts.
+
+The command of a replica becomes that of a small program, which runs the checks with the Python of the replica
+and then executes the original command in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.scheduling.stalls import parse_duration
+from torchx.specs.app import RetryPolicy, Role
+
+with lazy_imports:
+    import base64
+    import shlex
+    import zlib
+
+OPTION = "preflight"
+"""The run option: a list of checks."""
+
+SHARED_FILE = "file"
+"""All replicas share the folder of their logs, in which they meet."""
+
+PORT = 29491
+"""The port at which replicas in containers meet."""
+
+COLLECTIVE_LIMIT, COMMAND_LIMIT = 300.0, 600.0
+"""Maximum seconds of a collective operation, and of a command."""
+LEAST_SPACE = 1e9
+"""Bytes of disk space that must be free."""
+
+EXPECTED = "expected gpu[:SIZE], disk[:SIZE], collective[:TIME] or cmd:COMMAND"
+
+_UNITS = {"": 1e9, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]?)b?", re.IGNORECASE)
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_BOOT = (
+    "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "  # whose modules could hide others
+    "import base64, zlib; exec(zlib.decompress(base64.b64decode('{data}')))"
+)
+_HERE = (
+    "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
+    "exec('from __future__ import annotations' + chr(10) + "
+    "''.join(line for name in ('preflight_gpus', 'preflight_program') "
+    "for line in open({folder!r} + '/' + name + '.py', encoding='utf-8') "
+    "if not line.startswith(('from torchx.', 'from __future__'))))"
+)
+_MARK = "  # torchx preflight"
+"""The end of the texts for ``python -c``, by which they are recognized."""
+_OURS = re.compile(r"^(from __future__|from torchx\.).*\n", re.MULTILINE)
+
+
+def checks_of(cfg: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the checks of run options.
+
+    Raises:
+        ValueError: one is invalid; the message names it.
+
+    >>> checks_of({"preflight": ["disk:2GB", "cmd:test 'a b'"]})
+    [{'kind': 'disk', 'least': 2000000000.0}, {'kind': 'cmd', 'command': ['test', 'a b'], 'limit': 600.0}]
+    >>> checks_of({"preflight": ["gpu", "collective:2m"]}), checks_of({})
+    ([{'kind': 'gpu'}, {'kind': 'collective', 'limit': 120.0}], [])
+    """
+    value = cfg.get(OPTION) or []
+    return [_check(str(text).strip()) for text in ([value] if isinstance(value, str) else value)]
+
+
+def _check(text: str) -> dict[str, Any]:
+    kind, colon, rest = text.partition(":")
+    if kind == "cmd":
+        try:
+            command = shlex.split(rest)
+        except ValueError as error:
+            raise ValueError(f"`{OPTION}` has `{text}`: {error}") from None
+        if command:
+            return {"kind": kind, "command": command, "limit": COMMAND_LIMIT}
+    elif kind in ("gpu", "disk"):
+        size = _SIZE.fullmatch(rest)
+        if size:
+            return {"kind": kind, "least": float(size[1]) * _UNITS[size[2].lower()]}
+        if not colon:
+            return {"kind": kind, "least": LEAST_SPACE} if kind == "disk" else {"kind": kind}
+    elif kind == "collective":
+        limit = parse_duration(rest) if colon else COLLECTIVE_LIMIT
+        if limit:
+            return {"kind": kind, "limit": limit}
+    raise ValueError(f"`{OPTION}` has `{text}`, {EXPECTED}")
+
+
+def with_checks(
+    command: Sequence[str], role: Role, cfg: Mapping[str, Any], meet: str = "", *, here: bool = False
+) -> list[str]:
+    """Returns the command of a replica that runs the checks first; the command itself without checks.
+
+    Args:
+        command: the program and its arguments.
+        role: its role.
+        cfg: the run options.
+        meet: the host of the first replica (default: ``TORCHX_RANK0_HOST``), or :data:`SHARED_FILE`.
+        here: the replica runs on this machine, so that it can read the files of this package.
+    """
+    checks = checks_of(cfg)
+    if not checks:
+        return list(command)
+    request = {
+        "checks": checks,
+        "gpus": max(0, role.resource.gpu),
+        "replicas": role.num_replicas,
+        "together": role.retry_policy is not RetryPolicy.REPLICA,
+        "meet": meet,
+        "port": PORT,
+    }
+    python = command[0] if _PYTHON.fullmatch(PurePosixPath(command[0]).name) else "python3"
+    return [python, "-c", _text_here() if here else _text(), json.dumps(request), "--", *command]
+
+
+def without_checks(command: Sequence[str]) -> list[str]:
+    """Returns the command of a replica without the checks.
+
+    >>> role = Role("w", "", entrypoint="sh")
+    >>> without_checks(with_checks(["sh", "-c", "date"], role, {"preflight": ["disk"]}))
+    ['sh', '-c', 'date']
+    """
+    own = len(command) > 5 and (command[1], command[4]) == ("-c", "--") and command[2].endswith(_MARK)
+    return list(command[5:] if own else command)
+
+
+def check_preflight(cfg: Mapping[str, Any]) -> None:
+    """Checks the checks in run options.
+
+    Raises:
+        UsageError: one of them is invalid.
+    """
+    try:
+        checks_of(cfg)
+    except ValueError as error:
+        raise UsageError(f"run option {error}") from None
+
+
+def _text_here() -> str:
+    """Returns a text for ``python -c`` that runs the program from its files."""
+    folder = str(Path(__file__).parent)
+    return _HERE.format(folder=folder) + _MARK
+
+
+@cache
+def _text() -> str:
+    """Returns the program as a text for ``python -c``."""
+    names = ("preflight_gpus.py", "preflight_program.py")
+    parts = [Path(__file__).with_name(name).read_text("utf-8") for name in names]
+    text = "from __future__ import annotations\n" + "\n".join(_OURS.sub("", part) for part in parts)
+    data = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return _BOOT.format(data=data) + _MARK
