@@ -13,7 +13,7 @@ from torchx.machine import locks, processes
 from torchx.schedulers.local.status import LocalJobs
 
 STARTS_WITHIN = 0.2
-"""Seconds between two looks at a waiting job that has no keeper at the moment."""
+"""Seconds between two checks of a waiting job without a keeper."""
 
 
 def wait(jobs: LocalJobs, app_id: str, timeout: float | None) -> bool:

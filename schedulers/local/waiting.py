@@ -96,7 +96,7 @@ def filled(fill: Callable[[Path], None], mine: Ticket) -> Callable[[Path], None]
 
 
 def enqueue(home: Home, app_id: str) -> None:
-    """Has the keeper look at a recorded job; without a keeper, the next command for the job starts one.
+    """Notifies the keeper of a recorded job.
 
     Raises:
         StateError: the keeper does not start.

@@ -66,15 +66,15 @@ def test_jobs_of_several_state_homes_share_no_gpu(
     assert shown(two) == [f"0={machine.ids[2]},PCI_BUS_ID"], "named as the caller does"
     machine.compute((3, os.getpid(), "python3"))
     with pytest.raises(StateError, match="job requests 1 GPU; this machine has 3, 0 of them free") as error:
-        submit(gpu_job(), auto_set_cuda_visible_devices=True)
+        submit(gpu_job(), no_wait=True)
     me = user_name(os.geteuid())
     assert error.value.hint == (
         f"GPU {machine.ids[0]}: {one} of {me}; GPU {machine.ids[2]}: {two} of {me}; "
         f"GPU 3: python3 (pid {os.getpid()}) of {me}, not started by torchx"
     )
-    # without the option, a note; no GPU is reserved
-    three = submit(gpu_job())
-    assert shown(three) == [f"0={os.environ['CUDA_VISIBLE_DEVICES']},"]
+    # more than the machine has: a note, and no GPU is reserved
+    three = submit(gpu_job(4))
+    assert shown(three, 4) == [f"{n}={os.environ['CUDA_VISIBLE_DEVICES']}," for n in range(4)]
     cancel(two, three)
     monkeypatch.setenv("TORCHX_HOME", first_home)
     cancel(one)
@@ -130,7 +130,7 @@ def test_another_user_has_other_gpus(machine: fakegpus.FakeGpus) -> None:
         with pytest.raises(
             StateError, match="job requests 3 GPUs; this machine has 4, 2 of them free"
         ) as error:
-            submit(gpu_job(3), auto_set_cuda_visible_devices=True)
+            submit(gpu_job(3), no_wait=True)
         assert error.value.hint == (
             f"GPU 0: a process (pid {pid}) of {user_name(65534)}; GPU 1: a process of an unknown user"
         )
@@ -183,8 +183,8 @@ assert not names_in_use(), "only on request"
 one = submit(1, unit + 1, reserve=True)
 names = names_in_use()
 assert sorted(names) == ["cpu-0", "memory-0", "memory-1"] or len(names) == 3, names
-submit(len(machine.cpu_names()), 1, reserve=True)
-submit(-1, len(machine.memory_names()) * unit, reserve=True)
+submit(len(machine.cpu_names()), 1, reserve=True, no_wait=True)
+submit(-1, len(machine.memory_names()) * unit, reserve=True, no_wait=True)
 assert names_in_use() == names, "a refused job keeps nothing"
 for app_id in (free, one):
     local.cancel(app_id)

@@ -37,7 +37,7 @@ class Ticket(NamedTuple):
             number.
         per_role: the GPUs of each replica, by role.
         ports: the names of its ports.
-        priority: jobs with a higher one go first.
+        priority: jobs with a higher one start first.
         limit: its time limit in seconds; None without one.
         held: it does not start until it is released.
         boot_id: the boot of this machine that it waits in.

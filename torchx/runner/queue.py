@@ -177,5 +177,5 @@ def change(app_id: str, action: str) -> None:
 
 
 def _is_old(paths: JobPaths) -> bool:
-    """Returns True if a job waited before a restart of the machine; it goes to the end of the queue."""
+    """Returns True if a job waited before a restart of the machine; it is moved to the end of the queue."""
     return not Ticket.load(paths).is_of_this_boot

@@ -22,18 +22,20 @@ from torchx.jobs import ticket
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.ticket import Ticket
 from torchx.jobs.view import load
-from torchx.leases.holders import holders, names_in_use
+from torchx.leases.holders import names_in_use
 from torchx.leases.waiting import Watch
 from torchx.machine import locks, socket_names
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
-from torchx.waiting import ends, keepers, quotas, starts
-from torchx.waiting.order import Quota, Verdict, Waiter, decide
+from torchx.waiting import ends, keepers, starts
+from torchx.waiting.decision import decide_now
+from torchx.waiting.links import Link
+from torchx.waiting.order import Verdict, Waiter
 
 MOST_WATCHED = 60
 """Maximum number of holders that are watched; a holder drops further connections of one user."""
 
 CHECK_INTERVAL = 0.25
-"""Seconds between two looks at the leases if not all holders can be watched."""
+"""Seconds between two checks of the leases if not all holders can be watched."""
 
 STUCK_AFTER = 5.0
 """Seconds after which a job that the keeper of another user could start, but does not, is passed."""
@@ -58,46 +60,6 @@ class Own(NamedTuple):
     waiter: Waiter
 
 
-class Link:
-    """A connection to another process, which sends lines.
-
-    Args:
-        connection: the connection.
-    """
-
-    def __init__(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        with contextlib.suppress(OSError):
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, keepers.LONGEST // 4)
-        self.connection = connection
-        self.uid = keepers.user_of(connection)
-        self.subscribed = False
-        self.waiters: list[Waiter] = []
-        self._data = bytearray()
-
-    def lines(self) -> list[bytes] | None:
-        """Returns the complete lines that have arrived; None at the end of the connection."""
-        try:
-            while data := self.connection.recv(1 << 16):
-                self._data += data
-                if len(self._data) > keepers.LONGEST:
-                    return None
-        except BlockingIOError:
-            *lines, rest = bytes(self._data).split(b"\n")
-            self._data = bytearray(rest)
-            return [line + b"\n" for line in lines]
-        except OSError:
-            pass
-        return None
-
-    def send(self, data: bytes) -> bool:
-        """Sends data; returns False if the other side does not take all of it."""
-        try:
-            return self.connection.send(data) == len(data)
-        except OSError:
-            return False
-
-
 class Keeper:
     """The waiting jobs of a state home.
 
@@ -113,7 +75,7 @@ class Keeper:
         self._own: dict[str, Own] = {}
         self._clients: dict[int, Link] = {}
         self._peers: dict[str, Link] = {}
-        self._blocked: dict[str, float] = {}  # GPUs that other programs use, and when to look again
+        self._blocked: dict[str, float] = {}  # GPUs that other programs use, and when to check again
         self._overdue: dict[tuple[int, str], float] = {}
         self._reported = b""
 
@@ -321,38 +283,6 @@ class Keeper:
                 # holders answer connections, which is not a reason to decide again
                 if ready != [watch.fileno()] or watch.ended():
                     return
-
-
-def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> list[Verdict]:
-    """Decides which jobs start, by the leases that are free now.
-
-    Args:
-        waiters: the waiting jobs of all users.
-        blocked: further leases that cannot be taken.
-    """
-    wanted = {name for waiter in waiters for want in waiter.wanted for name in want.names}
-    in_use = wanted & names_in_use()
-    limits = quotas.load()
-    held = holders(in_use) if limits or any(w.limit is not None for w in waiters) else {}
-    until = {name: holder.ends for name, holder in held.items() if holder.ends is not None}
-    used: dict[int, Quota] = {}
-    jobs: set[tuple[int, str]] = set()
-    for name, holder in held.items():
-        if holder.uid is not None:
-            before = used.get(holder.uid, Quota(0, 0))
-            new = (holder.uid, holder.app) not in jobs
-            jobs.add((holder.uid, holder.app))
-            gpus = (before.gpus or 0) + name.startswith("gpu-")
-            used[holder.uid] = Quota(gpus, (before.jobs or 0) + new)
-    uids = {waiter.uid for waiter in waiters}
-    return decide(
-        waiters,
-        wanted - in_use - set(blocked),
-        until,
-        time.time(),
-        {uid: quotas.of_user(limits, uid) for uid in uids},
-        used,
-    )
 
 
 def report_error(text: str) -> None:

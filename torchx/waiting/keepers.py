@@ -36,7 +36,7 @@ MOST_WAITERS = 100_000
 """Maximum number of jobs in a report."""
 
 LIST, SUBSCRIBE, WAKE, OK = b"list\n", b"subscribe\n", b"wake ", b"ok\n"
-"""Requests for a report, for one after each change, to look at a job of the keeper's user; and its answer."""
+"""Requests for a report, for one after each change, to check a job of the keeper's user; and its answer."""
 
 
 def name_of(home: Path) -> str:
@@ -51,7 +51,7 @@ def names() -> list[str]:
 
 
 def connect(name: str, timeout: float | None = ANSWERS_WITHIN) -> socket.socket | None:
-    """Returns a connection to a keeper, or None if there is none of that name."""
+    """Returns a connection to a keeper, or None without a keeper of that name."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(timeout)
     try:

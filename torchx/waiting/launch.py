@@ -1,4 +1,4 @@
-"""Puts jobs into the queue, and has the keeper of a state home look at them."""
+"""Puts jobs into the queue, and notifies the keeper of a state home."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIES = 10
 
 
 def wake(home: Home, paths: JobPaths) -> None:
-    """Has the keeper look at a job, whose ticket is new or has changed; starts the keeper if necessary.
+    """Notifies the keeper of a new or changed ticket; starts the keeper if necessary.
 
     Raises:
         StateError: the keeper does not start.
@@ -44,7 +44,7 @@ def wake(home: Home, paths: JobPaths) -> None:
 
 
 def revive(home: Home, paths: JobPaths) -> None:
-    """Has a keeper look at a waiting job that has none, unless the machine was restarted since."""
+    """Finds a keeper for a waiting job without one, unless the machine was restarted since."""
     with contextlib.suppress(OSError, StateError):
         if Ticket.load(paths).is_of_this_boot:
             ticket.mark(home, paths)

@@ -2,7 +2,7 @@
 
 Jobs start by priority, then by the time of their tickets, each with all of its resources or none. A job that
 does not fit keeps its resources from those behind it. Only a job that surely ends before the first of these
-could start goes ahead of it (backfill), so that no job waits forever.
+could start is started ahead of it (backfill), so that no job waits forever.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 MARGIN = 15.0
-"""Seconds between the latest end of a job that goes ahead and the earliest start of the one that it passes:
+"""Seconds between the latest end of a job that starts ahead and the earliest start of the one that it passes:
 the end of its processes takes time."""
 
 
@@ -35,7 +35,7 @@ class Waiter(NamedTuple):
         app_id: the application.
         at: the time that determines its place, seconds since the epoch.
         wanted: its needs: GPUs, processors and memory.
-        priority: jobs with a higher one go first.
+        priority: jobs with a higher one start first.
         limit: its time limit in seconds; None without one.
         held: it does not start until it is released.
     """
@@ -113,12 +113,14 @@ def decide(
     verdicts = []
     ahead: Waiter | None = None  # the first job that does not fit
     start = 0.0  # the earliest start of it
-    position = 0
+    ahead_of: dict[frozenset[str], int] = {}  # jobs so far by the resources that they could use
     for waiter in sorted(waiters, key=lambda waiter: waiter.place):
         if waiter.held:
             verdicts.append(Verdict(waiter, reason="held"))
             continue
-        position += 1
+        mine = _usable(waiter)
+        position = 1 + sum(count for names, count in ahead_of.items() if not mine.isdisjoint(names))
+        ahead_of[mine] = ahead_of.get(mine, 0) + 1
         excess = _excess(waiter, (quotas or {}).get(waiter.uid, Quota()), usage.get(waiter.uid, Quota()))
         if excess:
             verdicts.append(Verdict(waiter, reason=excess))
@@ -158,8 +160,13 @@ def _natural(name: str) -> tuple[int, str]:
 
 def _competes(waiter: Waiter, other: Waiter) -> bool:
     """Returns True if two jobs could need the same resource."""
-    mine: set[str] = set().union(*(wanted.names for wanted in waiter.wanted if wanted.amount))
-    return any(wanted.amount and not mine.isdisjoint(wanted.names) for wanted in other.wanted)
+    return not _usable(waiter).isdisjoint(_usable(other))
+
+
+def _usable(waiter: Waiter) -> frozenset[str]:
+    """Returns the names of all leases that a job could take."""
+    sets = [wanted.names for wanted in waiter.wanted if wanted.amount]
+    return sets[0] if len(sets) == 1 else frozenset().union(*sets)
 
 
 def _earliest(waiter: Waiter, free: Collection[str], ends: Mapping[str, float]) -> float:

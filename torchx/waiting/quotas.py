@@ -59,7 +59,7 @@ def _number(text: str | None) -> int | None:
 
 
 def of_user(limits: Mapping[str, Quota], uid: int) -> Quota:
-    """Returns the limits of a user: root has none, unless the file names it."""
+    """Returns the limits of a user: those of root are unlimited, unless the file names it."""
     if not limits:
         return Quota()
     try:

@@ -11,7 +11,7 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.ticket import Ticket
 from torchx.jobs.view import JobView
 from torchx.waiting import keepers
-from torchx.waiting.keeper import decide_now
+from torchx.waiting.decision import decide_now
 from torchx.waiting.order import Verdict
 
 FRESH_FOR = 0.5

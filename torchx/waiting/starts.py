@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from torchx.jobs.paths import JobPaths
@@ -56,6 +57,9 @@ def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> l
     chosen = [Gpu(lease.removeprefix(machine_gpus.PREFIX), text, number)
               for lease, text, number in ticket.visible if lease in set(names)]  # fmt: skip
     busy = [use.gpu.lease for use in machine_gpus.survey(chosen, env) if use.computing]
+    # of the schedulers, which are loaded on demand
+    unleased: set[Gpu] = import_module("torchx.schedulers.shared.gpus").used_without_lease(chosen)
+    busy += [gpu.lease for gpu in unleased]
     if busy:
         return busy
     leases = take(names)

@@ -1,0 +1,42 @@
+"""The decision about the waiting jobs of this machine, by the leases that are free now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from torchx.leases.holders import holders, names_in_use
+from torchx.waiting import quotas
+from torchx.waiting.order import Quota, Verdict, Waiter, decide
+
+
+def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> list[Verdict]:
+    """Decides which jobs start, by the leases that are free now.
+
+    Args:
+        waiters: the waiting jobs of all users.
+        blocked: further leases that cannot be taken.
+    """
+    wanted = {name for waiter in waiters for want in waiter.wanted for name in want.names}
+    in_use = wanted & names_in_use()
+    limits = quotas.load()
+    held = holders(in_use) if limits or any(w.limit is not None for w in waiters) else {}
+    until = {name: holder.ends for name, holder in held.items() if holder.ends is not None}
+    used: dict[int, Quota] = {}
+    jobs: set[tuple[int, str]] = set()
+    for name, holder in held.items():
+        if holder.uid is not None:
+            before = used.get(holder.uid, Quota(0, 0))
+            new = (holder.uid, holder.app) not in jobs
+            jobs.add((holder.uid, holder.app))
+            gpus = (before.gpus or 0) + name.startswith("gpu-")
+            used[holder.uid] = Quota(gpus, (before.jobs or 0) + new)
+    uids = {waiter.uid for waiter in waiters}
+    return decide(
+        waiters,
+        wanted - in_use - set(blocked),
+        until,
+        time.time(),
+        {uid: quotas.of_user(limits, uid) for uid in uids},
+        used,
+    )
