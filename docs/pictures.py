@@ -103,6 +103,10 @@ SCENES: dict[str, list[Shot]] = {
             ages=["just now", "2 min ago", "3 h ago", "3 h ago"],
         ),
     ],
+    "stacks": [
+        Shot("run --detach utils.sh --num_replicas 4 'exec python hang.py'", "k4d9p6gtm2r", shown=False),
+        Shot("stacks @last", until="3 of 4 identical"),
+    ],
 }
 """The pictures, in the order in which they are taken: later ones show jobs of earlier ones."""
 
@@ -145,7 +149,7 @@ def _pin(text: str, folder: Path) -> str:
     """Replaces the values that the shim cannot pin: the folder and the pids."""
     pids = iter(range(4121, 10_000))
     text = text.replace(f"{folder}/", "")
-    return re.sub(r"pid \d+( +(?=\S))?", lambda m: f"pid {next(pids)}" + ("  " if m[1] else ""), text)
+    return re.sub(r"(pids?) \d+( +(?=\S))?", lambda m: f"{m[1]} {next(pids)}" + ("  " if m[2] else ""), text)
 
 
 @contextmanager
@@ -158,7 +162,7 @@ def stage() -> Iterator[Path]:
         try:
             yield folder
         finally:
-            for name in ("train-h7w2n5dflrb", "sh-m3q8v2hxnwc"):
+            for name in ("train-h7w2n5dflrb", "sh-m3q8v2hxnwc", "sh-k4d9p6gtm2r"):
                 take(Shot(f"cancel {name}"), folder)
                 while "RUNNING" in take(Shot(f"status {name}"), folder):
                     time.sleep(0.1)

@@ -15,7 +15,7 @@ from docs.pages import PAGES, ROOT
 pytestmark = pytest.mark.xdist_group("pictures")  # one process: the pictures are taken once
 
 PICTURES = ROOT / "docs" / "pictures"
-NAMES = ("run", "failure", "log", "status", "list")
+NAMES = ("run", "failure", "log", "status", "list", "stacks")
 LIVE = ("top",)
 """Pictures of measurements, which differ from run to run."""
 
