@@ -26,7 +26,7 @@ def test_the_request_switches_the_fault_handler_on(scheduler: str, monkeypatch: 
             form = rf"PYTHONFAULTHANDLER(=|\n *value: )['\"]?{expected}"
             assert re.search(form, request), request
             continue
-        script = "\n".join(lines[:1]) + '\nprintf %s "$PYTHONFAULTHANDLER"'
+        script = lines[0].removeprefix("#| ") + '\nprintf %s "$PYTHONFAULTHANDLER"'
         for given, printed in (({}, "1"), ({"PYTHONFAULTHANDLER": "2"}, "2")):
             env = {"PATH": os.environ["PATH"], **given}
             done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ def answer_dump_requests(rank: int, dump: Callable[[], bytes] | None) -> None:
 
     Args:
         rank: the rank of this process.
-        dump: PyTorch's function that returns a dump; None if this version has none.
+        dump: PyTorch's function that returns a dump; None if this version cannot dump.
     """
     pipe, target = os.environ.get(PIPE), os.environ.get(DUMP)
     if not pipe or not target or dump is None or rank in _started:

@@ -12,6 +12,9 @@ ACTIONS = ("report", "restart", "cancel")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _UNIT = "seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw]"
 
+SLOT_SIZE = 16
+"""Bytes of the heartbeat of a replica: its time and its step."""
+
 LONGEST_LINE = 1 << 16
 """Bytes of a line that are searched for progress."""
 

@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 from torchx import settings
 from torchx.machine import files
-from torchx.scheduling.stalls import LONGEST_LINE, StallRule, brief
+from torchx.scheduling.stalls import LONGEST_LINE, SLOT_SIZE, StallRule, brief
 
 SLOT = struct.Struct("=qq")
 """A heartbeat: its time by ``time.monotonic_ns()``, and the step; see ``torchx.distributed.beat``."""
+assert SLOT.size == SLOT_SIZE
 
 RESUMED_WITHIN = 1.0
 """Seconds until a heartbeat after a stall is noticed."""

@@ -12,7 +12,7 @@ from torchx.errors import StateError
 from torchx.jobs.paths import file_name, user_home
 from torchx.machine import files
 from torchx.schedulers.shared.stalls import StallFolder, StallHistory
-from torchx.supervisor.stalls import SLOT
+from torchx.scheduling.stalls import SLOT_SIZE
 
 TARGET = "/run/torchx/heartbeats"
 """The file with the heartbeats in containers."""
@@ -50,7 +50,7 @@ def mount_heartbeats(body: dict[str, Any], app_id: str, ordinal: int) -> None:
     source = str(stall_folder(app_id).heartbeats)
     mount = {"Type": "bind", "Source": source, "Target": TARGET, "ReadOnly": False}
     body["HostConfig"].setdefault("Mounts", []).append(mount)
-    body["Env"].append(f"{settings.TORCHX_HEARTBEAT}={ordinal * SLOT.size}:{TARGET}")
+    body["Env"].append(f"{settings.TORCHX_HEARTBEAT}={ordinal * SLOT_SIZE}:{TARGET}")
 
 
 def create(app_id: str, count: int) -> None:
@@ -66,7 +66,7 @@ def create(app_id: str, count: int) -> None:
     folder = stall_folder(app_id)
     try:
         files.make_folder(folder.path)
-        files.write_file(folder.heartbeats, bytes(SLOT.size * count))
+        files.write_file(folder.heartbeats, bytes(SLOT_SIZE * count))
         open_to_containers(folder)
     except OSError as error:
         raise StateError(f"the heartbeats cannot be stored at {folder.path}: {error.strerror}") from error

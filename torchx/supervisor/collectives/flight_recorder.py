@@ -26,7 +26,7 @@ ENTRIES = "2000"
 DUMPED_WITHIN = 15.0
 """Maximum seconds for dumps; PyTorch reads its pipe once per second."""
 
-READ_WITHIN = 60.0
+READ_WITHIN = 120.0
 """Maximum seconds to compare the dumps, of which PyTorch takes some to start."""
 
 MOST_TEXT = 1 << 20
