@@ -267,7 +267,7 @@ class Runner(Applications):
         engine = self.scheduler(scheduler)
         plan = None if engine.sends_notifications else dryrun_info.notify
         if plan is not None:
-            notifications.check(plan, scheduler, stalls="stall" in engine.run_opts())
+            notifications.check(plan, scheduler, stalls=bool(dryrun_info.cfg.get("stall")))
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)

@@ -45,13 +45,14 @@ def check(plan: Notify, scheduler: str, *, stalls: bool = False) -> None:
     Args:
         plan: the notifications.
         scheduler: the scheduler.
-        stalls: whether it can detect stalls.
+        stalls: whether stalls of the application are detected.
 
     Raises:
-        UsageError: they cannot: it records no stalls.
+        UsageError: they cannot: only stalls are requested, and none are detected.
     """
     if set(plan.on) <= {STALL} and not stalls:
-        raise UsageError(f"{scheduler} records no stalls to notify of", hint="--notify-on end or failure")
+        hint = "--stall on local schedulers and local_docker, or --notify-on end or failure"
+        raise UsageError(f"{scheduler} records no stalls to notify of", hint=hint)
 
 
 def request(runner: Source, handle: str, plan: Notify | None, *, stalls: bool = False) -> None:

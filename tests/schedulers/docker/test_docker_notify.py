@@ -89,7 +89,7 @@ def test_a_watcher_that_was_killed_is_replaced(
 
 
 def test_stalls_are_not_promised(runner: Runner, jobs: Jobs, hooks: Hooks) -> None:
-    """Docker records no stalls: of the default kinds only the end is planned."""
+    """Without --stall none are detected: of the default kinds only the end is planned."""
     info = runner.dryrun(AppDef("job", [sh("true")]), "local_docker", {})
     info.notify = Notify([hooks.url], ["stall"])
     with pytest.raises(UsageError, match="records no stalls"):
