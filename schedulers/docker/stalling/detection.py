@@ -25,7 +25,7 @@ from torchx.schedulers.docker.exec import execute_in
 from torchx.schedulers.docker.logs import read_log
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.stalling import files as stall_files
-from torchx.schedulers.shared.stalls import CANCEL
+from torchx.schedulers.shared.stalls import CANCEL, PROGRESS
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.stack_exec import abort_in_replicas
 from torchx.scheduling.streams import Streams
@@ -99,6 +99,8 @@ class ContainerStalls:
         except OSError:  # the job runs without
             return
         stall_files.open_to_containers(self._folder)
+        if self._folder.read().since is not None:
+            self._note(PROGRESS)  # of a supervisor that died: its clocks begin again
 
     def _note(self, event: str, **facts: object) -> None:
         with suppress(OSError):

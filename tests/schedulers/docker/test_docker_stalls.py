@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
-from containers import Jobs, describe, ended, scheduler, sh, text
+from containers import Jobs, describe, ended, scheduler, sh, supervisor_of, text
 from hooks import Hooks
 from program import ROOT, torchx
 from support import wait_until
@@ -80,6 +82,18 @@ def test_output_is_progress(jobs: Jobs) -> None:
     assert scheduler().execute(app_id, "w", 0, ["touch", "/tmp/go"], streams) == 0
     wait_until(lambda: not describe(app_id).msg, "it continues")
     assert stall_folder(app_id).read().since is None
+
+
+def test_another_supervisor_detects_the_stall_again(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("sleep 600"), stall="0.3s")
+    wait_until(lambda: describe(app_id).stalls, "it stalls")
+    supervisor = supervisor_of(app_id)
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: describe(app_id).needs_reconcile, "it has no supervisor")
+    scheduler().reconcile(app_id)
+    wait_until(lambda: len(describe(app_id).stalls) > 1, "it is reported again")
+    assert '"e":"progress"' in stall_folder(app_id).journal.read_text()
 
 
 def test_only_matching_lines_count(jobs: Jobs) -> None:
