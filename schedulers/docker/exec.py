@@ -1,13 +1,17 @@
-"""Runs a program in a running container."""
+"""Runs a program in a running container; connects to its ports."""
 
 from __future__ import annotations
 
 import select
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from typing import Any
 
 from torchx.errors import StateError
+from torchx.machine.port_names import resolve_port
+from torchx.machine.relay import connect
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.duplex import Duplex
@@ -186,3 +190,61 @@ def _exit_code(engine: Engine, made: str, program: str) -> int:
             raise StateError(f"the engine does not know the exit code of `{program}`")
         time.sleep(pause)
         pause = min(pause * 2, POLL_INTERVAL)
+
+
+def port_connector(
+    engine: Engine, app_id: str, role: str, replica: int, port: str
+) -> Callable[[], socket.socket]:
+    """Returns a function that connects to a port of a container.
+
+    Raises:
+        StateError: the replica is not running or has no such port, or the container cannot be reached.
+    """
+
+    def addresses() -> list[tuple[str, int]]:
+        found = container_of(readable(engine, app_id), app_id, role, replica)
+        described = engine.call("GET", f"/containers/{found}/json")
+        return addresses_of(engine, described, f"{role}/{replica}", port)
+
+    def connected() -> socket.socket:
+        *others, last = addresses()
+        for each in others:
+            with suppress(StateError):
+                return connect(*each, f"{role}/{replica}")
+        return connect(*last, f"{role}/{replica}")
+
+    addresses()
+    return connected
+
+
+def addresses_of(engine: Engine, found: Any, replica: str, port: str) -> list[tuple[str, int]]:
+    """Returns the addresses of a port of a container, in the order in which they are tried.
+
+    They are that of the container, if its engine is on this machine, and the published one.
+
+    Args:
+        engine: the engine.
+        found: the container, as the engine describes it.
+        replica: the replica, for the message.
+        port: the port.
+
+    Raises:
+        StateError: the container has no such port, or it cannot be reached.
+    """
+    variables = (found.get("Config") or {}).get("Env") or []
+    number = resolve_port(port, dict(text.split("=", 1) for text in variables if "=" in text), replica)
+    settings = found.get("NetworkSettings") or {}
+    networks = settings.get("Networks") or {}
+    is_local = bool(engine.address.path)
+    hosts = [settings.get("IPAddress"), *(each.get("IPAddress") for each in networks.values())]
+    if (found.get("HostConfig") or {}).get("NetworkMode") == "host":
+        hosts.append("localhost")
+    addresses = [(text, number) for text in dict.fromkeys(filter(None, hosts)) if is_local]
+    for published in (settings.get("Ports") or {}).get(f"{number}/tcp") or []:
+        addresses.append((engine.address.host or "localhost", int(published["HostPort"])))
+    if not addresses:
+        raise StateError(
+            f"port {number} of {replica} cannot be reached: it is not published by its engine",
+            hint="publish it with a port_map, or run a program there: torchx exec",
+        )
+    return addresses

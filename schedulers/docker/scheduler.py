@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ with lazy_imports:
     from torchx.schedulers.docker.images import workspace as images_workspace
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from torchx.schedulers.docker.request import DockerContainer as DockerContainer
     from torchx.schedulers.docker.request import DockerJob as DockerJob
     from torchx.scheduling.findings import Finding
@@ -178,6 +180,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
             StateError: the replica does not run, or its container has no such program.
         """
         return docker_exec.execute(self._engine, app_id, role_name, k, command, streams)
+
+    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Returns a function that connects to a port of a replica."""
+        return docker_exec.port_connector(self._engine, app_id, role_name, k, port)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the configured engine."""

@@ -1,14 +1,18 @@
-"""Runs a program in the container of a running pod, with input and output over a websocket."""
+"""Runs a program in the container of a running pod, and connects to its ports, over websockets."""
 
 from __future__ import annotations
 
 import json
 import select
+import socket
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.machine.port_names import resolve_port
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import short
@@ -96,13 +100,11 @@ def execute_in(
 
 
 def _receive(connection: Any, caller: Caller, program: str, monitor: ConnectionMonitor) -> int:
-    from websocket import WebSocketException
-
     while True:
         monitor.until_readable(connection)
         try:
             kind, frame = connection.recv_data_frame(True)
-        except (WebSocketException, OSError) as error:
+        except websocket_failures() as error:
             raise ClusterError(f"the connection to `{program}` was lost: {error}") from None
         data = frame.data
         if kind == CLOSING or not data:
@@ -133,8 +135,6 @@ def _code(data: bytes, program: str) -> int:
 
 def _feed(connection: Any, caller: Caller, over: threading.Event) -> None:
     """Sends the input, and the size of the terminal after each change."""
-    from websocket import WebSocketException
-
     try:
         while not over.is_set():
             size = caller.new_size()
@@ -154,5 +154,131 @@ def _feed(connection: Any, caller: Caller, over: threading.Event) -> None:
             spoken = {key.lower(): value for key, value in (connection.getheaders() or {}).items()}
             if spoken.get("sec-websocket-protocol") == NEWEST:
                 connection.send(bytes([CLOSE, STDIN]), BINARY)
-    except (WebSocketException, OSError):
+    except websocket_failures():
         return  # the program has ended: the receiver reads its result
+
+
+# --- ports -----------------------------------------------------------------------------------------
+
+DATA, FORWARD_ERROR = 0, 1
+"""Channels: the first byte of each message."""
+FORWARD_AT_A_TIME = 1 << 15
+IDLE_AFTER_END = 60.0
+"""Seconds without data after which a connection is closed whose client has ended its direction."""
+
+
+def port_connector(
+    clusters: Clusters, app_id: str, role: str, replica: int, port: str
+) -> Callable[[], socket.socket]:
+    """Returns a function that connects to a port of a replica.
+
+    Raises:
+        StateError: the replica is not running, or has no such port.
+    """
+
+    def pod() -> tuple[str, str, int]:
+        facts = require(clusters, app_id)
+        found = pod_of(facts, role, replica)
+        container = found["spec"]["containers"][0]
+        env = {each["name"]: str(each.get("value", "")) for each in container.get("env") or []}
+        number = resolve_port(port, env, f"{role}/{replica}")
+        return facts.namespace, str(found["metadata"]["name"]), number
+
+    def connected() -> socket.socket:
+        namespace, name, number = pod()
+        path = path_of("v1", "pods", namespace, name) + "/portforward"
+        connection = clusters.of(app_id).websocket(path, [("ports", str(number))])
+        ours, theirs = socket.socketpair()
+        forward = _Forward(connection, theirs)
+        try:
+            forward.begin(f"port {number} of {role}/{replica}")
+        except BaseException:
+            ours.close()
+            forward.close()
+            raise
+        return ours
+
+    pod()
+    return connected
+
+
+class _Forward:
+    """Copies between a websocket and a socket, in two threads.
+
+    The protocol cannot end one direction alone: after the end of the client's data, the connection remains
+    until the server ends it or sends nothing more.
+
+    Args:
+        connection: the websocket.
+        end: the socket; closed at the end.
+    """
+
+    def __init__(self, connection: Any, end: socket.socket) -> None:
+        self._connection, self._end = connection, end
+        self._last = 0.0  # time of the last data after the end of the client's; 0 before
+
+    def begin(self, port: str) -> None:
+        """Waits for the answer of the cluster, and starts.
+
+        Raises:
+            ClusterError: the cluster rejects the port or does not answer.
+        """
+        seen: set[int] = set()
+        while len(seen) < 2:  # each channel begins with the number of the port
+            channel, data = self._receive()
+            if channel < 0 or (channel == FORWARD_ERROR and channel in seen):
+                reason = data.decode("utf-8", "replace").strip()[:500]
+                raise ClusterError(f"{port} cannot be reached: {reason}")
+            seen.add(channel)
+        for work in (self._download, self._upload):
+            threading.Thread(target=work, name="port forward", daemon=True).start()
+
+    def _receive(self) -> tuple[int, bytes]:
+        """Returns a channel and its data; the channel is -1 at the end."""
+        try:
+            while True:
+                kind, frame = self._connection.recv_data_frame(True)
+                if kind == CLOSING:
+                    return -1, b"the connection was closed"
+                if frame.data:
+                    return frame.data[0], frame.data[1:]
+        except websocket_failures() as error:
+            return -1, str(error).encode()
+
+    def _download(self) -> None:
+        """Copies from the cluster until the connection ends or fails."""
+        with suppress(OSError):
+            while True:
+                channel, data = self._receive()
+                if channel != DATA:
+                    break
+                if self._last:
+                    self._last = time.monotonic()
+                self._end.sendall(data)
+        self.close()
+
+    def _upload(self) -> None:
+        """Copies to the cluster."""
+        with suppress(*websocket_failures()):
+            while data := self._end.recv(FORWARD_AT_A_TIME):
+                self._connection.send(bytes([DATA]) + data, BINARY)
+            self._last = time.monotonic()
+            while (left := self._last + IDLE_AFTER_END - time.monotonic()) > 0:
+                time.sleep(min(left, 1.0))
+                if self._end.fileno() < 0:
+                    return
+        self.close()
+
+    def close(self) -> None:
+        """Ends both."""
+        with suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+        self._end.close()
+        self._connection.shutdown()
+
+
+def websocket_failures() -> tuple[type[Exception], ...]:
+    """Returns the errors of a broken websocket."""
+    from websocket import WebSocketException
+
+    return WebSocketException, OSError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -28,6 +28,8 @@ with lazy_imports:
     from torchx.schedulers.kubernetes import wait as kubernetes_wait
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from torchx.schedulers.kubernetes.request import KubernetesJob as KubernetesJob
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
@@ -165,6 +167,10 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             StateError: the replica is not running, or the program does not exist.
         """
         return kubernetes_exec.execute(self._clusters, app_id, role_name, k, command, streams)
+
+    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Returns a function that connects to a port of a replica."""
+        return kubernetes_exec.port_connector(self._clusters, app_id, role_name, k, port)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the default cluster."""

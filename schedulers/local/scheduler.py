@@ -15,12 +15,14 @@ with lazy_imports:
     from torchx.schedulers.local import cancel as local_cancel
     from torchx.schedulers.local import checks, doctor, events, images, logs, options, request, submit
     from torchx.schedulers.local import exec as local_exec
+    from torchx.schedulers.local import port as local_port
     from torchx.schedulers.local import stacks as local_stacks
     from torchx.schedulers.local import usage as local_usage
     from torchx.schedulers.local import wait as local_wait
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from torchx.jobs.view import JobView
     from torchx.schedulers.local.images import CWDImageProvider as CWDImageProvider
@@ -194,6 +196,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program with the environment and in the working directory of a replica."""
         return local_exec.execute(self._jobs, app_id, role_name, k, command, streams)
+
+    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Returns a function that connects to a port of a replica."""
+        return local_port.port_connector(self._jobs, app_id, role_name, k, port)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks this machine for the requirements of local jobs."""

@@ -1,15 +1,20 @@
-"""Runs a program on the node of a replica, as a step beside those of the job."""
+"""Runs programs on the node of a replica, as steps beside those of the job; connects to its ports."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
-from collections.abc import Sequence
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.machine import enter
+from torchx.machine import enter, pipe_port
+from torchx.machine.port_names import port_number, resolve_port, variable_of
 from torchx.schedulers.shared.child import run_child
 from torchx.schedulers.shared.exec import not_running
 from torchx.schedulers.slurm import commands as client
@@ -27,8 +32,22 @@ _END = re.compile(rb"srun: error: [^\n]*: tasks? [0-9,-]+: [^\n]*\n|srun: (Termi
 """Messages of srun on how a task ended; the exit code says it."""
 
 
-def execute(app_id: str, role: str, replica: int, command: Sequence[str], streams: Streams) -> int:
+def execute(
+    app_id: str,
+    role: str,
+    replica: int,
+    command: Sequence[str],
+    streams: Streams,
+    *,
+    unbuffered: bool = False,
+) -> int:
     """Runs a program beside a replica and returns its exit code.
+
+    Args:
+        app_id, role, replica: the replica.
+        command: the program and its arguments.
+        streams: its standard streams.
+        unbuffered: forward output immediately, not line by line.
 
     Raises:
         OwnershipError: the job belongs to another user.
@@ -45,7 +64,7 @@ def execute(app_id: str, role: str, replica: int, command: Sequence[str], stream
     }
     env = client.clean_env()
     env |= {PROGRAM: Path(enter.__file__).read_text(encoding="utf-8"), enter.REQUEST: json.dumps(argument)}
-    options = ["--quiet", *(["--pty"] if streams.terminal else [])]
+    options = ["--quiet", *(["--pty"] if streams.terminal else []), *(["--unbuffered"] if unbuffered else [])]
     if streams.stdin is None:
         options.append("--input=none")
     argv = [*step_on_node(job, role, replica), *options, "sh", "-c", _START]
@@ -184,3 +203,79 @@ def _rejection(messages: bytes, replica: str) -> StateError:
     if "python3" in text:
         return StateError(f"no program was run beside {replica}: its node has no python3")
     return StateError(f"Slurm rejected the step: {client.full_error(text) or 'srun reported no error'}")
+
+
+def port_connector(app_id: str, role: str, replica: int, port: str) -> Callable[[], socket.socket]:
+    """Returns a function that connects to a port of a replica.
+
+    Raises:
+        OwnershipError: the job belongs to another user.
+        StateError: the replica is not running, or has no such port.
+    """
+    job = require_running(app_id, role, replica)
+    if port_number(port) is None:
+        declared = [each.get("port_map") or {} for each in job.record.app["roles"]]
+        known = {variable_of(name): str(n) for ports in declared for name, n in ports.items()}
+        resolve_port(port, known, f"{role}/{replica}")
+        port = variable_of(port)
+
+    def connected() -> socket.socket:
+        ours, theirs = socket.socketpair()
+        step = _Step(theirs)
+        threading.Thread(target=step.run, args=(app_id, role, replica, port), daemon=True).start()
+        if ours.recv(1):
+            return ours
+        ours.close()
+        raise step.error(f"{role}/{replica}")
+
+    return connected
+
+
+class _Step:
+    """A program on the node whose standard streams are one end of a pair of sockets.
+
+    Args:
+        end: that end; closed when the program has ended.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._errors = io.BytesIO()
+        self._failure: StateError | None = None
+
+    def run(self, app_id: str, role: str, replica: int, port: str) -> None:
+        """Runs the program to its end."""
+        source = Path(pipe_port.__file__).read_text(encoding="utf-8")
+        command = ["python3", "-I", "-S", "-c", source, port]
+        with self._end:
+            try:
+                streams = Streams(_Sender(self._end), self._errors, self._end.fileno())
+                execute(app_id, role, replica, command, streams, unbuffered=True)
+            except StateError as error:
+                self._failure = error
+            except OSError:
+                pass  # the client has closed its connection
+            finally:
+                with suppress(OSError):
+                    self._end.shutdown(socket.SHUT_RDWR)
+
+    def error(self, replica: str) -> StateError:
+        """Returns the error for a connection that failed."""
+        if self._failure is not None:
+            return self._failure
+        lines = self._errors.getvalue().decode("utf-8", "replace").split("\n")
+        return StateError(f"{replica} cannot be reached: {lines[0] or 'the step has ended'}")
+
+
+class _Sender:
+    """Writes output to a socket."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def write(self, data: bytes, /) -> None:
+        """Sends data."""
+        self._end.sendall(data)
+
+    def flush(self) -> None:
+        """Does nothing: data is sent immediately."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -20,6 +20,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from torchx.schedulers.slurm.options import SlurmOptions
     from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
@@ -147,6 +148,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program on the node of a replica, with its environment and in its working directory."""
         return slurm_exec.execute(app_id, role_name, k, command, streams)
+
+    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Returns a function that connects to a port of a replica."""
+        return slurm_exec.port_connector(app_id, role_name, k, port)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the cluster."""

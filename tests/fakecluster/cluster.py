@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fakecluster.controllers import Controllers, delete
-from fakecluster.exec import serve
+from fakecluster.forwarding import connect
 from fakecluster.node import Node
 from fakecluster.objects import pod_metrics
 from fakecluster.store import Object, Refused, Store, condition, merge, selected
@@ -33,7 +33,7 @@ KINDS = {
     "localqueues": ("LocalQueue", "kueue.x-k8s.io/v1beta1"),
 }
 _PATH = re.compile(
-    r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<sub>/log|/exec|/eviction)?"
+    r"(?P<collection>/apis?/(?:[^/]+/)?v\w+/namespaces/[^/]+/\w+)(?:/(?P<name>[^/]+))?(?P<sub>/log|/exec|/portforward|/eviction)?"
 )
 
 
@@ -270,8 +270,8 @@ class Handler(Streams):
         if match is None or absent:
             raise Refused(404, "", "404 page not found")
         collection, name = match["collection"], match["name"]
-        if match["sub"] == "/exec":
-            serve(self, cluster.store.get(collection, name))
+        if match["sub"] in ("/exec", "/portforward"):
+            connect(self, cluster.store.get(collection, name), match["sub"])
             return None
         if match["sub"] == "/eviction":
             return evict(cluster.store, collection, name)

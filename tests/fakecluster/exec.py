@@ -7,6 +7,7 @@ import hashlib
 import json
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import IO
@@ -20,31 +21,11 @@ _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
     """Runs the requested program, and sends its output until it has ended."""
     query = parse_qs(urlsplit(handler.path).query)
-    offered = handler.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").split(",")
-    chosen = "v5.channel.k8s.io" if "v5.channel.k8s.io" in offered else "v4.channel.k8s.io"
-    key = handler.headers["Sec-WebSocket-Key"].encode()
-    handler.send_response(101)
-    handler.send_header("Upgrade", "websocket")
-    handler.send_header("Connection", "Upgrade")
-    handler.send_header(
-        "Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key + _MAGIC).digest()).decode()
-    )
-    handler.send_header("Sec-WebSocket-Protocol", chosen)
-    handler.end_headers()
-    handler.close_connection = True
+    shake_hands(handler)
     cluster = handler.server.cluster  # type: ignore[attr-defined]
     while cluster.hung and not cluster.stopping.wait(0.05):
         pass  # the server has taken the connection, and the kubelet behind it hangs
-    lock = threading.Lock()
-
-    def send(channel: int, data: bytes) -> None:
-        payload = bytes([channel]) + data
-        head = bytes([0x82]) + (
-            bytes([len(payload)]) if len(payload) < 126 else b"\x7e" + len(payload).to_bytes(2, "big")
-        )
-        with lock:
-            handler.wfile.write(head + payload)
-
+    send = sender(handler)
     try:
         process = subprocess.Popen(
             query["command"],
@@ -78,6 +59,49 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
     threads[2].join(5)
 
 
+def shake_hands(handler: BaseHTTPRequestHandler) -> None:
+    """Accepts a websocket."""
+    offered = handler.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").split(",")
+    chosen = "v5.channel.k8s.io" if "v5.channel.k8s.io" in offered else "v4.channel.k8s.io"
+    key = handler.headers["Sec-WebSocket-Key"].encode()
+    handler.send_response(101)
+    handler.send_header("Upgrade", "websocket")
+    handler.send_header("Connection", "Upgrade")
+    handler.send_header(
+        "Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key + _MAGIC).digest()).decode()
+    )
+    handler.send_header("Sec-WebSocket-Protocol", chosen)
+    handler.end_headers()
+    handler.close_connection = True
+
+
+def sender(handler: BaseHTTPRequestHandler) -> Callable[[int, bytes], None]:
+    """Returns a function that sends a message on a channel."""
+    lock = threading.Lock()
+
+    def send(channel: int, data: bytes) -> None:
+        payload = bytes([channel]) + data
+        head = bytes([0x82]) + (
+            bytes([len(payload)]) if len(payload) < 126 else b"\x7e" + len(payload).to_bytes(2, "big")
+        )
+        with lock:
+            handler.wfile.write(head + payload)
+
+    return send
+
+
+def frames(handler: BaseHTTPRequestHandler) -> Iterator[bytes]:
+    """Yields the messages of the client until it hangs up."""
+    while head := handler.rfile.read(2):
+        size = head[1] & 0x7F
+        if size >= 126:
+            size = int.from_bytes(handler.rfile.read(2 if size == 126 else 8), "big")
+        mask, data = handler.rfile.read(4), handler.rfile.read(size)
+        if head[0] & 0x0F == 8:
+            return
+        yield bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
+
+
 def _environment(cluster: object, pod: Object) -> dict[bytes, bytes]:
     """Returns the environment of the container."""
     node = cluster.node  # type: ignore[attr-defined]
@@ -99,14 +123,7 @@ def _feed(handler: BaseHTTPRequestHandler, target: IO[bytes], wanted: bool) -> N
     if not wanted:
         target.close()
     try:
-        while head := handler.rfile.read(2):
-            size = head[1] & 0x7F
-            if size == 126:
-                size = int.from_bytes(handler.rfile.read(2), "big")
-            mask, data = handler.rfile.read(4), handler.rfile.read(size)
-            data = bytes(byte ^ mask[at % 4] for at, byte in enumerate(data))
-            if head[0] & 0x0F == 8:
-                return
+        for data in frames(handler):
             if data[:1] == b"\0" and not target.closed:
                 target.write(data[1:])
                 target.flush()

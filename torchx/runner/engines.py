@@ -12,6 +12,7 @@ from torchx.lazy import lazy_imports
 from torchx.scheduling.base import (
     Diagnoses,
     Executes,
+    ForwardsPorts,
     KeepsProvenance,
     ListAppResponse,
     Prunes,
@@ -32,6 +33,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from torchx.config import Config
     from torchx.schedulers import SchedulerFactory
@@ -154,9 +156,7 @@ class Engines:
         """Runs a program in a running replica and returns its exit code.
 
         Args:
-            app_handle: the application.
-            role_name: name of the role.
-            k: id of the replica within the role.
+            app_handle, role_name, k: the application, the role, and the id of the replica within it.
             command: the program and its arguments; no shell.
             streams: its input and output.
 
@@ -166,12 +166,15 @@ class Engines:
         """
         scheduler, app_id = self._of(app_handle)
         if not isinstance(scheduler, Executes):
-            raise UsageError(
-                f"{scheduler.backend} cannot run programs in its replicas",
-                code="not_supported",
-                facts={"scheduler": scheduler.backend},
-            )
+            raise _not_supported(scheduler.backend, "run programs in its replicas")
         return scheduler.execute(app_id, role_name, k, command, streams)
+
+    def port_connector(self, app_handle: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Returns a function that opens connections to a port of a replica; see :class:`ForwardsPorts`."""
+        scheduler, app_id = self._of(app_handle)
+        if not isinstance(scheduler, ForwardsPorts):
+            raise _not_supported(scheduler.backend, "connect to ports of its replicas")
+        return scheduler.port_connector(app_id, role_name, k, port)
 
     def select(
         self, scheduler: str, query: AppQuery, cfg: Mapping[str, CfgVal] | None = None
@@ -341,3 +344,7 @@ class Engines:
     def _of(self, app_handle: str) -> tuple[Scheduler[Any], str]:
         backend, _, app_id = parse_app_handle(app_handle)
         return self.scheduler(backend), app_id
+
+
+def _not_supported(scheduler: str, ability: str) -> UsageError:
+    return UsageError(f"{scheduler} cannot {ability}", code="not_supported", facts={"scheduler": scheduler})

@@ -21,6 +21,7 @@ from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
 from torchx.scheduling.protocols import Diagnoses as Diagnoses
 from torchx.scheduling.protocols import Executes as Executes
+from torchx.scheduling.protocols import ForwardsPorts as ForwardsPorts
 from torchx.scheduling.protocols import Glances as Glances
 from torchx.scheduling.protocols import KeepsProvenance as KeepsProvenance
 from torchx.scheduling.protocols import Kills as Kills

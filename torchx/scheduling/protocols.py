@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torchx.errors import StateError
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.findings import Finding
@@ -119,6 +120,27 @@ class Executes(Protocol):
 
         Raises:
             StateError: the replica is not running, or has no such program.
+        """
+        ...
+
+
+@runtime_checkable
+class ForwardsPorts(Protocol):
+    """A scheduler that can connect to ports of replicas."""
+
+    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Returns a function that opens a connection to a port of a running replica; each call opens one.
+
+        It raises StateError if nothing listens on the port or the replica is not running.
+
+        Args:
+            app_id: the application.
+            role_name: name of the role.
+            k: id of the replica within the role.
+            port: its number, its name in ``Role.port_map``, or the variable ``TORCHX_PORT_<NAME>``.
+
+        Raises:
+            StateError: the replica is not running, or has no such port.
         """
         ...
 

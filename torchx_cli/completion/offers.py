@@ -129,7 +129,7 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
     """
     if command in ("cancel", "delete", "top", "wait") or (command in _SINGLE_HANDLE and not before):
         path = current.partition("://")[2 if "://" in current else 0]
-        if command in ("log", "attach", "exec") and "/" in path:
+        if command in ("log", "attach", "exec", "port") and "/" in path:
             replicas = list(of_replicas(current))
             if replicas:
                 yield from replicas
@@ -149,12 +149,12 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from map(Offer, ("bash", "zsh", "fish"))
 
 
-_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "report", "attach", "exec", "events")
+_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "report", "attach", "exec", "port", "events")
 
 
 def handles(command: str, current: str) -> Iterator[Offer]:
     """Yields the handles of applications that a command accepts, running ones first."""
-    ended = command not in ("cancel", "attach", "top", "wait", "exec")
+    ended = command not in ("cancel", "attach", "top", "wait", "exec", "port")
     query = scheduling_query.AppQuery(
         states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING"))
     )
