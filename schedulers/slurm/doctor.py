@@ -11,7 +11,6 @@ from pathlib import Path
 from torchx.errors import TorchxError
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.options import name_set
-from torchx.schedulers.slurm.queue import query_json
 from torchx.schedulers.slurm.record import path_exists
 from torchx.schedulers.slurm.submit import NO_MEMORY
 from torchx.schedulers.slurm.workspaces import base_folder
@@ -45,7 +44,6 @@ def diagnose() -> Iterator[Finding]:
     yield partitions(nodes)
     yield memory(nodes)
     yield _accounting(config)
-    yield _json()
     yield _containers()
     yield folder(base_folder({}))
 
@@ -113,16 +111,6 @@ def _accounting(config: dict[str, str]) -> Finding:
         hint = "jobs run without it; report it to the cluster's administrators"
         return Finding("accounting", Verdict.WRONG, error.message, hint)
     return Finding("accounting", Verdict.GOOD, "sacct works")
-
-
-def _json() -> Finding:
-    try:
-        supported = query_json([f"--user={os.geteuid()}"]) is not None
-    except TorchxError as error:
-        return Finding.of_error("JSON", error)
-    if supported:
-        return Finding("JSON", Verdict.GOOD, "squeue --json")
-    return Finding("JSON", Verdict.ABSENT, "not supported by squeue: its text output is parsed")
 
 
 def _containers() -> Finding:

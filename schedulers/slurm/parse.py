@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.slurm.options import name_set
-from torchx.schedulers.slurm.paths import clean, parse_json
+from torchx.schedulers.slurm.paths import clean
 
 with lazy_imports:
-    import pwd
+    pass
 
 
 _QUEUE_FIELDS = ("%i", "%A", "%T", "%V", "%S", "%e", "%u", "%N", "%r", "%j", "%k")
@@ -74,62 +73,8 @@ class JobFacts:
     signal: int | None = None
 
 
-def read_json(text: str) -> list[JobFacts]:
-    """Parses the output of ``squeue --json`` and ``sacct --json``.
-
-    Depending on the release and the state, a field may be a number, an object or missing.
-
-    Raises:
-        ValueError: the text is not such output.
-    """
-    data = parse_json(text)
-    jobs = data.get("jobs") if isinstance(data, dict) else None
-    if not isinstance(jobs, list):
-        raise ValueError("no list of jobs")
-    if data.get("errors") and not jobs:
-        raise ValueError("squeue reports an error but exits with 0")
-    return [_job(job) for job in jobs if isinstance(job, dict) and _number(job.get("job_id")) is not None]
-
-
-def _job(job: Mapping[str, Any]) -> JobFacts:
-    whole, part = _number(job.get("het_job_id")), _number(job.get("het_job_offset"))
-    het = job.get("het")
-    if isinstance(het, dict):  # sacct
-        whole, part = _number(het.get("job_id")), _number(het.get("job_offset"))
-    job_id = _number(job.get("job_id")) or 0
-    times = job.get("time")
-    times = times if isinstance(times, dict) else {}
-    code, signal = _exit(job.get("exit_code"))
-    state = job.get("job_state", job.get("state"))
-    reason = job.get("state_reason")
-    if isinstance(state, dict):
-        reason = state.get("reason")
-        state = state.get("current")
-    return JobFacts(
-        job_id=whole or job_id,
-        part=(part or 0) if whole else 0,
-        state=_state(state),
-        reason=_reason(reason),
-        name=_text(job.get("name")),
-        comment=_comment(job.get("comment")),
-        user=_user(job),
-        nodes=_text(job.get("nodes")),
-        submitted=_time(job.get("submit_time", times.get("submission"))),
-        started=_time(job.get("start_time", times.get("start"))),
-        ended=_time(job.get("end_time", times.get("end"))),
-        exit_code=code,
-        signal=signal,
-    )
-
-
-def _number(value: Any) -> int | None:
-    """Parses a number, wrapped in newer releases: ``{"set": true, "infinite": false, "number": 4}``."""
-    if isinstance(value, dict):
-        if not value.get("set", True) or value.get("infinite"):
-            return None
-        value = value.get("number")
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
+def _number(value: str) -> int | None:
+    """Parses a number."""
     try:
         number = int(value)
     except (ValueError, OverflowError):
@@ -137,45 +82,24 @@ def _number(value: Any) -> int | None:
     return number if abs(number) < 1 << 63 else None
 
 
-def _user(job: Mapping[str, Any]) -> str:
-    """Returns the owner of a job, or the user id if it has no name; some releases give only the id."""
-    name = _text(job.get("user_name", job.get("user")))
-    if name:
-        return name
-    number = _number(job.get("user_id"))
-    if number is None:
-        return ""
-    try:
-        return pwd.getpwuid(number).pw_name
-    except (KeyError, OverflowError):
-        return str(number)
-
-
-def _time(value: Any) -> float | None:
+def _time(value: str) -> float | None:
     number = _number(value)
     return float(number) if number is not None and 0 < number < 1 << 33 else None
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or value in ("(null)", "None assigned"):
+def _text(value: str) -> str:
+    if value in ("(null)", "None assigned"):
         return ""
     return clean(value[:LONGEST_TEXT])
 
 
-def _comment(value: Any) -> str:
-    return _text(value.get("job")) if isinstance(value, dict) else _text(value)
-
-
-def _state(value: Any) -> str:
-    """Parses a state, or a list of a state and flags such as ``["PENDING", "REQUEUED"]``.
+def _state(value: str) -> str:
+    """Parses a state, or a state and flags such as ``PENDING REQUEUED``.
 
     Returns:
         The state, or an empty string if invalid.
     """
-    if isinstance(value, str):
-        value = value.split()
-    names = value if isinstance(value, list) else []
-    names = [name.strip().upper() for name in names if isinstance(name, str)]
+    names = [name.upper() for name in value.split()]
     names = [name.rstrip("+") for name in names if _STATE.fullmatch(name)]
     return next((name for name in names if name in STATES), names[0] if names else "")
 
@@ -188,21 +112,9 @@ STATES = name_set(
 """The base states of a job; flags such as COMPLETING, CONFIGURING and REQUEUED are added to them."""
 
 
-def _reason(value: Any) -> str:
+def _reason(value: str) -> str:
     text = _text(value).strip("()")
     return "" if text == "None" else text
-
-
-def _exit(value: Any) -> tuple[int | None, int | None]:
-    """Parses the end of a script: a wait(2) status, or an object with code and signal."""
-    if isinstance(value, dict):
-        signal = value.get("signal")
-        number = None
-        if isinstance(signal, dict):
-            number = _number(signal.get("id", signal.get("signal_id")))
-        return _number(value.get("return_code")), number or None
-    status = _number(value)
-    return (None, None) if status is None else (status >> 8, status & 0x7F or None)
 
 
 def _records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[str]]]:

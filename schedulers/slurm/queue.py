@@ -19,7 +19,6 @@ from torchx.schedulers.slurm.parse import (
     by_job,
     queue_format,
     read_account,
-    read_json,
     read_queue,
     separator,
 )
@@ -222,20 +221,6 @@ def query_all_jobs(all_users: bool) -> dict[int, list[JobFacts]]:
     argv = ["squeue", "--noheader", "--states=all", f"--format={queue_format(between)}", *filters]
     facts = read_queue(client.call(argv, timeout=client.LIST_TIMEOUT), between)
     return by_job(f for f in facts if all_users or not f.user or f.user == user)
-
-
-def query_json(filters: list[str]) -> list[JobFacts] | None:
-    """Returns the facts of ``squeue --json``, or None if not supported or in an unknown format."""
-    if (client.version() or (0, 0)) < (21, 8):
-        return None
-    try:
-        return read_json(
-            client.call(["squeue", "--json", "--states=all", *filters], timeout=client.LIST_TIMEOUT)
-        )
-    except client.NoAnswerError:
-        raise
-    except (client.SlurmError, ValueError):
-        return None
 
 
 def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:

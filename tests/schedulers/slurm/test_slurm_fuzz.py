@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
@@ -24,7 +23,6 @@ from torchx.schedulers.slurm.parse import (
     hosts_of,
     queue_format,
     read_account,
-    read_json,
     read_queue,
     separator,
 )
@@ -63,11 +61,6 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
     max_leaves=6,
 )
-FIELDS = [
-    "job_id", "het_job_id", "het_job_offset", "het", "time", "exit_code", "job_state", "state",
-    "state_reason", "name", "comment", "user_name", "user", "user_id", "nodes", "submit_time",
-    "start_time", "end_time",
-]  # fmt: skip
 ME = slurm_jobs.user_name()
 
 
@@ -86,29 +79,11 @@ def everything_works(queue: list[JobFacts]) -> None:
         listed(result, "7", outcome)
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(FIELDS), VALUES), max_size=3), VALUES)
-@BOUND
-def test_json_of_any_shape(jobs: list[Any], other: Any) -> None:
-    sound = {"job_id": 99, "job_state": "RUNNING", "name": "sound", "user_name": "somebody"}
-    found = read_json(json.dumps({"jobs": [*jobs, other, sound]}))
-    assert (99, "RUNNING", "sound") in [(job.job_id, job.state, job.name) for job in found], (
-        "hidden by another"
-    )
-    everything_works(found)
-
-
 @given(st.one_of(TEXTS, VALUES.map(lambda value: json.dumps(value))))
 @BOUND
 def test_what_is_no_answer_at_all(text: str) -> None:
-    with contextlib.suppress(ValueError):
-        assert read_json(text) == []
     assert isinstance(read_queue(text), list)
     assert isinstance(read_account(text), list)
-
-
-def test_what_is_nested_beyond_all_measure() -> None:
-    with pytest.raises(ValueError, match="nested too deeply"):
-        read_json("[" * 100_000)
 
 
 LINE = st.text(alphabet=st.characters(exclude_categories=()), max_size=60) | TEXTS
