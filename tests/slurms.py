@@ -1,4 +1,4 @@
-"""What the tests of jobs on a cluster need: a Slurm controller that answers, with four nodes and one more."""
+"""What the tests of jobs on a cluster need: a Slurm controller that answers, with six nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchx.scheduling.logs import LogQuery
 from torchx.specs import AppState, Resource, Role
 
 HOW = "start one on this machine with: .ci/slurm"
-NODES = 5
+NODES = 6
 
 
 def what_is_missing() -> str:

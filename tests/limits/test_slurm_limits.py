@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from program import torchx
-from slurms import output, role, what_is_missing
+from slurms import output, role, slurm, what_is_missing
+from support import wait_until
 
 from torchx.errors import UsageError
 from torchx.schedulers.slurm.node.job_limits import check_limits, limits_of
@@ -94,3 +95,46 @@ def test_the_notice_reaches_the_program_in_every_replica_and_the_next_run_contin
     lines = output(cluster, app_id).decode().splitlines()
     assert (done.state, done.run) == (AppState.SUCCEEDED, 2), (done, lines)
     assert sorted(lines) == sorted(["run 1 from 0", "saved", "run 2 from 1"] * 2)
+
+
+PATIENT = """
+echo "run $TORCHX_RUN"
+while [ ! -e "$TORCHX_CHECKPOINT_DIR/go" ]; do sleep 0.05; done
+echo "done in run $TORCHX_RUN"
+"""
+
+
+def states(job: str) -> str:
+    return slurm("squeue", "--noheader", "--format=%T", "--me", "--states=all", f"--jobs={job}")
+
+
+@pytest.mark.slurm
+def test_a_preempted_job_returns(cluster: SlurmScheduler, tmp_path: Path) -> None:
+    """The next run after PreemptMode=REQUEUE uses up no retry; after SUSPEND the same run continues."""
+    preempt(cluster, tmp_path / "a", "requeued", "PENDING", runs=2)
+    preempt(cluster, tmp_path / "b", "suspended", "SUSPENDED", runs=1)
+
+
+def preempt(cluster: SlurmScheduler, folder: Path, partition: str, preempted: str, runs: int) -> None:
+    cfg: dict[str, CfgVal] = {"partition": partition, "requeue_on": "preempted"}
+    app_id = cluster.submit(AppDef("preempted", [role(PATIENT)]), {**cfg, "checkpoint_dir": str(folder)})
+    wait_until(lambda: b"run 1" in output(cluster, app_id), "it runs")
+    script = f"#!/bin/sh\ntouch {folder}/taken\nwhile [ ! -e {folder}/end ]; do sleep 0.1; done\n"
+    flags = ("--partition=urgent", "--cpus-per-task=2", "--mem=100", "--output=/dev/null")
+    first = slurm("sbatch", "--parsable", *flags, text=script).strip()
+    try:
+        wait_until((folder / "taken").exists, "the other job has taken the node")
+        wait_until(lambda: preempted in states(app_id), "it is preempted")
+    finally:
+        (folder / "end").touch()
+    wait_until(lambda: "RUNNING" not in states(first), "the other job has ended")
+    if runs > 1:
+        slurm("scontrol", "update", f"JobId={app_id}", "StartTime=now")
+        wait_until(lambda: b"run 2" in output(cluster, app_id), "the next run begins")
+    (folder / "go").touch()
+    assert cluster.wait(app_id, 400.0)
+    done = cluster.describe(app_id)
+    assert done is not None
+    lines = output(cluster, app_id).decode().splitlines()
+    assert (done.state, done.run) == (AppState.SUCCEEDED, runs), (done, lines)
+    assert lines == [*(f"run {n}" for n in range(1, runs + 1)), f"done in run {runs}"]
