@@ -24,6 +24,7 @@ class TestSlurm(SchedulerConformance, AbilityConformance):
     factory = staticmethod(create)
     cfg = {"requeue": False}  # noqa: RUF012  # a retry through the queue waits until a credential expires
     begins_within = 1.0
+    shortest_limit = ""  # a minute: tests/limits/test_slurm_limits.py
     page = PAGE
     column = "slurm"
     fields = {  # noqa: RUF012

@@ -67,4 +67,4 @@ class TestSsh(OverSsh, SchedulerConformance):
 
 @pytest.mark.xdist_group("ssh")
 class TestAbilities(OverSsh, AbilityConformance):
-    lacks = (Ability.EXECUTES,)
+    lacks = (Ability.EXECUTES, Ability.TIME_LIMIT)

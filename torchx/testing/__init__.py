@@ -6,7 +6,7 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"torchx.testing.{name}"
-        for name in ("abilities", "conformance", "fields", "harness", "logs", "retries")
+        for name in ("abilities", "conformance", "fields", "harness", "limits", "logs", "retries")
     )
 )
 
@@ -17,5 +17,6 @@ from torchx.testing.fields import meanings_of_page as meanings_of_page  # noqa: 
 from torchx.testing.harness import Ability as Ability  # noqa: E402
 from torchx.testing.harness import Harness as Harness  # noqa: E402
 from torchx.testing.harness import Meaning as Meaning  # noqa: E402
+from torchx.testing.limits import LimitConformance as LimitConformance  # noqa: E402
 from torchx.testing.logs import LogConformance as LogConformance  # noqa: E402
 from torchx.testing.retries import RetryConformance as RetryConformance  # noqa: E402

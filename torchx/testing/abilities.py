@@ -16,7 +16,8 @@ from torchx.scheduling.base import Executes, Kills, LogChunks, Scheduler, Waits
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
 from torchx.specs.status import AppState
-from torchx.testing.harness import Ability, Harness
+from torchx.testing.harness import Ability
+from torchx.testing.limits import LimitConformance
 
 PROTOCOLS: Mapping[Ability, type[Any]] = {
     Ability.WAITS: Waits,
@@ -26,7 +27,7 @@ PROTOCOLS: Mapping[Ability, type[Any]] = {
 }
 
 
-class AbilityConformance(Harness):
+class AbilityConformance(LimitConformance):
     """Tests of the optional protocols, except those declared as lacking; see :class:`Harness`."""
 
     def without(self, scheduler: Scheduler[Any], ability: Ability) -> bool:

@@ -42,6 +42,9 @@ class Ability(str, Enum):
     GANG = "gang"
     """The end of all replicas after the final failure of one; a note says if it is lacking."""
 
+    TIME_LIMIT = "time limit"
+    """Time limits, notices and requeues, by the run options ``time_limit``, ``notice`` and ``requeue_on``."""
+
     WAITS = "Waits"
     """The protocol of this name, as those below."""
 
@@ -95,6 +98,7 @@ class Harness:
         cfg: run options of every submission.
         patience: maximum seconds of any operation.
         begins_within: seconds in which a replica usually starts after submission.
+        shortest_limit: a short time limit that the scheduler takes; empty if it takes minutes to be reached.
         lacks: the abilities that the scheduler lacks.
         fields: the meaning of each field of a role that it does not honour; see
             :class:`FieldConformance`.
@@ -105,6 +109,7 @@ class Harness:
     cfg: ClassVar[Mapping[str, CfgVal]] = {}
     patience: ClassVar[float] = 60.0
     begins_within: ClassVar[float] = 2.0
+    shortest_limit: ClassVar[str] = "5s"
     lacks: ClassVar[Collection[Ability]] = ()
     fields: ClassVar[Mapping[str, Meaning]] = {}
 
