@@ -20,11 +20,13 @@ from torchx import schedulers
 from torchx.errors import StateError, TorchxError
 from torchx.machine import locks, processes
 from torchx.scheduling.base import Kills, Scheduler
+from torchx.specs.handles import parse_app_handle
 from torchx.supervisor.process import report_ready, separate
-from torchx.sweeps import environment, requests, runs
-from torchx.sweeps.paths import SweepPaths, open_wake, run_id
+from torchx.sweeps import after, environment, requests, runs
+from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake, run_id
 from torchx.sweeps.plan import Plan, append_lines
 from torchx.sweeps.progress import PENDING, RUNNING, Entry, load
+from torchx.sweeps.scheduler import SweepScheduler
 
 WOKEN = 0
 """In the queue of events: the requests or the plan may have changed."""
@@ -84,6 +86,7 @@ class Conductor:
         self._enter()
         for number in [n for n, state in enumerate(self._progress.states, 1) if state == RUNNING]:
             self._adopt(number)
+        self._wait_for_others()
         while True:
             self._take_requests()
             self._fill()
@@ -107,6 +110,38 @@ class Conductor:
         entry: Entry = {"e": kind, **facts}
         append_lines(self._paths.journal, [json.dumps(entry, separators=(",", ":")).encode() + b"\n"])
         self._progress.apply(entry)
+
+    # --- other applications -----------------------------------------------------------------------------
+
+    def _wait_for_others(self) -> None:
+        """Waits in threads for the applications that the runs come after."""
+        for number, (handle, _) in enumerate(self._plan.header.after):
+            if number not in self._progress.met:
+                threading.Thread(target=self._wait_for, args=(number, handle), daemon=True).start()
+
+    def _wait_for(self, number: int, handle: str) -> None:
+        backend, session, app_id = parse_app_handle(handle)
+        try:
+            if backend == BACKEND:
+                engine: Scheduler[Any] = SweepScheduler(session, self._engine_of)
+            else:
+                engine = self._engine_of(backend)
+            ended = runs.wait(engine, app_id)
+        except TorchxError as error:  # its scheduler is no longer installed
+            ended = runs.Ended("UNKNOWN", message=error.message)
+        self._events.put((-1 - number, ended))
+
+    def _engine_of(self, name: str) -> Scheduler[Any]:
+        return schedulers.create_scheduler(name, self._plan.header.session)
+
+    def _has_ended(self, number: int, ended: runs.Ended) -> None:
+        """Records the end of an application that the runs come after."""
+        handle, condition = self._plan.header.after[number]
+        if after.is_met(condition, ended.state):
+            self._note("met", i=number)
+        else:
+            reason = after.unmet(handle, condition, ended.state)
+            self._note("cancel", runs=len(self._progress.states), m=reason)
 
     # --- requests ---------------------------------------------------------------------------------------
 
@@ -150,6 +185,8 @@ class Conductor:
 
     def _fill(self) -> None:
         """Starts runs until enough of them run."""
+        if len(self._progress.met) < len(self._plan.header.after):
+            return
         changed = self._progress.at_once
         limit = self._plan.header.at_once if changed is None else changed
         while not limit or len(self._progress.ids) < limit:
@@ -212,7 +249,9 @@ class Conductor:
         event: tuple[int, runs.Ended | None] | None = self._events.get()
         while event is not None:
             number, ended = event
-            if ended is not None:
+            if number < 0 and ended is not None:
+                self._has_ended(-1 - number, ended)
+            elif ended is not None:
                 facts: dict[str, Any] = {"c": ended.code, "b": ended.started, "m": ended.message}
                 if ended.usage != runs.UNMEASURED:
                     facts["u"] = list(ended.usage)

@@ -21,6 +21,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.masking import SecretValue
 from torchx.specs.app import AppDef
+from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.differences import apply, changes
 from torchx.sweeps.paths import SweepPaths
 
@@ -231,7 +232,9 @@ class Plan:
             shape.mapping(header.template, "template")
             shape.mapping(header.cfg, "cfg")
             header.after = [[shape.text(part, "after") for part in each] for each in header.after]
-        except (ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
+            for handle, _ in header.after:
+                parse_app_handle(handle)
+        except (ValueError, TypeError, KeyError, UsageError) as error:
             raise damaged(self._path, str(error)) from error
         return header
 

@@ -34,7 +34,8 @@ class Progress:
         done: the time when all runs had ended; None before.
         started: the start of the first run, seconds since the epoch.
         first_failed: the run that failed first, 0 for none.
-        blocked: why no run may start; empty if they may.
+        met: the positions of the applications of ``--after`` whose condition is met.
+        reason: why the runs were cancelled, if not by a user.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,8 @@ class Progress:
         self.done: float | None = None
         self.started: float | None = None
         self.first_failed = 0
-        self.blocked = ""
+        self.met: set[int] = set()
+        self.reason = ""
 
     def grow(self, count: int) -> None:
         """Adds runs that wait to be started."""
@@ -83,16 +85,16 @@ class Progress:
                 self.states[number - 1] = PENDING
                 self.tries.setdefault(number, 1)  # its next application gets another id
             self.first_failed = next((n for n, s in enumerate(self.states, 1) if s == FAILED), 0)
-            self.done = None
+            self.done, self.reason = None, ""
         elif kind == "cancel":
-            self.cancelled = int(entry["runs"])
+            self.cancelled, self.reason = int(entry["runs"]), str(entry.get("m", ""))
             for at, state in enumerate(self.states[: self.cancelled]):
                 if state == PENDING:
                     self.states[at] = CANCELLED
         elif kind == "at_once":
             self.at_once = int(entry["to"])
-        elif kind == "blocked":
-            self.blocked = str(entry["m"])
+        elif kind == "met":
+            self.met.add(int(entry["i"]))
         elif kind == "done":
             self.done = float(entry["t"])
         if "upto" in entry:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx.errors import StateError, TorchxError
+from torchx.jobs.paths import file_name
 from torchx.machine import files, locks
 from torchx.scheduling.base import Prunes, Scheduler
 from torchx.scheduling.query import Pruned
@@ -44,8 +45,10 @@ def delete(engine_of: EngineOf, app_id: str) -> None:
     engine = engine_of(found.header.scheduler)
     _delete_runs(engine, _begun(paths))
     _discard(paths)
+    index = paths.folder.parent / INDEX / file_name(found.header.identity)
     with suppress(OSError, ValueError):
-        (paths.folder.parent / INDEX / found.header.identity).unlink()
+        if files.read_file(index, 1 << 12).decode() == app_id:  # else it has a newer sweep
+            index.unlink()
 
 
 def _begun(paths: SweepPaths) -> list[str]:

@@ -11,7 +11,7 @@ from torchx.jobs.record import damaged
 from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, FirstFailure
-from torchx.sweeps import progress
+from torchx.sweeps import after, progress
 from torchx.sweeps.paths import SweepPaths
 from torchx.sweeps.plan import Header, Plan
 from torchx.sweeps.progress import STATES, Entry, Progress
@@ -98,12 +98,17 @@ class Sweep:
         """The state of all runs together."""
         counts = self.progress.counts()
         if not self.has_ended:
-            if self.progress.blocked:
+            if self.blocked:
                 return AppState.SUBMITTED
             return AppState.PENDING if set(counts) == {"PENDING"} else AppState.RUNNING
         if counts.get("FAILED"):
             return AppState.FAILED
         return AppState.CANCELLED if counts.get("CANCELLED") else AppState.SUCCEEDED
+
+    @property
+    def blocked(self) -> str:
+        """The applications that the runs wait for; empty if none."""
+        return after.waiting(self.header.after, self.progress.met)
 
     @property
     def first_failure(self) -> FirstFailure | None:
@@ -118,8 +123,10 @@ class Sweep:
         """Returns the number of runs in each state, as text."""
         counts = self.progress.counts()
         total = len(self.progress.states)
-        if self.progress.blocked and not self.has_ended:
-            return self.progress.blocked
+        if self.blocked and not self.has_ended:
+            return self.blocked
+        if self.progress.reason and "RUNNING" not in counts and "FAILED" not in counts:
+            return self.progress.reason
         parts = [f"{count:,} {NAMES.get(name, name.lower())}" for name, count in counts.items()]
         return f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
 

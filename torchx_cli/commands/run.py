@@ -60,7 +60,7 @@ from torchx_cli.run_request import (
     tags_of,
 )
 from torchx_cli.session import session_of
-from torchx_cli.sweeping.flags import AtOnce, Each, Zip, sweep_flags
+from torchx_cli.sweeping.flags import After, AtOnce, Each, Zip, sweep_flags
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import (
@@ -148,6 +148,7 @@ def run_(
     each: Each = [],  # noqa: B006
     zipped: Zip = False,
     at_once: AtOnce = "",
+    after: After = [],  # noqa: B006
     stdin: Annotated[
         bool,
         typer.Option(
@@ -174,7 +175,7 @@ def run_(
             **limit_options(time_limit, notice, requeue, checkpoint_dir), **queue_options(priority, no_wait),
             **preflight_options(preflight),
         },
-        sweep=sweep_flags(each, zipped, at_once),
+        sweep=sweep_flags(each, zipped, at_once, list(after)),
     )  # fmt: skip
     request.argv = list(arguments or ())
     if stdin:

@@ -34,6 +34,17 @@ AtOnce = Annotated[
 ]
 
 
+After = Annotated[
+    list[str],
+    option(
+        "--after",
+        metavar="APP[:ok|any|failed]",
+        help="Start when this application has succeeded (default), ended or failed; if it ends otherwise, "
+        "start nothing (repeatable: all of them).",
+    ),
+]
+
+
 @dataclass
 class SweepFlags:
     """The values of the flags.
@@ -42,17 +53,19 @@ class SweepFlags:
         each: the parameters.
         zipped: combine them in order, not as a grid.
         at_once: maximum number of runs at the same time; 0 for no limit, None for the default.
+        after: the applications to wait for, each with a condition.
     """
 
     each: list[str] = field(default_factory=list)
     zipped: bool = False
     at_once: int | None = None
+    after: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.each)
+        return bool(self.each or self.after)
 
 
-def sweep_flags(each: list[str], zipped: bool, at_once: str) -> SweepFlags:
+def sweep_flags(each: list[str], zipped: bool, at_once: str, after: list[str]) -> SweepFlags:
     """Returns the flags of a sweep.
 
     Raises:
@@ -64,4 +77,4 @@ def sweep_flags(each: list[str], zipped: bool, at_once: str) -> SweepFlags:
     limit = count("--at-once", at_once)
     if limit is not None and limit > 100_000:
         raise ArgumentError(f"--at-once takes a number of runs, got `{at_once}`", flag="--at-once")
-    return SweepFlags(each, zipped, limit)
+    return SweepFlags(each, zipped, limit, after)

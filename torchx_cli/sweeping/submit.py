@@ -10,7 +10,9 @@ from torchx.config.paths import component_settings
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
+from torchx.sweeps import after
 from torchx.sweeps.parameters import expand
+from torchx_cli.applications import find
 from torchx_cli.placement import placement
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
@@ -47,10 +49,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
         StateError: the sweep cannot be recorded.
     """
     if request.once:
-        raise UsageError(
-            "--once cannot be combined with --each: a sweep is submitted once in any case",
-            code="conflicting_flags",
-        )
+        raise UsageError("--once cannot be combined with --each or --after", code="conflicting_flags")
     rows = expand(request.sweep.each, zipped=request.sweep.zipped)
     runs = _applications(request, config, rows)
     record = None
@@ -62,6 +61,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
             }
     with opened as runner:
         placed = placement(request, runner, config)
+        others = _others(request, runner)
         engine = runner.scheduler(placed.scheduler)
         if request.dryrun:
             return _dryrun(request, form, runs, runner, placed)
@@ -75,7 +75,9 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 parent_run_id=request.parent_run_id or None,
                 load_config=runner.load_config,
                 component=request.component,
-                identity=[request.component, request.argv, request.component_args],
+                identity=[request.component, request.argv, request.component_args, others],
+                after=others,
+                fresh=not request.sweep.each,
                 at_once=request.sweep.at_once,
             )
         handle = sweeps.handle_of(submitted)
@@ -85,19 +87,37 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
         if form == "text":
             attach.print_handle(handle)
         with about(handle):
-            note(_summary(submitted))
+            if request.sweep.each:
+                note(_summary(submitted))
+            if others and not submitted.existed:
+                note(after.waiting(others, ()))
             if record is not None and not submitted.existed:
                 record.begin(runner, handle, runner.dryrun(runs[0][1], placed.scheduler, placed.cfg))
             _notify(request, runner, handle)
             waits = not request.detach and (request.wait or request.log or engine.attaches_by_default)
+            shows_logs = request.log or not request.sweep.each
             code = 0
             if waits:
-                code = sweep_attach.to_the_end(runner, handle, submitted.position, logs=request.log)
+                code = sweep_attach.to_the_end(runner, handle, submitted.position, logs=shows_logs)
             if form == "json":
                 data = attach.as_data(handle, runner.status(handle))
                 counted = {"runs": submitted.total, "submitted": submitted.added}
                 emit({**data, **counted, "existed": not submitted.added}, "json", hide=True)
         return code
+
+
+def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
+    """Returns the handles of the applications to wait for, each with its condition.
+
+    Raises:
+        UsageError: a text is invalid.
+        StateError: an application does not exist.
+    """
+    found = []
+    for text in request.sweep.after:
+        name, condition = after.split(text)
+        found.append([find(runner, name)[0], condition])
+    return found
 
 
 def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[tuple[Row, AppDef]]:

@@ -1,0 +1,71 @@
+"""`torchx run --after`: applications that start when others have ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from program import answer, torchx
+from support import wait_until
+from sweeping import entries, kill_conductor, write_component
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_component(tmp_path)
+    return tmp_path
+
+
+def run(*words: str) -> str:
+    done = torchx("run", "-d", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_application_starts_after_others(folder: Path) -> None:
+    """It survives the kill of its conductor while it waits, and shows the reason."""
+    first = run("utils.sh", "until test -e go; do sleep 0.05; done; echo first >> seen")
+    sweep = run(
+        "--each",
+        "seed=1",
+        "--each",
+        "lr=1",
+        "train.py:train",
+        "--script",
+        "until test -e go; do sleep 0.05; done; exit 1",
+    )
+    after = run("--after", first, "--after", f"{sweep}:failed", "utils.sh", "echo second >> seen; echo hello")
+    name, sweeps = first.rpartition("/")[2], sweep.rpartition("/")[2]
+    wait_until(lambda: entries(after, "conductor"), "it waits")
+    row = next(row for row in answer("list", "-o", "json") if row["handle"] == after)
+    assert (row["state"], row["msg"]) == ("SUBMITTED", f"waiting for {name} to succeed, {sweeps} to fail")
+    assert f"waiting for {name} to succeed" in torchx("status", after).stdout
+    assert kill_conductor(after)
+    (folder / "go").touch()
+    assert torchx("wait", after).returncode == 0
+    assert (folder / "seen").read_text() == "first\nsecond\n"
+    assert torchx("log", "--no-prefix", after).stdout == "hello\n"
+
+
+def test_a_condition_that_is_not_met_starts_nothing(folder: Path) -> None:
+    failed = run("utils.sh", "exit 3")
+    after = run("--after", failed, "utils.sh", "touch started")
+    assert torchx("wait", after).returncode == 1
+    status = answer("status", "-o", "json", after)
+    assert (status["state"], status["msg"].startswith("not started: it waited for ")) == ("CANCELLED", True)
+    chained = run("--after", f"{after}:any", "--each", "seed=1,2", "--each", "lr=1", "train.py:train")
+    assert torchx("wait", chained).returncode == 0
+    assert not (folder / "started").exists()
+
+
+def test_unknown_applications_are_rejected_and_waiting_ones_are_cancelled(folder: Path) -> None:
+    for text in ("unknown", "unknown:any", ":ok"):
+        done = torchx("run", "--after", text, "utils.echo")
+        assert (done.returncode != 0, done.stdout) == (True, "")
+    first = run("utils.sh", "exec sleep 600")
+    after = run("--after", f"{first}:any", "utils.sh", "touch started")
+    assert torchx("cancel", after).returncode == 0
+    assert answer("status", "-o", "json", after)["state"] == "CANCELLED"
+    assert torchx("cancel", first).returncode == 0
+    assert not (folder / "started").exists()
