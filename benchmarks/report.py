@@ -18,6 +18,7 @@ import cluster
 import containers
 import kube
 import output
+import pods
 import replicas
 import run
 import scripts
@@ -37,6 +38,7 @@ GROUPS = {
     "Stacks and stalls": stalls,
     "Containers": containers,
     "Requests for Kubernetes": kube,
+    "Ten thousand pods": pods,
     "Scripts for Slurm": scripts,
     "On Slurm": cluster,
 }

@@ -31,6 +31,8 @@ CHUNK_WINDOW = SECOND // 100
 """Nanoseconds within which lines of one replica form a chunk."""
 MAX_PARALLEL = 16
 """Maximum number of logs read in parallel; more than that are spooled to files first."""
+MAX_TAILS = 8
+"""Maximum number of last lines read in parallel: the connections that the client keeps open."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 _NO_LOG = b"unable to retrieve container logs for "
 
@@ -207,4 +209,7 @@ def read_logs(cluster: Cluster, facts: Facts, query: LogQuery) -> Iterator[LogCh
     """Yields the existing lines of a query."""
     sources = sources_of(facts, query)
     keep = shared.line_filter(query, time_of)
+    if query.tail is not None and len(sources) > MAX_PARALLEL:
+        readers = [read_log(cluster, facts, source, number, query) for number, source in enumerate(sources)]
+        return chunks(sources, shared.last_lines(readers, keep, query.tail, MAX_TAILS))
     return chunks(sources, shared.select(merged(cluster, facts, sources, query), keep, query.tail))

@@ -9,13 +9,21 @@ from torchx.schedulers.shared import owner
 from torchx.scheduling.checks import unknown_application
 
 
-def find(clusters: Clusters, app_id: str) -> Facts | None:
-    """Returns the objects of an application, or None if it is unknown."""
+def find(clusters: Clusters, app_id: str, *, whole: bool = False) -> Facts | None:
+    """Returns the objects of an application, or None if it is unknown.
+
+    Args:
+        clusters: the clusters.
+        app_id: the application.
+        whole: keep all fields of its pods.
+    """
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
-    facts = gather(cluster, namespace, name)
+    facts = gather(cluster, namespace, name, whole=whole)
     if facts is None and ":" not in app_id and namespace != "default":
-        return gather(cluster, "default", name)  # the default of submissions, regardless of the context
+        return gather(
+            cluster, "default", name, whole=whole
+        )  # the default of submissions, regardless of the context
     return facts
 
 

@@ -20,6 +20,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     short,
     true_conditions,
 )
+from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, USER
@@ -162,7 +163,9 @@ def selector(name: str) -> dict[str, str]:
     return {"labelSelector": f"{APP_ID}={name}" if name else APP_ID}
 
 
-def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) -> Facts | None:
+def gather(
+    cluster: Cluster, namespace: str, name: str, *, events: bool = True, whole: bool = False
+) -> Facts | None:
     """Reads the objects of an application; returns None if there are none.
 
     Args:
@@ -170,6 +173,7 @@ def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) 
         namespace: its namespace.
         name: its id within the namespace.
         events: also read events if something waits.
+        whole: keep all fields of its pods, also those that are not read here.
     """
     query = selector(name)
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
@@ -179,7 +183,7 @@ def gather(cluster: Cluster, namespace: str, name: str, *, events: bool = True) 
         kind, mains = _find_by_kind(cluster, namespace, query, bool(owned))
     if not mains:
         return None
-    pods = cluster.items(path_of("v1", "pods", namespace), query)
+    pods = cluster.items(path_of("v1", "pods", namespace), query, read=None if whole else SmallPods())
     lost = [pod for pod in pods if events and not_ready(pod)]
     jobs = [] if kind == "volcano" else jobs if kind == "jobset" else mains
     warnings = events_of(cluster, namespace, name) if events and (lost or waits(jobs, pods)) else []

@@ -63,7 +63,7 @@ def glance(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
 
 def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:
     """Returns the cluster's objects of an application, or None if it is unknown."""
-    facts = find(clusters, app_id)
+    facts = find(clusters, app_id, whole=True)
     return None if facts is None else [*facts.mains, *facts.pods]
 
 

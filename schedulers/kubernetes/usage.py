@@ -13,7 +13,7 @@ from torchx.schedulers.kubernetes.api.objects import time_of
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.lookup import find
-from torchx.schedulers.kubernetes.objects import selector
+from torchx.schedulers.kubernetes.objects import selector, split_id
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.replicas import members_of, number_of, replica_of, run_of
 from torchx.schedulers.shared.usage import requests_of
@@ -37,18 +37,11 @@ def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
     Raises:
         StateError: the cluster does not respond.
     """
-    facts = find(clusters, app_id)
+    # first the measurements: without them the pods, perhaps thousands, are not read again
+    metrics = _metrics(clusters, app_id)
+    facts = find(clusters, app_id) if metrics else None
     if facts is None or not any(live(pod) for pod in facts.pods):
         return None
-    path = path_of("metrics.k8s.io/v1beta1", "pods", facts.namespace)
-    try:
-        items = clusters.of(app_id).call("GET", path, selector(facts.name), timeout=PATIENCE).get("items")
-    except ClusterError as error:
-        if error.status in (403, 404, 503):  # not allowed, not installed, or not ready
-            return None
-        raise
-    objects = filter(None, map(shaped, items if isinstance(items, list) else ()))
-    metrics = {str(item["metadata"].get("name")): item for item in objects}
     requests = requests_of(application.app_of(facts).roles)
     pods: dict[tuple[int, int], list[Object]] = {}
     for pod in sorted(facts.pods, key=run_of):
@@ -63,6 +56,23 @@ def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
                 ReplicaUsage(member.role, member.replica, attempt, sample, (sample,), True, requested)
             )
     return AppUsage(tuple(measured), "the metrics API", current=("cpu", "memory")) if measured else None
+
+
+def _metrics(clusters: Clusters, app_id: str) -> dict[str, Mapping[str, Any]]:
+    """Returns the measurements of pods by their names; empty without a metrics API."""
+    cluster = clusters.of(app_id)
+    namespace, name = split_id(app_id, cluster.namespace)
+    found: list[Any] = []
+    for place in dict.fromkeys((namespace, *(() if ":" in app_id else ("default",)))):
+        path = path_of("metrics.k8s.io/v1beta1", "pods", place)
+        try:
+            items = cluster.call("GET", path, selector(name), timeout=PATIENCE).get("items")
+        except ClusterError as error:
+            if error.status in (403, 404, 503):  # not allowed, not installed, or not ready
+                continue
+            raise
+        found += items if isinstance(items, list) else []
+    return {str(item["metadata"].get("name")): item for item in filter(None, map(shaped, found))}
 
 
 def sample_of(metrics: Mapping[str, Any]) -> Sample | None:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from torchx.scheduling.logs import LogChunk, LogQuery, text_of
@@ -84,6 +85,51 @@ def merged(
         with ThreadPoolExecutor(parallel) as pool:
             list(pool.map(_spool, files, sources))
         yield from heapq.merge(*map(_spooled, files), key=TIME)
+
+
+def last_lines(
+    sources: Sequence[Iterator[tuple[T, K, bytes]]],
+    keep: Callable[[tuple[T, K, bytes]], bool] | None,
+    tail: int,
+    parallel: int,
+) -> Iterator[tuple[T, K, bytes]]:
+    """Yields the last lines of all sources, ordered by time.
+
+    In contrast to :func:`merged`, only these lines are kept, whatever the number of sources.
+
+    Args:
+        sources: the lines of each source, ordered by time.
+        keep: selects lines; None for all.
+        tail: the number of lines.
+        parallel: the number of sources to read in parallel.
+    """
+    numbered = iter(enumerate(sources))
+    lock = Lock()
+
+    def read() -> list[_Placed]:
+        best: list[_Placed] = []
+        while True:
+            with lock:
+                following = next(numbered, None)
+            if following is None:
+                return best
+            number, source = following
+            for place, line in enumerate(select(source, keep, tail)):
+                best.append((line[0], number, place, line))
+            best = _last(best, tail)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        found = [result.result() for result in [pool.submit(read) for _ in range(parallel)]]
+    yield from (line for *_, line in _last([line for lines in found for line in lines], tail))
+
+
+_Placed = tuple[Any, int, int, tuple[Any, Any, bytes]]
+"""A line with its time, the number of its source and its place in the source."""
+
+
+def _last(lines: list[_Placed], tail: int) -> list[_Placed]:
+    lines.sort(key=itemgetter(0, 1, 2))
+    return lines[-tail:] if tail else []
 
 
 def _spool(path: Path, lines: Iterable[tuple[Any, Any, bytes]]) -> None:

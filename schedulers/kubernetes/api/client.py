@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -35,10 +35,16 @@ LARGEST = 256 * 1024 * 1024
 """Maximum size of a response in bytes."""
 PAGE = 500
 """Objects per page of a list."""
+KNOWN_FOR = 1.0
+"""Seconds for which authentication headers are not queried again, as each log is a request of its own."""
 PAUSE = 0.2
 """Seconds before the first retry of a call; doubled each time."""
 
 MERGE = "application/merge-patch+json"
+
+
+Read = Callable[[Any], Object | None]
+"""Validates an object; returns None for one without a name."""
 
 
 class _Request(NamedTuple):
@@ -77,6 +83,8 @@ class Cluster:
         self.host: str = self._configuration.host.rstrip("/")
         self._pool = RESTClientObject(self._configuration).pool_manager
         self._lock = Lock()
+        self._known: dict[str, str] = {}
+        self._known_until = 0.0
         self._connect = connect
 
     def close(self) -> None:
@@ -115,14 +123,23 @@ class Cluster:
             if error.status != 404:
                 raise
 
-    def items(self, path: str, query: Mapping[str, Any] | None = None) -> list[Object]:
-        """Returns all objects of a list, page by page."""
-        return self.list_with_version(path, query)[0]
+    def items(
+        self, path: str, query: Mapping[str, Any] | None = None, *, read: Read | None = None
+    ) -> list[Object]:
+        """Returns all objects of a list, page by page.
+
+        Args:
+            path: path of the list.
+            query: query parameters.
+            read: validates each object; it may omit fields (default: all fields).
+        """
+        return self.list_with_version(path, query, read=read)[0]
 
     def list_with_version(
-        self, path: str, query: Mapping[str, Any] | None = None
+        self, path: str, query: Mapping[str, Any] | None = None, *, read: Read | None = None
     ) -> tuple[list[Object], str]:
         """Returns all objects of a list, and the version of the list to start a watch from."""
+        read = read or shaped
         params = {**(query or {}), "limit": PAGE}
         objects: list[Object] = []
         while True:
@@ -137,7 +154,7 @@ class Cluster:
             items, metadata = page.get("items") or [], page.get("metadata") or {}
             if not isinstance(items, list) or not isinstance(metadata, dict):
                 raise self._not_a_cluster(f"a list of {path} without items")
-            objects += [each for item in items if (each := shaped(item)) is not None]
+            objects += [each for item in items if (each := read(item)) is not None]
             if not metadata.get("continue"):
                 return objects, str(metadata.get("resourceVersion", ""))
             params["continue"] = metadata["continue"]
@@ -265,6 +282,8 @@ class Cluster:
     def _auth(self) -> dict[str, str]:
         """Returns the authentication headers; the package renews an expired token."""
         with self._lock:
+            if time.monotonic() < self._known_until:
+                return self._known
             try:
                 settings = self._configuration.auth_settings()
             except Exception as error:
@@ -273,11 +292,13 @@ class Cluster:
                 raise ClusterError(
                     f"no credentials for the cluster at {self.host}: {detail}", status=401
                 ) from None
-        return {
-            s["key"]: str(s["value"]).strip()
-            for s in settings.values()
-            if s.get("in") == "header" and s.get("value")
-        }
+            self._known = {
+                s["key"]: str(s["value"]).strip()
+                for s in settings.values()
+                if s.get("in") == "header" and s.get("value")
+            }
+            self._known_until = time.monotonic() + KNOWN_FOR
+            return self._known
 
     def _no_answer(self, error: Exception) -> ClusterError:
         failure = ClusterError(
