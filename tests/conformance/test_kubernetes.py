@@ -16,6 +16,7 @@ from torchx.testing import AbilityConformance, SchedulerConformance
 from torchx.testing.fields import FieldConformance, Meaning
 from torchx.testing.harness import Ability
 from torchx.testing.retries import RetryConformance
+from torchx.testing.sweeps import SweepConformance
 
 IMAGE = "registry.example.com/shell"
 """Any: the node of the tests' cluster runs what is on this machine."""
@@ -73,3 +74,7 @@ class TestJobSets(OnKubernetes, FieldConformance):
     fields = {"resource.tags": Meaning.IGNORED, "min_replicas": Meaning.WARNED}  # noqa: RUF012
     test_retries_are_counted = RetryConformance.test_retries_are_counted
     test_one_failure_ends_all = RetryConformance.test_one_failure_ends_all
+
+
+class TestSweeps(OnKubernetes, SweepConformance):
+    pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchx.schedulers.local.scheduler import LocalScheduler, create_cwd_scheduler
-from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
+from torchx.testing import AbilityConformance, Meaning, SchedulerConformance, SweepConformance
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedulers.md"
 
@@ -40,4 +40,8 @@ class TestLocalCwd(OnProcesses, SchedulerConformance):
 
 
 class TestAbilities(OnProcesses, AbilityConformance):
+    factory = staticmethod(create)
+
+
+class TestSweeps(OnProcesses, SweepConformance):
     factory = staticmethod(create)

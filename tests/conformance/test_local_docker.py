@@ -7,7 +7,7 @@ from engine import IMAGE
 from test_local_cwd import PAGE
 
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
-from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
+from torchx.testing import AbilityConformance, Meaning, SchedulerConformance, SweepConformance
 
 pytestmark = pytest.mark.docker
 
@@ -37,4 +37,8 @@ class TestLocalDocker(InContainers, SchedulerConformance):
 
 
 class TestAbilities(InContainers, AbilityConformance):
+    pass
+
+
+class TestSweeps(InContainers, SweepConformance):
     pass

@@ -9,7 +9,7 @@ import pytest
 
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.specs.app import AppDryRunInfo
-from torchx.testing import AbilityConformance, Meaning, SchedulerConformance
+from torchx.testing import AbilityConformance, Meaning, SchedulerConformance, SweepConformance
 
 pytestmark = pytest.mark.slurm
 
@@ -20,7 +20,7 @@ def create() -> Any:
     return create_scheduler("torchx")
 
 
-class TestSlurm(SchedulerConformance, AbilityConformance):
+class TestSlurm(SchedulerConformance, AbilityConformance, SweepConformance):
     factory = staticmethod(create)
     cfg = {"requeue": False}  # noqa: RUF012  # a retry through the queue waits until a credential expires
     begins_within = 1.0

@@ -228,8 +228,12 @@ class Conductor:
     def _adopt(self, number: int) -> None:
         """Continues a run that an earlier conductor began; one that never started is started again."""
         app_id = self._progress.ids[number]
-        described = None
+        begun = self._progress.begun.get(number, 0.0)
         with contextlib.suppress(TorchxError, OSError):
+            found = runs.find(self._engine, app_id, self._plan.header.name, begun)
+            if found != app_id:
+                self._note("begin", n=number, id=found, t=begun)
+                app_id = found
             described = runs.glance(self._engine, app_id)
             if described is None or not runs.has_started(described):
                 self._engine.delete(app_id)

@@ -7,7 +7,7 @@ import os
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
-from torchx.schedulers import BUILT_IN
+from torchx.schedulers import BUILT_IN, create_scheduler
 from torchx.sweeps.paths import SweepPaths
 
 with lazy_imports:
@@ -16,12 +16,17 @@ with lazy_imports:
 MODULE = "torchx.sweeps.conductor"
 
 
+def _is_isolated(scheduler: str) -> bool:
+    """Returns True if a scheduler needs no installed packages, as the local ones."""
+    return scheduler in BUILT_IN and create_scheduler(scheduler, "").cheap_to_list
+
+
 def start(paths: SweepPaths, scheduler: str) -> None:
     """Starts the conductor of a sweep, unless it has one.
 
     Args:
         paths: the files of the sweep.
-        scheduler: the scheduler of the runs; one of a plugin needs the installed packages.
+        scheduler: the scheduler of the runs.
 
     Raises:
         StateError: it cannot be started.
@@ -34,7 +39,7 @@ def start(paths: SweepPaths, scheduler: str) -> None:
             held = locks.acquire(paths.lock)
         try:
             process.start(
-                MODULE, [str(paths.folder), str(held)], paths.log, [held], isolated=scheduler in BUILT_IN
+                MODULE, [str(paths.folder), str(held)], paths.log, [held], isolated=_is_isolated(scheduler)
             )
         finally:
             os.close(held)

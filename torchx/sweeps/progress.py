@@ -27,6 +27,7 @@ class Progress:
     Attributes:
         states: the states by number, from run 1 at index 0.
         ids: the ids of the applications of running runs.
+        begun: the times of the submissions of running runs.
         tries: the number of applications of a run, of those that are started again.
         handled: bytes of the requests that the conductor has acted on.
         cancelled: the number of runs when the cancellation of the sweep was requested last.
@@ -41,6 +42,7 @@ class Progress:
     def __init__(self) -> None:
         self.states = bytearray()
         self.ids: dict[int, str] = {}
+        self.begun: dict[int, float] = {}
         self.tries: dict[int, int] = {}
         self.handled = 0
         self.cancelled = 0
@@ -102,7 +104,7 @@ class Progress:
 
     def _begin(self, number: int, entry: Entry) -> None:
         self.states[number - 1] = RUNNING
-        self.ids[number] = str(entry["id"])
+        self.ids[number], self.begun[number] = str(entry["id"]), float(entry["t"])
         if entry.get("try", 1) > 1:
             self.tries[number] = int(entry["try"])
         if self.started is None:
@@ -113,6 +115,7 @@ class Progress:
         state = _NUMBERS[entry["s"]]
         self.states[number - 1] = state
         self.ids.pop(number, None)
+        self.begun.pop(number, None)
         if state == FAILED and not self.first_failed:
             self.first_failed = number
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from torchx import settings
 from torchx.errors import StateError, TorchxError
 from torchx.masking import mask_text
 from torchx.schedulers.ids import assigned
-from torchx.scheduling.base import DescribeAppResponse, Glances, Measures, Scheduler, Waits
+from torchx.scheduling.base import DescribeAppResponse, Glances, Measures, Scheduler, Selects, Waits
+from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
+
+SKEW = timedelta(minutes=5)
+"""Maximum difference between the clocks of this machine and of an engine."""
 
 LONGEST_PAUSE = 60.0
 """Maximum seconds between two queries of an engine that does not answer."""
@@ -56,6 +61,7 @@ def start(engine: Scheduler[Any], app: AppDef, cfg: dict[str, CfgVal], app_id: s
     Raises:
         TorchxError: the engine does not accept it.
     """
+    app.metadata = {**app.metadata, settings.RUN: app_id}
     with assigned(app_id):
         info = engine.submit_dryrun(app, cfg)
     return engine.schedule(info)
@@ -73,6 +79,30 @@ def glance(engine: Scheduler[Any], app_id: str) -> DescribeAppResponse | None:
         engine.reconcile(app_id)
         described = query(app_id)
     return described
+
+
+def find(engine: Scheduler[Any], app_id: str, name: str, since: float) -> str:
+    """Returns the id of a run on its engine, after the process that submitted it was killed.
+
+    Args:
+        engine: the scheduler of the run.
+        app_id: the id of the run.
+        name: the name of its application.
+        since: the time of its submission, seconds since the epoch.
+
+    Raises:
+        TorchxError: the engine does not answer.
+    """
+    if engine.exists(app_id) or engine.cheap_to_list:  # which assigns no other id
+        return app_id
+    query = AppQuery(called=name, since=datetime.fromtimestamp(since).astimezone() - SKEW)
+    listed = engine.select(query) if isinstance(engine, Selects) else engine.list()
+    for app in listed:
+        if app.is_own and query.takes(app.app_id, app.name, app.state.name, app.submitted_at):
+            described = engine.describe(app.app_id)
+            if described is not None and described.metadata.get(settings.RUN) == app_id:
+                return app.app_id
+    return app_id
 
 
 def has_started(described: DescribeAppResponse) -> bool:
