@@ -24,6 +24,7 @@ from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.differences import apply, changes
 from torchx.sweeps.paths import SweepPaths
+from torchx.sweeps.progress import parse_lines
 
 with lazy_imports:
     from torchx.specs import serialize
@@ -190,12 +191,10 @@ class Plan:
         """
         self._file.seek(0)
         self._file.readline(LARGEST)
-        found: dict[int, PlannedRun] = {}
-        for line in self._file:
-            if line.endswith(b"\n") and _number(line):
-                run = self._parsed(line)
-                found[run.number] = run
-        return iter(sorted(found.values()))
+        data = self._file.read()
+        lines = parse_lines(data[: data.rfind(b"\n") + 1])
+        found = {run.number: run for run in map(self._run, lines)}
+        return iter([found[number] for number in sorted(found)])
 
     def app(self, run: PlannedRun) -> AppDef:
         """Returns the application of a run.
@@ -241,10 +240,16 @@ class Plan:
     def _parsed(self, line: bytes) -> PlannedRun:
         try:
             data = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise damaged(self._path, f"a line is not a run: {error}") from error
+        return self._run(data)
+
+    def _run(self, data: Any) -> PlannedRun:
+        try:
             number = shape.integer(data["n"], "n", 1)
             parameters = {str(name): str(value) for name, value in data["p"].items()}
             return PlannedRun(number, parameters, shape.sequence(data["d"], "d"))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise damaged(self._path, f"a line is not a run: {error}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs import shape
@@ -151,6 +152,32 @@ def load(paths: SweepPaths, *, runs: bool = True) -> Sweep:
         FileNotFoundError: the sweep does not exist.
         StateError: its files are damaged, or cannot be read.
     """
+    global _last  # a cache of this process
+    read = (paths, runs, *(_size(path) for path in (paths.plan, paths.journal)))
+    known = _last
+    if known is not None and known[0] == read:
+        found = known[1]
+        found.supervised = locks.is_held(paths.lock)
+        if _size(paths.journal) == read[-1]:
+            return found
+    found = _load(paths, runs=runs)
+    _last = (read, found)
+    return found
+
+
+_last: tuple[object, Sweep] | None = None
+"""The sweep that was read last, and the sizes of its files, which are only appended to."""
+
+
+def _size(path: Path) -> tuple[int, int]:
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_ino
+
+
+def _load(paths: SweepPaths, *, runs: bool) -> Sweep:
     plan = Plan(paths)
     try:
         supervised = locks.is_held(paths.lock)  # first: it ends after its last entry

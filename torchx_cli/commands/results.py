@@ -6,6 +6,7 @@ import csv
 import io
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from torchx.sweeps.view import Sweep
     from torchx.tracker.base import TrackerBase
 
+TABLE_LIMIT = 100
+"""Default number of runs in the table; other formats contain all."""
+
 HEADS = {"run": "RUN", "state": "STATE", "duration": "TIME", "memory": "MEMORY", "cpu": "CPU", "gpu": "GPU"}
 """The heads of the columns besides parameters and metrics."""
 
@@ -61,7 +65,9 @@ def results_(
             "largest value first.",
         ),
     ] = "",
-    lines: Annotated[str, lines_option("At most N runs.")] = "",
+    lines: Annotated[
+        str, lines_option(f"At most N runs (default: {TABLE_LIMIT} in the table, all with -o).")
+    ] = "",
     output: Annotated[
         str,
         option("-o", "--output", metavar="FORMAT", help="Output format: text (default), csv, json or yaml."),
@@ -78,10 +84,12 @@ def results_(
     with session.runner() as runner:
         full, described = find(runner, handle)
         sweep = _sweep(runner, full, described)
-        found = list(results.results(sweep, runner.scheduler, metrics, _trackers(session.config)))
+        every = results.results(sweep, runner.scheduler, metrics, _trackers(session.config))
         if sort:
-            found = results.sort(found, sort)
-        found = found[:limit]
+            every = iter(results.sort(list(every), sort))
+        shown = TABLE_LIMIT if limit is None and form == "text" else limit
+        found = list(islice(every, shown))
+        more = len(sweep.runs) - len(found) if limit is None else 0
     if form == "csv":
         _print_csv(found)
     elif form != "text":
@@ -89,6 +97,8 @@ def results_(
     elif found:
         rows, heads = _rows(found)
         say("\n".join(table(rows, heads, sys.stdout)), hide=True)
+        if more:
+            note(f"{more:,} more runs are not shown (to see more: -n 500)")
     else:
         note("no runs")
 
