@@ -25,6 +25,7 @@ import scripts
 import source
 import stalls
 import startup
+import sweeps
 import views
 from measure import place, table
 
@@ -36,6 +37,7 @@ GROUPS = {
     "Output": output,
     "Views": views,
     "Stacks and stalls": stalls,
+    "Sweeps": sweeps,
     "Containers": containers,
     "Requests for Kubernetes": kube,
     "Ten thousand pods": pods,
