@@ -12,7 +12,7 @@ from test_local_cwd import PAGE
 from torchx.schedulers.kubernetes.manifests.names import APP
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs.app import AppDryRunInfo
-from torchx.testing import AbilityConformance, SchedulerConformance
+from torchx.testing import AbilityConformance, RetryCases, SchedulerConformance
 from torchx.testing.fields import FieldConformance, Meaning
 from torchx.testing.harness import Ability
 from torchx.testing.retries import RetryConformance
@@ -61,6 +61,10 @@ class TestJobs(OnKubernetes, SchedulerConformance):
     page = PAGE
     column = "kubernetes"
     fields = FIELDS_OF_JOBS
+
+
+class TestRetries(OnKubernetes, RetryCases):
+    cfg = {"grace_period": 1.0, "retry_backoff": 0.1, "kind": "job"}  # noqa: RUF012
 
 
 class TestAbilities(OnKubernetes, AbilityConformance):

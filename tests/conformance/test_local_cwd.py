@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchx.schedulers.local.scheduler import LocalScheduler, create_cwd_scheduler
-from torchx.testing import AbilityConformance, Meaning, SchedulerConformance, SweepConformance
+from torchx.testing import (
+    AbilityConformance,
+    Meaning,
+    RetryCases,
+    SchedulerConformance,
+    SweepConformance,
+)
+from torchx.testing.retry_cases import ALL
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedulers.md"
 
@@ -37,6 +44,13 @@ class TestLocalCwd(OnProcesses, SchedulerConformance):
     factory = staticmethod(create)
     fields = {**OnProcesses.fields, "image": Meaning.IGNORED}  # noqa: RUF012
     column = "local_cwd"
+
+
+class TestRetries(OnProcesses, RetryCases):
+    factory = staticmethod(create)
+    cfg = {"retry_backoff": 0.02, "grace_period": 5.0}  # noqa: RUF012
+    begins_within = 0.2
+    retry_cases = ALL
 
 
 class TestAbilities(OnProcesses, AbilityConformance):

@@ -7,7 +7,13 @@ from engine import IMAGE
 from test_local_cwd import PAGE
 
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
-from torchx.testing import AbilityConformance, Meaning, SchedulerConformance, SweepConformance
+from torchx.testing import (
+    AbilityConformance,
+    Meaning,
+    RetryCases,
+    SchedulerConformance,
+    SweepConformance,
+)
 
 pytestmark = pytest.mark.docker
 
@@ -34,6 +40,10 @@ class InContainers:
 class TestLocalDocker(InContainers, SchedulerConformance):
     page = PAGE
     column = "local_docker"
+
+
+class TestRetries(InContainers, RetryCases):
+    pass
 
 
 class TestAbilities(InContainers, AbilityConformance):

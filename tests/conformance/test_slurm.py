@@ -9,7 +9,14 @@ import pytest
 
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.specs.app import AppDryRunInfo
-from torchx.testing import AbilityConformance, Meaning, SchedulerConformance, SweepConformance
+from torchx.testing import (
+    AbilityConformance,
+    Meaning,
+    RetryCases,
+    SchedulerConformance,
+    SweepConformance,
+)
+from torchx.testing.retry_cases import few
 
 pytestmark = pytest.mark.slurm
 
@@ -39,3 +46,11 @@ class TestSlurm(SchedulerConformance, AbilityConformance, SweepConformance):
 
     def request_text(self, info: AppDryRunInfo[Any]) -> str:
         return repr(info).replace(info.request.token, "TOKEN")
+
+
+class TestRetries(RetryCases):
+    factory = staticmethod(create)
+    cfg = {"requeue": False}  # noqa: RUF012
+    begins_within = 1.0
+    patience = 120.0
+    retry_cases = few(1)

@@ -6,7 +6,17 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"torchx.testing.{name}"
-        for name in ("abilities", "conformance", "fields", "harness", "limits", "logs", "retries", "sweeps")
+        for name in (
+            "abilities",
+            "conformance",
+            "fields",
+            "harness",
+            "limits",
+            "logs",
+            "retries",
+            "retry_cases",
+            "sweeps",
+        )
     )
 )
 
@@ -20,4 +30,5 @@ from torchx.testing.harness import Meaning as Meaning  # noqa: E402
 from torchx.testing.limits import LimitConformance as LimitConformance  # noqa: E402
 from torchx.testing.logs import LogConformance as LogConformance  # noqa: E402
 from torchx.testing.retries import RetryConformance as RetryConformance  # noqa: E402
+from torchx.testing.retry_cases import RetryCases as RetryCases  # noqa: E402
 from torchx.testing.sweeps import SweepConformance as SweepConformance  # noqa: E402
