@@ -9,6 +9,8 @@ from program import answer, torchx
 from support import wait_until
 from sweeping import entries, kill_conductor, write_component
 
+from torchx_cli.completion import offers
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -64,6 +66,12 @@ def test_unknown_applications_are_rejected_and_waiting_ones_are_cancelled(folder
         done = torchx("run", "--after", text, "utils.echo")
         assert (done.returncode != 0, done.stdout) == (True, "")
     first = run("utils.sh", "exec sleep 600")
+    assert first.rpartition("/")[2] in [offer.text for offer in offers.of_flag("after", "run", "", {}, [])]
+    assert [offer.text for offer in offers.of_flag("output", "results", "", {}, [])] == [
+        "csv",
+        "json",
+        "yaml",
+    ]
     after = run("--after", f"{first}:any", "utils.sh", "touch started")
     assert torchx("cancel", after).returncode == 0
     assert answer("status", "-o", "json", after)["state"] == "CANCELLED"

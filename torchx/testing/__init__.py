@@ -7,15 +7,8 @@ pytest.register_assert_rewrite(
     *(
         f"torchx.testing.{name}"
         for name in (
-            "abilities",
-            "conformance",
-            "fields",
-            "harness",
-            "limits",
-            "logs",
-            "retries",
-            "retry_cases",
-            "sweeps",
+            *("abilities", "conformance", "fields", "harness", "limits"),
+            *("logs", "retries", "retry_cases", "sweeps"),
         )
     )
 )

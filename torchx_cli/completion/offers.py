@@ -58,8 +58,12 @@ def of_flag(
         yield from schedulers()
     elif name == "cfg":
         yield from run_options((values.get("scheduler") or [""])[-1], current)
+    elif name == "output" and command == "results":
+        yield from map(Offer, ("csv", "json", "yaml"))
     elif name == "output":
         yield from map(Offer, ("json", "yaml") if command not in ("log", "events") else ("json",))
+    elif name == "after":
+        yield from handles("wait", current)
     elif name == "state":
         yield from _list_items(current, ("running", "failed", "succeeded", "cancelled", "pending"))
     elif name == "condition":
@@ -149,7 +153,9 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         yield from map(Offer, ("bash", "zsh", "fish"))
 
 
-_SINGLE_HANDLE = ("rerun", "status", "log", "describe", "report", "attach", "exec", "port", "events")
+_SINGLE_HANDLE = (
+    "rerun", "status", "log", "results", "describe", "report", "attach", "exec", "port", "events"
+)  # fmt: skip
 
 
 def handles(command: str, current: str) -> Iterator[Offer]:
