@@ -166,7 +166,7 @@ NoRetryOn = Annotated[
         "--no-retry-on",
         metavar="CAUSE,...",
         help="Never retry these failures; none for no such failure "
-        "(default: usage-error,import-error,syntax-error,disk-full).",
+        "(default: usage-error,import-error,syntax-error,disk-full,preflight).",
     ),
 ]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]

@@ -38,7 +38,7 @@ SHARED: Mapping[str, runopt] = {
         list[str],
         False,
         "failures that are never retried; none for no such failure "
-        "(default: usage-error,import-error,syntax-error,disk-full)",
+        "(default: usage-error,import-error,syntax-error,disk-full,preflight)",
     ),
     "stall": runopt(None, str, False, "report replicas without output or heartbeat for this long, e.g. 10m"),
     "on_stall": runopt(None, str, False, "reaction to a stall: report (default), restart or cancel"),

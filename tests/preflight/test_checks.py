@@ -12,6 +12,7 @@ import pytest
 
 from torchx.exit_codes import PREFLIGHT_FAILED, PREFLIGHT_MARK
 from torchx.leases.holders import take
+from torchx.schedulers.kubernetes.gang.causes import job_rules
 from torchx.scheduling import preflight, preflight_gpus, preflight_program
 from torchx.scheduling.preflight_gpus import CheckFailedError, check_gpus, kernel_errors
 from torchx.specs.app import RetryPolicy, Role
@@ -118,6 +119,12 @@ def test_the_command_of_a_replica() -> None:
     for text in ("gpus", "disk:", "disk:much", "collective:0", "cmd:", "cmd:'", ""):
         with pytest.raises(ValueError, match="`preflight` has"):
             preflight.checks_of({"preflight": [text]})
+
+
+def test_a_job_of_a_cluster_does_not_retry_a_failed_check() -> None:
+    (rule,) = job_rules({"preflight": ["disk"]})
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailIndex", [PREFLIGHT_FAILED])
+    assert job_rules({}) == job_rules({"preflight": ["disk"], "no_retry_on": ["none"]}) == []
 
 
 def test_the_program_depends_on_nothing() -> None:

@@ -140,7 +140,7 @@ def all_gpus(env: Mapping[str, str]) -> list[Gpu]:
     Args:
         env: the environment whose PATH has ``nvidia-smi``.
     """
-    return parse_gpus(_query(env, ["-L"]))
+    return parse_gpus(_query(env, ["-L"]) or "")
 
 
 def visible_gpus(env: Mapping[str, str]) -> list[Gpu]:
@@ -203,7 +203,9 @@ def survey(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[GpuUse]:
     """
     if not gpus:
         return []
-    computing = parse_computing(_query(env, [f"--query-compute-apps={COMPUTING}"]))
+    query = [f"--query-compute-apps={COMPUTING}"]
+    answer = _query(env, query)
+    computing = parse_computing(_query(env, query) or "" if answer is None else answer)
     held = holders(gpu.lease for gpu in gpus)
     return [
         GpuUse(gpu, None, tuple(computing.get(gpu.id, ())))
@@ -220,7 +222,7 @@ def free_gpus(env: Mapping[str, str]) -> list[Gpu]:
 
 def measure(env: Mapping[str, str]) -> dict[str, tuple[float | None, int | None, int | None]]:
     """Returns the utilisation (0 to 1), the memory in use and the whole memory (bytes) of each GPU, by id."""
-    return parse_use(_query(env, [f"--query-gpu={USE}"]))
+    return parse_use(_query(env, [f"--query-gpu={USE}"]) or "")
 
 
 def parse_gpus(listing: str) -> list[Gpu]:
@@ -278,8 +280,8 @@ def parse_use(table: str) -> dict[str, tuple[float | None, int | None, int | Non
     return found
 
 
-def _query(env: Mapping[str, str], arguments: Sequence[str]) -> str:
-    """Returns the answer of the driver, in the format of ``nvidia-smi``; empty if it does not answer.
+def _query(env: Mapping[str, str], arguments: Sequence[str]) -> str | None:
+    """Returns the answer of the driver, in the format of ``nvidia-smi``; None if it does not answer.
 
     A driver may hang if a GPU has failed, so a process of its own queries it: by NVML if `nvidia-ml-py` is
     installed, otherwise `nvidia-smi`.
@@ -290,7 +292,7 @@ def _query(env: Mapping[str, str], arguments: Sequence[str]) -> str:
     elif (program := shutil.which("nvidia-smi", path=env.get("PATH"))) is not None:
         command = [program, *arguments, *(["--format=csv,noheader,nounits"] if arguments != ["-L"] else [])]
     else:
-        return ""
+        return None
     try:
         return subprocess.run(
             command,
@@ -303,4 +305,4 @@ def _query(env: Mapping[str, str], arguments: Sequence[str]) -> str:
             env=dict(env),
         ).stdout
     except (OSError, subprocess.SubprocessError):
-        return ""
+        return None

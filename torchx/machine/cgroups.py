@@ -12,7 +12,7 @@ from torchx.machine.processes import read_proc
 ROOT = "/sys/fs/cgroup"
 
 UNLIMITED = 1 << 60
-"""A limit of this many bytes, or more, stands for no limit in version 1 of control groups."""
+"""Bytes from which a limit has no effect; version 1 of control groups has no other value for that."""
 
 
 class Totals(NamedTuple):

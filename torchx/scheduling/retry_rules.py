@@ -24,6 +24,7 @@ CAUSES = (
     "time_limit",
     "not_started",
     "missing_program",
+    "preflight",
     "usage_error",
     "import_error",
     "syntax_error",
@@ -38,7 +39,7 @@ CAUSES = (
     "exception",
 )
 """The causes that a rule may name, with dashes or underscores."""
-NOT_WORTH = ("usage-error", "import-error", "syntax-error", "disk-full")
+NOT_WORTH = ("usage-error", "import-error", "syntax-error", "disk-full", "preflight")
 """The causes that are not retried by default: another attempt would fail in the same way."""
 ALL, NONE = "any", "none"
 OTHER = "other"

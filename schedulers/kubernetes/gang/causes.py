@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchx.exit_codes import PREFLIGHT_FAILED
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_of
@@ -37,6 +38,8 @@ def job_rules(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
     """Returns the rules of a Job that ends a replica without another attempt, from exit codes and signals."""
     rules = RetryRules.of(cfg)
     never = [code for rule in rules.never for code in exit_codes_of([rule]) or ()]
+    if cfg.get("preflight") and "preflight" in rules.never:
+        never.append(PREFLIGHT_FAILED)
     only = exit_codes_of(rules.on)
     found = []
     for operator, codes in (("In", never), ("NotIn", only)):

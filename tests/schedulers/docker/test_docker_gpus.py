@@ -104,12 +104,12 @@ def test_a_local_job_gets_none_that_containers_have(made: list[str]) -> None:
     role = Role("w", "", entrypoint="sh", args=["-c", "echo has $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"])
     role.resource = Resource(1, 1, 64)
     local = create_scheduler("torchx")
-    app_id = local.submit(AppDef("beside", [role]), {})
+    app_id = local.submit(AppDef("beside", [role]), {"no_wait": True})
     assert local.wait(app_id, 60.0)
     assert list(local.log_iter(app_id, "w", 0)) == ["has 2 PCI_BUS_ID\n"]
     role.resource = Resource(1, 2, 64)
     with pytest.raises(StateError, match="this machine has 3, 1 of them free"):
-        local.submit(AppDef("beside", [role]), {"auto_set_cuda_visible_devices": True})
+        local.submit(AppDef("beside", [role]), {"no_wait": True})
     local.delete(app_id)
 
 
