@@ -11,7 +11,13 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.pairs import to_dict
-from torchx.schedulers.shared.options import LIMITS, add_shared, check_choices, check_numbers
+from torchx.schedulers.shared.options import (
+    LIMITS,
+    add_shared,
+    check_choices,
+    check_numbers,
+    check_retry_rules,
+)
 from torchx.schedulers.slurm.node.job_limits import check_limits
 from torchx.scheduling.preflight import check_preflight
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, runopts
@@ -207,7 +213,7 @@ def run_options() -> SlurmOptions:
         help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
         "retries); false: retry immediately, on the same nodes",
     )
-    add_shared(opts, "fail_fast", *LIMITS)
+    add_shared(opts, "fail_fast", "retry_on", "no_retry_on", *LIMITS)
     opts.add(
         "gpu_option",
         type_=str,
@@ -252,6 +258,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     if "\0" in str(cfg.get("setup") or ""):
         raise UsageError("run option `setup` of slurm contains a zero byte")
     check_numbers("slurm", cfg, ["workspace_limit_mb"])
+    check_retry_rules(cfg)
     check_limits(cfg)
     check_preflight(cfg)
     for name, value in sbatch_options(cfg).items():

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import torchx
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine.ports import port_variable
 from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.schedulers.slurm.directives import apptainer_command, directives, srun_options
@@ -21,6 +23,10 @@ from torchx.specs.handles import make_app_handle
 from torchx.specs.macro import macros
 from torchx.specs.run_options import CfgVal
 from torchx.version import __version__
+
+with lazy_imports:
+    import json
+
 
 LONGEST_TEXT = 131_000
 """Maximum bytes of one argument or variable; the kernel limit is 128 KiB."""
@@ -116,6 +122,10 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
     if not limits_of(cfg).is_empty:
         files[f"{NODE_FOLDER}/limits.sh"] = node_file("limits.sh")
         files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
+    if any(role.max_retries for role in app.roles):
+        rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
+        files[f"{NODE_FOLDER}/retries.py"] = judge_file()
+        files[f"{NODE_FOLDER}/retry_rules.json"] = json.dumps(rules) + "\n"
     for number, role in enumerate(app.roles):
         files[task_file(number)] = _replica_script(role, cfg, context)
     return files
@@ -137,6 +147,16 @@ def script_by_hand(script: str, files: Mapping[str, str]) -> str:
 def node_file(name: str) -> str:
     """Returns the content of a file in the folder ``node``."""
     return (Path(__file__).parent / "node" / name).read_text(encoding="utf-8")
+
+
+@cache
+def judge_file() -> str:
+    """Returns the program that decides about retries, with copies of the modules that it needs."""
+    folder = Path(torchx.__file__).parent / "scheduling"
+    copied = [(folder / name).read_text(encoding="utf-8") for name in ("failure_causes.py", "retry_rules.py")]
+    parts = [*copied, node_file("judge.py")]
+    lines = [line for part in parts for line in part.splitlines() if not line.startswith("from torchx.")]
+    return "\n".join(lines) + "\n"
 
 
 def application_retries(app: AppDef) -> int:
@@ -181,6 +201,8 @@ def _replica_script(role: Role, cfg: Mapping[str, CfgVal], context: ScriptContex
         ),
         *(f"export {name}={quote(value)}" for name, value in env.items()),
     ]
+    once = {RetryPolicy.ROLE: f"judged-{folder}", RetryPolicy.APPLICATION: "judged"}.get(role.retry_policy)
+    lines.append(f'torchx_once="$torchx_folder/{NODE_FOLDER}/"{quote(once)}' if once else "torchx_once=")
     if root:
         lines.append('cd "$torchx_root" || exit 74')
     arguments = with_checks([filled.entrypoint, *filled.args], role, cfg, SHARED_FILE)

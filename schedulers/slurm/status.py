@@ -298,7 +298,10 @@ def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
     ended = [r for r in failed if r.attempts[-1].ended_at is not None]
     if not ended:
         return None
-    first = min(ended, key=lambda r: (r.attempts[-1].msg in _JOB_WIDE_MESSAGES, r.attempts[-1].ended_at))
+    last = [replica.attempts[-1] for replica in ended]
+    # the rules of retries were applied to the first failure
+    keys = [(a.msg in _JOB_WIDE_MESSAGES, "not retried" not in a.msg, a.ended_at) for a in last]
+    first = ended[keys.index(min(keys))]
     attempt = first.attempts[-1]
     msg = attempt.msg or (KILLED if attempt.signal == "SIGKILL" else "")
     return FirstFailure(first.role, first.id, attempt.number, attempt.exit_code, attempt.signal, msg)

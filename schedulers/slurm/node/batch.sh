@@ -20,7 +20,7 @@ open_folder() {  # chooses the folder of this job, and directs all further outpu
     if [ "$folder" != "$first" ]; then  # the first job may be deleted while this one runs
         cp -R "$first"/.node "$first"/role-*.sh "$folder/" || exit 73
     fi
-    rm -f "$folder"/{over,outcome.json,stopping,stopped,first}
+    rm -f "$folder"/{.never,over,outcome.json,stopping,stopped,first}
 }
 
 open_job() {  # prepares the job: its folder, the number of its attempt, the variables of all replicas
@@ -66,12 +66,16 @@ step() {  # step OPTION...: runs srun to its end; no job control, under which a 
     return "$code"
 }
 
+may_retry() {  # fails if a replica has failed because of a cause that is not retried
+    [ ! -e "$folder/.never" ]
+}
+
 again() {  # again TIMES COMMAND...: repeats a failed command immediately, on the same nodes
     local code tries=$1
     shift
     until "$@"; do
         code=$?
-        [ -z "$stopped" ] && [ ! -e "$folder/stopping" ] && ((tries-- > 0)) || return "$code"
+        [ -z "$stopped" ] && [ ! -e "$folder/stopping" ] && may_retry && ((tries-- > 0)) || return "$code"
         rm -f "$folder/first"
     done
 }
@@ -124,7 +128,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
     local code=0 left=$retries
     until run_roles; do
         code=$?
-        { [ "$requeue" != yes ] && [ -z "$stopped" ] && ((left-- > 0)); } || break
+        { [ "$requeue" != yes ] && [ -z "$stopped" ] && may_retry && ((left-- > 0)); } || break
         export TORCHX_SLURM_ATTEMPT=$((TORCHX_SLURM_ATTEMPT + 1))
         echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_SLURM_ATTEMPT"
         code=0
@@ -137,7 +141,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
     if ((code)) && tail -n 4 "$folder/batch.log" | grep -qE 'has expired|already complet'; then
         exit "$code"  # Slurm has ended the job: keep its state
     fi
-    if ((code && retried < retries)) && [ "$requeue" = yes ] && [ ! -e "$folder/.expired" ]; then
+    if ((code && retried < retries)) && [ "$requeue" = yes ] && [ ! -e "$folder/.expired" ] && may_retry; then
         echo "$((retried + 1))" > "$folder/.retried"
         timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$code"
     fi

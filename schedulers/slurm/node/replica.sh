@@ -53,6 +53,12 @@ while :; do
         (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/.interrupted") 2> /dev/null
         exit 0
     fi
+    if [ -e "$torchx_folder/.node/retries.py" ] && command -v python3 > /dev/null &&
+        python3 -I -S "$torchx_folder/.node/retries.py" "$torchx_place" "$torchx_folder/.node" "$torchx_once"
+    then
+        torchx_retries=0
+        (umask 077; : > "$torchx_folder/.never")  # no retry of the role and of the job, too
+    fi
     if [ "$torchx_retries" -le 0 ]; then  # the job exits with the code of its first failure
         (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
         exit "$torchx_code"
