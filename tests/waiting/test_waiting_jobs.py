@@ -238,6 +238,10 @@ def test_damaged_tickets_and_reports_do_no_harm(machine: fakegpus.FakeGpus) -> N
     assert (
         keepers.parse(b'{"sets": [["gpu-0"]], "jobs": [["a", 1, 0, null, false, [[0, 1]]]]}\n', 3)[0].uid == 3
     )
+    for pid in keeper_processes():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not keeper_processes(), "it is dead")
+    scheduler().reconcile(third)
     cancel(first)
     until_running(third)
     cancel(third)

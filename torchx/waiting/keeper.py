@@ -173,7 +173,7 @@ class Keeper:
             return
         try:
             busy = starts.start(own.paths, own.ticket, verdict.names, own.lock)
-        except (OSError, ValueError, TorchxError) as error:
+        except Exception as error:  # whatever its files contain: the other jobs go on
             with contextlib.suppress(OSError, TorchxError):
                 ends.finish(self._home, own.paths, "FAILED", f"it could not be started: {error}")
             self._drop(name, own.lock)

@@ -111,8 +111,9 @@ def decide(
     left = set(free)
     usage = dict(used or {})
     verdicts = []
-    ahead: Waiter | None = None  # the first job that does not fit
-    start = 0.0  # the earliest start of it
+    blocked: dict[
+        frozenset[str], float
+    ] = {}  # resources of jobs that do not fit, and their start
     ahead_of: dict[frozenset[str], int] = {}  # jobs so far by the resources that they could use
     for waiter in sorted(waiters, key=lambda waiter: waiter.place):
         if waiter.held:
@@ -126,8 +127,9 @@ def decide(
             verdicts.append(Verdict(waiter, reason=excess))
             continue
         names = _pick(waiter.wanted, left)
-        if names and ahead is not None and _competes(waiter, ahead):
-            ends_in_time = waiter.limit is not None and now + waiter.limit + MARGIN <= start
+        starts = [start for others, start in blocked.items() if not mine.isdisjoint(others)]
+        if names and starts:
+            ends_in_time = waiter.limit is not None and now + waiter.limit + MARGIN <= min(starts)
             names = names if ends_in_time else ()
         if names:
             left.difference_update(names)
@@ -135,11 +137,8 @@ def decide(
             verdicts.append(Verdict(waiter, names))
             continue
         verdicts.append(Verdict(waiter, reason=_shortage(waiter, left, position)))
-        if ahead is None:
-            ahead, start = waiter, _earliest(waiter, left, ends)
-        elif not _competes(waiter, ahead):
-            # it waits for other resources, which nothing behind it may take either
-            left.difference_update(*(wanted.names for wanted in waiter.wanted))
+        if mine not in blocked:
+            blocked[mine] = _earliest(waiter, left, ends)
     return verdicts
 
 
@@ -156,11 +155,6 @@ def _pick(wanted: Sequence[Wanted], free: Collection[str]) -> tuple[str, ...]:
 
 def _natural(name: str) -> tuple[int, str]:
     return len(name), name
-
-
-def _competes(waiter: Waiter, other: Waiter) -> bool:
-    """Returns True if two jobs could need the same resource."""
-    return not _usable(waiter).isdisjoint(_usable(other))
 
 
 def _usable(waiter: Waiter) -> frozenset[str]:
