@@ -10,7 +10,7 @@ import pytest
 from torchx.scheduling.base import DescribeAppResponse, Scheduler
 from torchx.specs.app import AppDef, RetryPolicy
 from torchx.specs.status import AppState
-from torchx.testing.harness import Harness
+from torchx.testing.harness import Ability, Harness
 from torchx.testing.retry_model import Case, Outcome, exit_code, make_case, predict, script
 
 PARTS = 5
@@ -51,7 +51,11 @@ class RetryCases(Harness):
             ]
             for seed, app_id, case, outcome in running:
                 status = self.until_ended(scheduler, app_id)
-                assert described(status, case) == expected(case, outcome), f"case {seed}: {case}"
+                wanted, found = expected(outcome), described(status)
+                if outcome.first is not None and Ability.EARLIER_LOGS in self.lacks:
+                    # the engine may have removed the replicas that it has ended
+                    found["attempts"] = {**wanted["attempts"], **found["attempts"]}
+                assert found == wanted, f"case {seed}: {case}"
 
     def _start(self, scheduler: Scheduler[Any], case: Case) -> tuple[str, Case, Outcome]:
         outcome = predict(case)
@@ -75,7 +79,7 @@ class RetryCases(Harness):
         return self.app(*roles)
 
 
-def expected(case: Case, outcome: Outcome) -> dict[str, Any]:
+def expected(outcome: Outcome) -> dict[str, Any]:
     """Returns the values of a status that a case leads to."""
     failed = None
     if outcome.first is not None:
@@ -85,11 +89,11 @@ def expected(case: Case, outcome: Outcome) -> dict[str, Any]:
     return {"failed": failed, "attempts": attempts}
 
 
-def described(status: DescribeAppResponse, case: Case) -> dict[str, Any]:
+def described(status: DescribeAppResponse) -> dict[str, Any]:
     """Returns the same values of a status."""
     first = status.first_failure
     failed = None if first is None else (first.role, first.replica, first.attempt, first.exit_code)
     assert (failed is None) == (status.state is AppState.SUCCEEDED), f"{status.state}: {status.msg}"
     replicas = [replica for role in status.roles_statuses for replica in role.replicas]
-    attempts = {f"{r.role}/{r.id}": r.attempts[-1].number if r.attempts else 0 for r in replicas}
+    attempts = {f"{r.role}/{r.id}": r.attempts[-1].number for r in replicas if r.attempts}
     return {"failed": failed, "attempts": attempts}
