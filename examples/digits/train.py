@@ -22,7 +22,15 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from torchx.distributed import INTERRUPTED, ending
+try:
+    from torchx.distributed import INTERRUPTED, ending
+except ImportError:  # in an image without torchx, the program runs to its end
+    INTERRUPTED = 75
+
+    def ending() -> bool:
+        """Returns False: no notice reaches this program."""
+        return False
+
 
 HELD_OUT = 360
 """Images that are never trained on, of 1797."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from torchx.errors import StateError
-from torchx.machine.port_names import resolve_port
+from torchx.machine.port_names import resolve_port, variable_of
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import short
@@ -179,8 +179,9 @@ def port_connector(
     def pod() -> tuple[str, str, int]:
         facts = require(clusters, app_id)
         found = pod_of(facts, role, replica)
-        container = found["spec"]["containers"][0]
-        env = {each["name"]: str(each.get("value", "")) for each in container.get("env") or []}
+        roles = (facts.record.get("app") or {}).get("roles") or []
+        ports = next((one.get("port_map") or {} for one in roles if one.get("name") == role), {})
+        env = {variable_of(name): str(number) for name, number in ports.items()}
         number = resolve_port(port, env, f"{role}/{replica}")
         return facts.namespace, str(found["metadata"]["name"]), number
 

@@ -111,9 +111,7 @@ def decide(
     left = set(free)
     usage = dict(used or {})
     verdicts = []
-    blocked: dict[
-        frozenset[str], float
-    ] = {}  # resources of jobs that do not fit, and their start
+    blocked: dict[frozenset[str], float] = {}  # resources of jobs that do not fit, and their start
     ahead_of: dict[frozenset[str], int] = {}  # jobs so far by the resources that they could use
     for waiter in sorted(waiters, key=lambda waiter: waiter.place):
         if waiter.held:
