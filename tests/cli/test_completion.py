@@ -121,6 +121,8 @@ def offered(shell: str, line: str) -> list[str]:
         ("torchx status ", []),
         ("torchx status -o ", ["json", "yaml"]),
         ("torchx list --state failed,run", ["failed,running"]),
+        ("torchx queue ", ["first", "hold", "release"]),
+        ("torchx queue hold ", []),
         ("torchx completion z", ["zsh"]),
         ("torchx nonsense ", []),
         ("torchx run 'half a", []),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fakegpus
 import pytest
 
 from docs.pages import PAGES, ROOT, Block, blocks, matches
@@ -66,6 +67,9 @@ def run_python(block: Block, cwd: Path, env: dict[str, str]) -> None:
 def test_the_examples_of_a_page_work(name: str, tmp_path: Path, env: dict[str, str]) -> None:
     """The blocks of a page form one session."""
     env["TORCHX_PROVENANCE"] = str(int(name == "repeating.md"))  # a process after each submission
+    if name == "queue.md":
+        fakegpus.FakeGpus(tmp_path / "bin", 4)
+        env.pop("CUDA_VISIBLE_DEVICES", None)
     skipped = []
     for block in blocks(BY_NAME[name]):
         if block.needs_torch and not all(importlib.util.find_spec(m) for m in ("torch", "sklearn")):

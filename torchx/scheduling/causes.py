@@ -111,7 +111,8 @@ def classify(
         found = _reported(reasons, None)
         if found is not None and found.name in ("image", "missing_program", "not_started"):
             return found
-        return Cause("waiting", "engine", reasons[-1] if reasons else f"it is {state.name}")
+        evidence = reasons[-1] if reasons else f"it is {state.name}"
+        return Cause("waiting", "engine", evidence.removeprefix("waiting "))
     name = state.name.lower() if state.name.lower() in ADVICE else "unknown"
     evidence = "" if msg == name else msg
     return Cause(name, "engine", evidence or f"its state is {state.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Annotated, Any
 
@@ -150,7 +150,3 @@ def _data(row: queue.WaitingRow) -> dict[str, Any]:
 def _time(seconds: float | None) -> str | None:
     return None if seconds is None else iso(datetime.fromtimestamp(seconds, timezone.utc))
 
-
-def offers() -> Iterable[str]:
-    """Returns the actions, for the completion of the shell."""
-    return queue.ACTIONS

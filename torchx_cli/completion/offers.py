@@ -17,6 +17,7 @@ with lazy_imports:
     from torchx import runner as torchx_runner
     from torchx.discovery.find import catalogue
     from torchx.discovery.source import docstrings
+    from torchx.runner import queue
     from torchx.scheduling import query as scheduling_query
     from torchx_cli import applications, session
     from torchx_cli.schemas import outputs
@@ -139,6 +140,10 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
                 yield from replicas
                 return
         yield from (offer for offer in handles(command, current) if offer.text not in before)
+    elif command == "queue" and not before:
+        yield from map(Offer, queue.ACTIONS)
+    elif command == "queue":
+        yield from (offer for offer in handles("queue", current) if offer.text not in before)
     elif command == "run":
         yield from component_references(current)
     elif command == "runopts" and not before:
@@ -160,10 +165,9 @@ _SINGLE_HANDLE = (
 
 def handles(command: str, current: str) -> Iterator[Offer]:
     """Yields the handles of applications that a command accepts, running ones first."""
-    ended = command not in ("cancel", "attach", "top", "wait", "exec", "port")
-    query = scheduling_query.AppQuery(
-        states=frozenset() if ended else frozenset(("SUBMITTED", "PENDING", "RUNNING"))
-    )
+    ended = command not in ("cancel", "attach", "top", "wait", "exec", "port", "queue")
+    states = ("SUBMITTED",) if command == "queue" else ("SUBMITTED", "PENDING", "RUNNING")
+    query = scheduling_query.AppQuery(states=frozenset() if ended else frozenset(states))
     running: list[Offer] = []
     others: list[Offer] = []
     with _runner() as runner:
